@@ -17,6 +17,7 @@
     ├── StoreError                           .store .collection
     │   ├── StoreConnectionError(ConnectionError)
     │   ├── SchemaMismatchError
+    │   ├── StoreBusyError                   another program is writing
     │   └── UnsupportedError(NotImplementedError)
     ├── GenerationError
     └── EvaluationError
@@ -127,6 +128,10 @@ class StoreConnectionError(StoreError, ConnectionError):
 
 class SchemaMismatchError(StoreError):
     """Rows or vectors do not fit the collection they are written to."""
+
+
+class StoreBusyError(StoreError):
+    """Another program writes the store, or works with other definitions; the message names it."""
 
 
 class UnsupportedError(StoreError, NotImplementedError):

@@ -153,6 +153,21 @@ class Registry(Generic[T]):
                 return self[name]
         return cast("T", entry.loaded)
 
+    def target(self, name: str) -> str | None:
+        """Where a declared entry is imported from, without importing it; None for no entry, and for an object.
+
+        Example:
+            >>> colours: Registry[type] = Registry("colour")
+            >>> colours.declare("red", "paints.bright:Red")
+            >>> colours.target("red")
+            'paints.bright:Red'
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            point = self._third_party().get(name)
+            return None if point is None else point.value
+        return entry.target if isinstance(entry, LazyTarget) else None
+
     def __contains__(self, name: object) -> bool:
         return name in self._entries or name in self._third_party()
 

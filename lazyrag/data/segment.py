@@ -99,6 +99,16 @@ def key_uid(key: str) -> str:
     return key.rpartition("-")[0]
 
 
+def key_build(key: str) -> int:
+    """The number of the build in a physical key.
+
+    Example:
+        >>> key_build(store_key("a" * 32, 7))
+        7
+    """
+    return int(key.rpartition("-")[2])
+
+
 def root_uid(document: str) -> str:
     """Uid of a document's root node, from the document's identity.
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, sentence
-from lazyrag.loaders.directory import FoundFile, find_files
+from lazyrag.loaders.directory import FoundFile, Listing, find_files, signature_of
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 FileMetadata: TypeAlias = "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
-Listing: TypeAlias = "tuple[list[FoundFile], list[tuple[str, str]]]"
-"""Files in order of identity, and pairs (path, reason) of what was passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,22 @@ class Dataset:
         where: The folder or file, for messages; "" where there is none, or several.
         list_files: Lists them anew.
         metadata: What the user says of them: a mapping by identity, or a function of the file's `pathlib.Path`.
+        folder: The folder, if it is one.
     """
 
     where: str
     list_files: Callable[[], Listing]
     metadata: FileMetadata = None
+    folder: Path | None = None
+
+    def lies_in(self, path: Path) -> str:
+        """The identity of a file within the dataset's folder; "" for one that lies elsewhere."""
+        if self.folder is None:
+            return ""
+        try:
+            return path.absolute().relative_to(self.folder).as_posix()
+        except ValueError:
+            return ""
 
     def said_of(self, file: FoundFile) -> Mapping[str, Any]:
         """What the user says of a file.
@@ -86,14 +96,20 @@ def make_dataset(
         own_ids = isinstance(doc_files, Mapping)
         file_metadata = {_identity(name, own_ids): said for name, said in file_metadata.items()}
     if doc_files is not None:
-        files = _named_files(doc_files)
-        return Dataset("", lambda: (files, []), file_metadata)
+        files = named_files(doc_files, "doc_files")
+        return Dataset("", lambda: _looked_at(files), file_metadata)
     if dataset_path is None:
-        return Dataset("", lambda: ([], []), file_metadata)
+        return Dataset("", lambda: _looked_at(()), file_metadata)
     path = _existing(dataset_path, "dataset_path")
     if path.is_dir():
-        return Dataset(os.fspath(dataset_path), lambda: find_files(path), file_metadata)
-    return Dataset(os.fspath(dataset_path), lambda: ([FoundFile(path.name, path)], []), file_metadata)
+        return Dataset(os.fspath(dataset_path), lambda: find_files(path), file_metadata, path)
+    return Dataset(os.fspath(dataset_path), lambda: _looked_at([FoundFile(path.name, path)]), file_metadata)
+
+
+def _looked_at(files: Sequence[FoundFile]) -> Listing:
+    """Single files with their signatures; one that cannot be looked at is there without."""
+    seen_ns = time.time_ns()
+    return Listing(tuple(replace(file, signature=signature_of(file.path)) for file in files), seen_ns=seen_ns)
 
 
 def _identity(name: Any, own_ids: bool) -> str:
@@ -104,29 +120,35 @@ def _identity(name: Any, own_ids: bool) -> str:
     return str(name) if own_ids else PurePath(name).as_posix()
 
 
-def _named_files(doc_files: Sequence[PathLike] | Mapping[str, PathLike]) -> list[FoundFile]:
+def named_files(doc_files: Sequence[PathLike] | Mapping[str, PathLike], what: str) -> list[FoundFile]:
+    """Single files from an argument, in order of identity.
+
+    Raises:
+        ConfigError: If it is none, or names a file twice.
+        DatasetPathError: If a path is not there.
+    """
     if isinstance(doc_files, (str, os.PathLike)):
-        msg = f"doc_files is one path ({os.fspath(doc_files)!r}); give a list of paths, or dataset_path for one file."
+        msg = f"{what} is one path ({os.fspath(doc_files)!r}); give a list of paths. One file may be the dataset_path."
         raise ConfigError(msg)
     if not isinstance(doc_files, Iterable):
-        msg = f"doc_files is {doc_files!r}; give a list of paths, or a mapping of ids of your own to paths."
+        msg = f"{what} is {doc_files!r}; give a list of paths, or a mapping of ids of your own to paths."
         raise ConfigError(msg)
     if isinstance(doc_files, Mapping):
         strange = [identity for identity in doc_files if not isinstance(identity, str) or not identity.strip()]
         if strange:
-            msg = f"doc_files has the id {strange[0]!r}; ids are texts, not blank."
+            msg = f"{what} has the id {strange[0]!r}; ids are texts, not blank."
             raise ConfigError(msg)
-        files = [FoundFile(name, _existing(path, f"doc_files[{name!r}]")) for name, path in doc_files.items()]
+        files = [FoundFile(name, _existing(path, f"{what}[{name!r}]")) for name, path in doc_files.items()]
     else:
-        paths = [_existing(path, "doc_files") for path in doc_files]
+        paths = [_existing(path, what) for path in doc_files]
         files = [FoundFile(path.name, path) for path in paths]
     twice = sorted(name for name, times in Counter(file.identity for file in files).items() if times > 1)
     if twice:
-        msg = f"doc_files has several files named {twice[0]!r}. Give a mapping of ids of your own to paths."
+        msg = f"{what} has several files named {twice[0]!r}. Give a mapping of ids of your own to paths."
         raise ConfigError(msg)
     folders = [file.path for file in files if file.path.is_dir()]
     if folders:
-        msg = f"doc_files names a folder: {folders[0]}. Give single files, or the folder as dataset_path."
+        msg = f"{what} names a folder: {folders[0]}. Give single files; a whole folder goes as dataset_path."
         raise ConfigError(msg)
     return sorted(files, key=lambda file: file.identity)
 

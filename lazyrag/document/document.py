@@ -11,11 +11,12 @@ from lazyrag.data.fields import DocField, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.builder import Builder
+from lazyrag.document.consistency import consistent_read
 from lazyrag.document.dataset import FileMetadata, PathLike, make_dataset
 from lazyrag.document.group import GroupGraph, built_in_groups, group_name, make_group
-from lazyrag.document.nodes import NodeStore
-from lazyrag.document.reader import Reader, consistent
+from lazyrag.document.maintenance import MaintainedDocument
+from lazyrag.document.opening import make_options, open_builder
+from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, NotBuiltError
 from lazyrag.models.callables import EmbedCallable, make_embedders
@@ -42,7 +43,7 @@ class _ClassOrInstance(Generic[P, R]):
 
 
 @known_arguments
-class Document:
+class Document(MaintainedDocument):
     """A collection of files as a tree of node groups (spec 001).
 
     Nothing is read until a question, `get_nodes` or `activate_group` needs it; then every file is loaded, and a group
@@ -99,6 +100,10 @@ class Document:
         name: str | None = None,
         doc_files: Sequence[PathLike] | Mapping[str, PathLike] | None = None,
         file_metadata: FileMetadata = None,
+        *,
+        read_only: bool = False,
+        keep_versions: int = 0,
+        workers: int | None = None,
     ) -> None:
         if manager is not False:
             msg = f"manager is {manager!r}: the managing service is not built yet. Leave it False."
@@ -113,10 +118,10 @@ class Document:
         embedders = make_embedders(embed)
         schema = make_schema(doc_fields)
         dataset = make_dataset(dataset_path, doc_files, file_metadata)
-        segments, vectors = StoreConf.parse(store_conf).open()
+        options = make_options(workers, keep_versions, read_only)
+        conf = StoreConf.parse(store_conf)
         self._graph = GroupGraph(type(self)._graph)
-        nodes = NodeStore(segments, vectors, schema)
-        self._builder = Builder(self.name, dataset, self._graph, nodes, embedders, Reader)
+        self._builder = open_builder(self.name, dataset, self._graph, schema, embedders, conf, options)
         self._reader = Reader(self._builder)
 
     @_ClassOrInstance
@@ -198,23 +203,11 @@ class Document:
         Example:
             >>> docs = Document()
             >>> docs.activate_group("FineChunk", "CoarseChunk")
-            >>> docs.last_report
-            IngestReport(added=(), failed=(), skipped=())
+            >>> print(docs.last_report)
+            0 added, 0 failed, 0 skipped
         """
         for name in names:
             self._builder.group(self._known(name))
-
-    def retry_failed(self) -> IngestReport:
-        """Try once more whatever failed: files, transforms, embeddings. Returns the new `last_report`.
-
-        What fails again, even for every file, stands in the report; nothing is raised.
-
-        Example:
-            >>> Document().retry_failed().failed
-            ()
-        """
-        self._builder.retry_failed()
-        return self.last_report or IngestReport()
 
     @known_keywords
     def get_nodes(
@@ -268,7 +261,7 @@ class Document:
             )
             return list(itertools.islice(found, first, last))
 
-        return consistent([self._reader], read)
+        return consistent_read([self._builder], read)
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """A function from nodes to the related nodes of another group, through the lowest group above both.
@@ -333,8 +326,7 @@ class Document:
             []
         """
         if self._reader.scope is None:
-            self._builder.nodes.segments.close()
-            self._builder.nodes.vectors.close()
+            self._builder.close()
 
     def __enter__(self) -> Self:
         return self

@@ -53,7 +53,9 @@ class NodeGroup:
         fingerprint: Of the transform and its parameters, the parent's left out.
         version: What the user says tells it from others that look the same; None where nothing was said.
         revision: A number of its own, in this process, for a definition of which something cannot be seen and for
-            which no version speaks; 0 for others.
+            which no version speaks; 0 for others. It is never stored.
+        sees_nodes: Whether the transform is given nodes; else it is given their content and sees nothing more.
+        given: What the user gave as the transform, instantiated.
     """
 
     name: str
@@ -62,6 +64,8 @@ class NodeGroup:
     fingerprint: Fingerprint
     version: str | None = None
     revision: int = 0
+    sees_nodes: bool = False
+    given: Any = None
 
     def differs_from(self, other: NodeGroup) -> str:
         """In what two definitions of one name differ; "" if they are the same, as far as one can tell."""
@@ -92,7 +96,8 @@ def make_group(
         msg = f"version is {version!r}; give a text, such as '2' or the name of a model."
         raise ConfigError(msg)
     made = _instantiated(name, transform, kwargs)
-    if isinstance(made, NodeTransform) or trans_node:
+    sees_nodes = isinstance(made, NodeTransform) or trans_node
+    if sees_nodes:
         on_node = made
     else:
 
@@ -100,7 +105,7 @@ def make_group(
             return made(node.content)
 
     mark = fingerprint(made, "node" if trans_node else "content", version or "")
-    return NodeGroup(name, group_name(parent), on_node, mark, version)
+    return NodeGroup(name, group_name(parent), on_node, mark, version, sees_nodes=sees_nodes, given=made)
 
 
 def _instantiated(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable[..., Any]:
@@ -252,8 +257,8 @@ class GroupGraph:
 
 
 def identity(line: Sequence[NodeGroup]) -> str:
-    """Digest of a group's definition and those above it; two groups of one name with different ones are different."""
-    return digest([f"{group.name}={group.fingerprint.value}.{group.revision}" for group in line])
+    """Digest of a group's definition and those above it, equal in every process."""
+    return digest([f"{group.name}={group.fingerprint.value}" for group in line])
 
 
 def built_in_groups() -> GroupGraph:

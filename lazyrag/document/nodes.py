@@ -1,86 +1,21 @@
-"""The built part of a Document's tree, in its two stores. The only module that speaks to both."""
+"""The live nodes of a Document, in its two stores. The only module that reads from both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uid, store_key
-from lazyrag.errors import StaleNodeError
-from lazyrag.indexes.lexical import LexicalIndex
-from lazyrag.stores.protocol import SegmentStore, VectorRow, VectorSchema, VectorStore
-from lazyrag.typing import Matrix, Vector
+from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
+from lazyrag.errors import StaleNodeError, StoreError
+from lazyrag.stores.protocol import SegmentStore, VectorStore
+from lazyrag.typing import Vector
 
 _FIRST_CHILDREN = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
-    """What one transform made of one document.
-
-    Args:
-        number: With a uid it makes a store's key.
-        keys: The keys of its segments, in the order of their numbers.
-    """
-
-    number: int
-    keys: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class BuiltGroup:
-    """A node group as far as it is built.
-
-    Args:
-        name: Its name.
-        parent: Name of the group it was made of; None for the root group.
-        collection: Where its segments are.
-        whole: Whether it was built for every document; before, it is nobody's children.
-        builds: The live build of each document, by document id, in the documents' order.
-        terms: Indexes over its nodes' terms, by analyser.
-        vectors: Collections of its vectors, by embed key.
-    """
-
-    name: str
-    parent: str | None
-    collection: str
-    whole: bool = False
-    builds: dict[str, Build] = field(default_factory=dict)
-    terms: dict[str, TermGroup] = field(default_factory=dict)
-    vectors: dict[str, VectorGroup] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class TermGroup:
-    """A group's terms under one analyser.
-
-    Args:
-        index: Over the nodes' keys.
-        documents: Ids of the documents whose nodes are in it.
-    """
-
-    index: LexicalIndex = field(default_factory=LexicalIndex)
-    documents: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class VectorGroup:
-    """A group's vectors under one embed key.
-
-    Args:
-        collection: Where they are.
-        dimension: 0 until the first one is written.
-        documents: Ids of the documents whose nodes are embedded.
-    """
-
-    collection: str
-    dimension: int = 0
-    documents: set[str] = field(default_factory=set)
-
-
 class NodeStore:
-    """Segments and vectors of one Document, by group and document.
+    """Segments and vectors by group and document, as a view of the tree tells them.
 
     Args:
         segments: An open segment store.
@@ -92,60 +27,47 @@ class NodeStore:
         self.segments = segments
         self.vectors = vectors
         self.schema = schema
-        self.groups: dict[str, BuiltGroup] = {}
 
-    def open_group(self, name: str, parent: str | None, collection: str) -> BuiltGroup:
-        """The group's state; an earlier one under the same name with another collection is dropped."""
-        present = self.groups.get(name)
-        if present is not None and present.collection == collection:
-            return present
-        self.segments.create(collection, self.schema)
-        self.groups[name] = made = BuiltGroup(name, parent, collection)
-        if present is not None:
-            self._drop(present)
-        return made
+    def of_build(self, collection: str, build: Build) -> list[Segment]:
+        """The nodes of a build, in order.
 
-    def forget_group(self, name: str) -> None:
-        """Drop a group and all it holds."""
-        present = self.groups.pop(name, None)
-        if present is not None:
-            self._drop(present)
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        found = self.segments.get(collection, build.keys)
+        _check_number(build, len(found))
+        return found
 
-    def write_build(self, group: BuiltGroup, document_id: str, number: int, segments: Sequence[Segment]) -> None:
-        """Write one document's nodes of a group, then make them live."""
-        self.segments.upsert(group.collection, segments)
-        group.builds[document_id] = Build(number, tuple(segment.key for segment in segments))
+    def of_builds(self, collection: str, builds: Sequence[Build]) -> list[list[Segment]]:
+        """The nodes of several builds."""
+        keys = [key for build in builds for key in build.keys]
+        found = {segment.key: segment for segment in self.segments.get(collection, keys)}
+        nodes = []
+        for build in builds:
+            own = [found[key] for key in build.keys if key in found]
+            _check_number(build, len(own))
+            nodes.append(own)
+        return nodes
 
-    def write_vectors(
-        self, group: BuiltGroup, embed_key: str, document_id: str, segments: Sequence[Segment], vectors: Matrix
-    ) -> None:
-        """Write the vectors of one document's nodes; row i belongs to segment i."""
-        target = group.vectors[embed_key]
-        if len(segments):
-            if not target.dimension:
-                self.vectors.create(target.collection, VectorSchema(vectors.shape[1], "cosine", self.schema))
-                target.dimension = vectors.shape[1]
-            rows = [VectorRow(one.key, vector, one.fields) for one, vector in zip(segments, vectors, strict=True)]
-            self.vectors.upsert(target.collection, rows)
-        target.documents.add(document_id)
-
-    def of_document(self, group: BuiltGroup, document_id: str) -> list[Segment]:
+    def of_document(self, group: LiveGroup, document: str) -> list[Segment]:
         """A document's nodes of a group, in order; [] where it has none."""
-        build = group.builds.get(document_id)
-        return self.segments.get(group.collection, build.keys) if build is not None else []
+        build = group.builds.get(document)
+        return self.of_build(group.collection, build) if build is not None else []
 
-    def pages(self, group: BuiltGroup, size: int) -> Iterator[list[Segment]]:
+    def pages(self, view: View, group: LiveGroup, size: int) -> Iterator[list[Segment]]:
         """All nodes of a group, document by document, in pages of about that many."""
-        page: list[Segment] = []
-        for document_id in list(group.builds):
-            page += self.of_document(group, document_id)
-            if len(page) >= size:
-                yield page
-                page = []
-        if page:
-            yield page
+        builds: list[Build] = []
+        count = 0
+        for build in view.tree.builds(group):
+            builds.append(build)
+            count += len(build.uids)
+            if count >= size:
+                yield [segment for own in self.of_builds(group.collection, builds) for segment in own]
+                builds, count = [], 0
+        if builds:
+            yield [segment for own in self.of_builds(group.collection, builds) for segment in own]
 
-    def parent(self, segment: Segment) -> Segment | None:
+    def parent(self, view: View, segment: Segment) -> Segment | None:
         """The live parent of a node; None for a root.
 
         Raises:
@@ -153,24 +75,29 @@ class NodeStore:
         """
         if segment.parent is None:
             return None
-        own = self.followed(segment)
-        above = self.groups.get(own.parent) if own.parent is not None else None
+        own = self.followed(view, segment)
+        above = view.groups.get(own.parent) if own.parent is not None else None
         found = self._live(above, segment.document_id, [segment.parent]) if above is not None else []
         if not found:
             raise _stale(segment)
         return found[0]
 
-    def root(self, segment: Segment) -> Segment:
+    def root(self, view: View, segment: Segment) -> Segment:
         """The live root of a node's document."""
         if segment.group == LAZY_ROOT_NAME:
             return segment
-        found = self._live(self.groups[LAZY_ROOT_NAME], segment.document_id, [segment.document_id])
+        roots = view.groups.get(LAZY_ROOT_NAME)
+        found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
         if not found:
             msg = f"Document {segment.path!r} is gone. Retrieve the node again."
             raise StaleNodeError(msg)
+        # Builds are numbered as they are begun, so that a later root is not what the node was made of. Its group may
+        # have been built anew meanwhile: that does not concern the root.
+        if found[0].build > segment.build:
+            self.followed(view, segment)
         return found[0]
 
-    def children(self, segment: Segment, group: BuiltGroup) -> list[Segment]:
+    def children(self, view: View, segment: Segment, group: LiveGroup) -> list[Segment]:
         """What a child group made of a node, in order.
 
         Ordinals begin at 1 without a gap, so the uids are known: they are asked for until one is missing.
@@ -178,7 +105,7 @@ class NodeStore:
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
-        self.followed(segment)
+        self.followed(view, segment)
         found: list[Segment] = []
         first, size = 1, _FIRST_CHILDREN
         while True:
@@ -189,20 +116,18 @@ class NodeStore:
                 return found
             first, size = first + size, 4 * size
 
-    def vector_of(self, segment: Segment, embed_key: str) -> Vector | None:
-        """A node's stored vector under an embed key."""
-        group = self.groups.get(segment.group)
-        target = group.vectors.get(embed_key) if group is not None else None
-        rows = self.vectors.get(target.collection, [segment.key]) if target is not None and target.dimension else []
+    def vector_of(self, segment: Segment, space: LiveSpace) -> Vector | None:
+        """A node's stored vector in a space."""
+        rows = self.vectors.get(space.collection, [segment.key]) if space.dimension else []
         return rows[0].vector if rows else None
 
-    def followed(self, segment: Segment) -> BuiltGroup:
+    def followed(self, view: View, segment: Segment) -> LiveGroup:
         """The group of a node, if the live tree holds the node or an equal one in its place.
 
         Raises:
             StaleNodeError: If it does not.
         """
-        group = self.groups.get(segment.group)
+        group = view.groups.get(segment.group)
         build = group.builds.get(segment.document_id) if group is not None else None
         if group is None or build is None:
             raise _stale(segment)
@@ -212,16 +137,20 @@ class NodeStore:
                 raise _stale(segment)
         return group
 
-    def _live(self, group: BuiltGroup, document_id: str, uids: Sequence[str]) -> list[Segment]:
-        build = group.builds.get(document_id)
+    def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
+        build = group.builds.get(document)
         if build is None:
             return []
         return self.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
 
-    def _drop(self, group: BuiltGroup) -> None:
-        self.segments.drop(group.collection)
-        for target in group.vectors.values():
-            self.vectors.drop(target.collection)
+
+def _check_number(build: Build, found: int) -> None:
+    if found != len(build.uids):
+        msg = (
+            f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document {build.document}. "
+            "Run verify() to see what else is missing, and repair() to make it anew."
+        )
+        raise StoreError(msg)
 
 
 def _stale(segment: Segment) -> StaleNodeError:

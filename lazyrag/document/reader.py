@@ -2,86 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from typing import Any
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import Segment, copy_value
+from lazyrag.data.segment import Segment, copy_value, key_build
 from lazyrag.document.builder import Builder
-from lazyrag.document.nodes import BuiltGroup, TermGroup, VectorGroup
+from lazyrag.document.consistency import consistent_read
+from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
 from lazyrag.document.report import IngestReport
+from lazyrag.document.step import Step
 from lazyrag.errors import (
     ConfigError,
     EmbeddingError,
     IngestionError,
-    RetrievalError,
     StaleNodeError,
-    StoreError,
     known_names,
 )
 from lazyrag.indexes.bm25 import BM25, Statistics
+from lazyrag.indexes.parts import LexicalState
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.typing import Ranking, Vector
 
-R = TypeVar("R")
-
 _PAGE = 100_000  # nodes that a user's own similarity function sees at once
-_TRIES = 3
-_PATIENCE = 0.1  # seconds
-
-
-def consistent(readers: Sequence[Reader], read: Callable[[], R]) -> R:
-    """What a read gives when no group is dropped under it: where one was, it is done again.
-
-    Args:
-        readers: Those that are read.
-        read: Reads them. Who redefines groups all the time has to wait for the last try.
-
-    Raises:
-        RetrievalError: If the read itself redefines groups, whenever it is done.
-    """
-    builders = list({id(reader.tree): reader.tree for reader in readers}.values())
-
-    def dropped() -> list[int]:
-        return [builder.dropped for builder in builders]
-
-    tries = 0
-    while True:
-        tries += 1
-        with ExitStack() as stack:
-            paused = tries > _TRIES and _take(stack, builders)
-            before = dropped()
-            try:
-                result = read()
-            except (StoreError, StaleNodeError, RetrievalError):
-                if before == dropped():
-                    raise
-            else:
-                if before == dropped():
-                    return result
-        if paused:  # so it was done by what the question itself calls
-            msg = "A similarity function or embed callable redefined a node group while the question was answered."
-            raise RetrievalError(msg)
-
-
-def _take(stack: ExitStack, builders: Sequence[Builder]) -> bool:
-    """Take the locks of builders, and then those of their definitions; none, if one cannot be had soon.
-
-    Who holds a lock may be waiting for another one: a transform may ask another Document, or define a group.
-    """
-    locks = {id(lock): lock for builder in sorted(builders, key=id) for lock in builder.locks[:1]}
-    locks |= {id(lock): lock for builder in builders for lock in builder.locks[1:]}
-    with ExitStack() as taken:
-        for lock in locks.values():
-            if not lock.acquire(timeout=_PATIENCE):
-                return False
-            taken.callback(lock.release)
-        stack.push(taken.pop_all())
-    return True
 
 
 class Reader:
@@ -109,7 +57,7 @@ class Reader:
 
     def report(self) -> IngestReport | None:
         """What became of the files that may be seen; None before the first use."""
-        return self._builder.report(None if self._scope is None else self._sees)
+        return self._builder.last_report(None if self._scope is None else self._sees)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -163,21 +111,30 @@ class Reader:
             raise ConfigError(msg)
         return [known[key] for key in (keys or known)]
 
-    def _group(self, name: str) -> BuiltGroup:
+    def _group(self, name: str) -> LiveGroup:
         with self._asking():
             return self._builder.group(name)
 
-    def _terms(self, name: str, analyser: str) -> TermGroup:
+    def _terms(self, name: str, analyser: str) -> LexicalState:
         with self._asking():
-            return self._builder.terms(name, analyser)
+            return self._builder.terms_state(name, analyser)
 
-    def _vectors(self, name: str, embed_key: str) -> VectorGroup:
+    def _vectors(self, name: str, embed_key: str) -> LiveSpace:
         with self._asking():
             return self._builder.vectors(name, embed_key)
 
+    def prepare(self, group: str, embed_keys: Sequence[str], target: str | None) -> None:
+        """Build what a question will need, before it begins to read."""
+        with self._asking():
+            self._builder.group(group)
+            for embed_key in embed_keys:
+                self._builder.vectors(group, embed_key)
+            if target is not None:
+                self._builder.group(target)
+
     def statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
         """What this Document's nodes of a group add to a query's BM25 statistics."""
-        return self._terms(group, analyser).index.statistics(terms, model)
+        return self._terms(group, analyser).statistics(terms, model)
 
     def rank_terms(
         self,
@@ -190,7 +147,7 @@ class Reader:
         statistics: Statistics | None,
     ) -> Ranking:
         """The best nodes of a group by BM25, as (key, score); statistics None are this Document's own."""
-        index = self._terms(group, analyser).index
+        index = self._terms(group, analyser)
         return index.search(terms, topk, filter=both(self._scope, filter), model=model, statistics=statistics)
 
     def rank_vectors(self, group: str, embed_key: str, query: Vector, topk: int, filter: Filter | None) -> Ranking:  # noqa: A002
@@ -204,8 +161,26 @@ class Reader:
                 f"{target.dimension}: the embed callable returned vectors of different lengths."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
-        wanted = both(self._scope, filter)
-        return self._nodes.vectors.search(target.collection, query[None], topk, wanted)[0]
+        live = self._group(group)
+        return self._live_hits(live, target, query, topk, both(self._scope, filter))
+
+    def _live_hits(
+        self,
+        group: LiveGroup,
+        target: LiveSpace,
+        query: Vector,
+        topk: int,
+        filter: Filter | None,  # noqa: A002
+    ) -> Ranking:
+        """The best live nodes. Where what is not live yet, or no more, is among them, more is fetched."""
+        numbers = self._builder.views.of_question().tree.live_set(group)
+        depth = topk
+        while True:
+            hits = self._nodes.vectors.search(target.collection, query[None], depth, filter)[0]
+            live = [(key, score) for key, score in hits if key_build(key) in numbers]
+            if len(live) >= topk or len(hits) < depth:
+                return live[:topk]
+            depth = 2 * depth + len(hits) - len(live)
 
     def pages(self, group: str, filter: Filter | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:  # noqa: A002
         """The nodes of a group that a filter lets through, in the documents' order; no page is empty.
@@ -215,7 +190,7 @@ class Reader:
         built = self._group(group)
         wanted = both(self._scope, filter)
         collection = self._vectors(group, embed_key).collection if embed_key is not None else None
-        for page in self._nodes.pages(built, _PAGE):
+        for page in self._nodes.pages(self._builder.views.of_question(), built, _PAGE):
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if collection is None or embed_key is None:
                 nodes = [DocNode.from_segment(one, self) for one in segments]
@@ -265,11 +240,10 @@ class Reader:
                     found.setdefault(segment.uid, DocNode.from_segment(segment, self, score=node.score))
             return list(found.values())
 
-        return consistent([self], read)
+        return consistent_read([self._builder], read)
 
     def relating(self, target: str) -> Callable[[DocNode], list[Segment]]:
         """A function from a node to its relatives in another group, see `related`; it remembers where it has been."""
-        self._builder.refresh()
         target_line = self.line(target)
         reached: dict[tuple[str, str], list[Segment]] = {}
 
@@ -288,7 +262,7 @@ class Reader:
 
     def _ancestor(self, segment: Segment, steps: int) -> Segment:
         for _ in range(steps):
-            above = self._nodes.parent(segment)
+            above = self._nodes.parent(self._builder.views.of_question(), segment)
             if above is None:
                 break
             segment = above
@@ -299,48 +273,68 @@ class Reader:
         segments = [top]
         for name in groups:
             group = self._group(name)
-            segments = [child for one in segments for child in self._nodes.children(one, group)]
+            segments = [
+                child
+                for one in segments
+                for child in self._nodes.children(self._builder.views.of_question(), one, group)
+            ]
         return [one for one in segments if self._sees(one)]
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
-        found = consistent([self], lambda: self._nodes.parent(segment))
+        found = consistent_read([self._builder], functools.partial(self._parent, segment))
         return None if found is None else self.show(found)
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """See `NodeSource.children`."""
-        return consistent([self], lambda: self._children(segment))
+        return consistent_read([self._builder], lambda: self._children(segment))
 
     def _children(self, segment: Segment) -> dict[str, list[DocNode]]:
-        self._nodes.followed(segment)
-        groups = list(self._nodes.groups.values())
-        below = [group for group in groups if group.parent == segment.group and group.whole]
+        view = self._builder.views.of_question()
+        self._nodes.followed(view, segment)
+        below = [group for group in view.groups.values() if group.parent == segment.group]
         return {
             group.name: [
-                DocNode.from_segment(one, self) for one in self._nodes.children(segment, group) if self._sees(one)
+                DocNode.from_segment(one, self) for one in self._nodes.children(view, segment, group) if self._sees(one)
             ]
             for group in sorted(below, key=lambda group: group.name)
         }
 
     def root(self, segment: Segment) -> DocNode:
         """See `NodeSource.root`."""
-        return self.show(self._nodes.root(segment))
+        return self.show(self._root(segment))
 
     def source(self, segment: Segment) -> Segment | None:
         """See `NodeSource.source`."""
         above: Segment | None = segment
         while above is not None and above.span is not None:
-            above = self._nodes.parent(above)
+            above = consistent_read([self._builder], functools.partial(self._parent, above))
         return above
+
+    def _parent(self, segment: Segment) -> Segment | None:
+        return self._nodes.parent(self._builder.views.of_question(), segment)
+
+    def _root(self, segment: Segment) -> Segment:
+        return consistent_read([self._builder], lambda: self._nodes.root(self._builder.views.of_question(), segment))
 
     def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
         """See `NodeSource.file_metadata`."""
-        return ReadOnly(copy_value(dict(self._nodes.root(segment).metadata)))
+        return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
     def embeddings(self, segment: Segment) -> Mapping[str, Vector]:
         """See `NodeSource.embeddings`."""
-        found = {key: self._nodes.vector_of(segment, key) for key in self._builder.embedders}
-        return {key: vector for key, vector in found.items() if vector is not None}
+        return consistent_read([self._builder], lambda: self._embeddings(segment))
+
+    def _embeddings(self, segment: Segment) -> dict[str, Vector]:
+        group = self._builder.views.of_question().groups.get(segment.group)
+        found = {}
+        for embed_key in self._builder.embedders:
+            key = self._builder.targets.space_key(Step(segment.group, embed_key=embed_key))
+            space = group.spaces.get(key) if group is not None and key is not None else None
+            vector = self._nodes.vector_of(segment, space) if space is not None else None
+            if vector is not None:
+                found[embed_key] = vector
+        return found
 
     def _sees(self, segment: Segment) -> bool:
         return self._scope is None or matches(self._scope, segment.fields)

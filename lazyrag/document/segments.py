@@ -2,47 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, Span, check_metadata, child_uid, root_uid
+from lazyrag.data.node import content_text
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, Span, check_metadata, child_uid, digest, root_uid
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import load_file
+from lazyrag.loaders.base import LoadedFile, load_file
 from lazyrag.loaders.directory import FoundFile, built_in_metadata
 from lazyrag.transforms.base import Draft
 from lazyrag.typing import Fields
 
+_VOLATILE = "last_accessed_date"
 
-def root_segment(file: FoundFile, said: Mapping[str, Any], schema: Schema, build: int) -> Segment:
-    """The root of a file's document: the file, loaded.
+
+@dataclass(frozen=True, slots=True)
+class FileMetadataParts:
+    """What a document's metadata is made of, each part before those that precede it.
 
     Args:
-        file: The file.
-        said: What its user says of it; it goes before what the loader finds.
-        schema: The filterable fields.
-        build: Number of the build it is part of.
+        loaded: What the loader found.
+        said: What ``file_metadata`` gave.
+        updates: What ``update_metadata`` gave.
+        built_in: The six fields that the file system gives.
+    """
+
+    loaded: Mapping[str, Any]
+    said: Mapping[str, Any]
+    updates: Mapping[str, Any]
+    built_in: Mapping[str, Any]
+
+    def merged(self) -> dict[str, Any]:
+        """All of it."""
+        return {**self.loaded, **self.said, **self.updates, **self.built_in}
+
+
+def looked_at(file: FoundFile) -> Mapping[str, Any]:
+    """What the file system says of a file.
 
     Raises:
-        LoadError: If the file cannot be read.
-        ConfigError: If a field's value does not fit, or metadata cannot be kept.
+        LoadError: If it cannot be looked at.
     """
     try:
-        built_in = built_in_metadata(file.path)  # before reading, which may change the time of last access
+        return built_in_metadata(file.path)
     except OSError as exc:
         msg = f"The file cannot be looked at ({exc.strerror}). Check that it exists and may be read."
         raise LoadError(msg, path=str(file.path)) from exc
-    loaded = load_file(file.path)
-    metadata = {**loaded.metadata, **said, **built_in}
+
+
+def read_file(file: FoundFile) -> tuple[LoadedFile, Mapping[str, Any]]:
+    """A file, loaded, and what the file system says of it.
+
+    Raises:
+        LoadError: If the file cannot be read.
+    """
+    built_in = looked_at(file)  # before reading, which may change the time of last access
+    return load_file(file.path), built_in
+
+
+def root_segment(identity: str, loaded: LoadedFile, parts: FileMetadataParts, schema: Schema, build: int) -> Segment:
+    """The root node of a document.
+
+    Args:
+        identity: The document's.
+        loaded: Its text, and the places in it.
+        parts: Its metadata.
+        schema: The filterable fields.
+        build: Number of the build it is.
+
+    Raises:
+        ConfigError: If a field's value does not fit, or metadata cannot be kept.
+    """
+    metadata = parts.merged()
     fields = _file_fields(metadata, schema)
     metadata.update((name, value) for name, value in fields.items() if value is not None)
-    uid = root_uid(file.identity)
+    uid = root_uid(identity)
     return Segment(
         uid=uid,
         build=build,
         group=LAZY_ROOT_NAME,
         document_id=uid,
-        path=file.identity,
+        path=identity,
         parent=None,
         number=1,
         content=loaded.text,
@@ -84,6 +128,62 @@ def child_segments(
         )
         for ordinal, draft in enumerate(drafts, start=1)
     ]
+
+
+def rebound_segments(
+    before: Sequence[Segment], parents: Sequence[Segment], counts: Sequence[int], build: int, schema: Schema
+) -> list[Segment]:
+    """Nodes that were made of equal parents, as nodes of these: what the transform would return again.
+
+    Args:
+        before: The nodes, in order.
+        parents: The nodes above them now.
+        counts: How many each of these has.
+        build: Number of the build they are part of.
+        schema: The filterable fields.
+    """
+    rest = iter(before)
+    return [
+        replace(
+            node,
+            uid=child_uid(parent.uid, node.group, ordinal),
+            build=build,
+            document_id=parent.document_id,
+            path=parent.path,
+            parent=parent.uid,
+            fields=_own_fields(parent.fields, node.metadata, schema) if node.metadata else parent.fields,
+        )
+        for parent, count in zip(parents, counts, strict=True)
+        for ordinal, node in enumerate(itertools.islice(rest, count), start=1)
+    ]
+
+
+def root_digest(root: Segment) -> str:
+    """Digest of all that a root node is, but for the time of last access, which reading may change."""
+    told = [{name: value for name, value in one.items() if name != _VOLATILE} for one in (root.metadata, root.fields)]
+    places = [[place.start, place.end, place.kind, place.label] for place in root.places]
+    return digest([content_text(root.content), json.dumps([*told, places], sort_keys=True, default=str)])
+
+
+def input_digest(parents: Sequence[Segment], root: Segment, *, sees_nodes: bool) -> str:
+    """Digest of what a transform can see of the nodes it is called with.
+
+    The six built-in fields are left out: a file that is moved or touched costs no transform.
+
+    Args:
+        parents: The nodes of the parent group.
+        root: Their document's root node.
+        sees_nodes: Whether it is called with nodes; else it sees their content only.
+    """
+    parts = [json.dumps(one.content, sort_keys=True) for one in parents]
+    if sees_nodes:
+        parts += [_metadata_text(one) for one in (root, *parents)]
+    return digest([str(len(parents)), *parts])
+
+
+def _metadata_text(segment: Segment) -> str:
+    own = {name: value for name, value in segment.metadata.items() if name not in BUILT_IN_FIELDS}
+    return json.dumps(own, sort_keys=True, default=str)
 
 
 def _file_fields(metadata: Mapping[str, Any], schema: Schema) -> Fields:

@@ -1,53 +1,64 @@
-"""Embedding the nodes of a group: many documents at a time, and each document's failure its own."""
+"""Embedding the texts of many documents together, each document's failure its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from lazyrag.data.node import content_text
-from lazyrag.data.segment import Segment
-from lazyrag.document.nodes import BuiltGroup, NodeStore, VectorGroup
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocol import Embedded
 
-_AT_ONCE = 1024  # nodes; bounds the memory of their texts and vectors, and fills the batches of any model
+D = TypeVar("D", bound=Hashable)
+
+_AT_ONCE = 1024  # texts; bounds their memory, and fills the batches of any model
 
 
 def embed_documents(
-    nodes: NodeStore, group: BuiltGroup, embedder: CheckedEmbedder, target: VectorGroup, documents: Iterable[str]
-) -> Iterator[tuple[str, list[Segment], Sequence[Embedded]]]:
-    """For each document its nodes and what became of each of their texts, as soon as that is known.
+    embedder: CheckedEmbedder, dimension: int, texts: Iterable[tuple[D, Sequence[str]]], known: Mapping[str, Embedded]
+) -> Iterator[tuple[D, Sequence[Embedded]]]:
+    """For each document what became of each of its texts, as soon as that is known.
 
     The texts of several documents are embedded together: a batch need not end where a file does, and models that pad
     like to choose texts of equal length among many. So documents come in any order.
+
+    Args:
+        embedder: What embeds.
+        dimension: The length that vectors must have; 0 where it is not known yet.
+        texts: Documents with their texts, at least one each.
+        known: Vectors of texts that need not be embedded again; read anew for every few documents.
     """
-    waiting: dict[str, list[Segment]] = {}
+    waiting: dict[D, Sequence[str]] = {}
     count = 0
-    for document_id in documents:
-        waiting[document_id] = nodes.of_document(group, document_id)
-        count += len(waiting[document_id])
+    for document, own in texts:
+        waiting[document] = own
+        count += len(own)
         if count >= _AT_ONCE:
-            yield from _embed_together(embedder, target.dimension, waiting)
+            yield from _embed_together(embedder, dimension, waiting, known)
             waiting, count = {}, 0
-    yield from _embed_together(embedder, target.dimension, waiting)
+    yield from _embed_together(embedder, dimension, waiting, known)
 
 
 def _embed_together(
-    embedder: CheckedEmbedder, dimension: int, segments: dict[str, list[Segment]]
-) -> Iterator[tuple[str, list[Segment], Sequence[Embedded]]]:
-    users: dict[str, list[str]] = {}  # the documents in which a text stands, once for each time
-    texts = {one: [content_text(segment.content) for segment in own] for one, own in segments.items()}
-    for document_id, own in texts.items():
+    embedder: CheckedEmbedder, dimension: int, texts: Mapping[D, Sequence[str]], known: Mapping[str, Embedded]
+) -> Iterator[tuple[D, Sequence[Embedded]]]:
+    users: dict[str, list[D]] = {}  # the documents in which a text stands, once for each time
+    for document, own in texts.items():
         for text in own:
-            users.setdefault(text, []).append(document_id)
-    missing = {document_id: len(own) for document_id, own in texts.items()}
+            users.setdefault(text, []).append(document)
+    missing = {document: len(own) for document, own in texts.items()}
     found: dict[str, Embedded] = {}
-    distinct = list(users)
+
+    def enter(text: str, result: Embedded) -> Iterator[tuple[D, Sequence[Embedded]]]:
+        found[text] = result
+        for document in users[text]:
+            missing[document] -= 1
+            if not missing[document]:
+                yield document, [found[one] for one in texts[document]]
+
+    for text in users:
+        if text in known:
+            yield from enter(text, known[text])
+    distinct = [text for text in users if text not in found]
     for batch in embedder.batches(distinct, dimension):
         for place, result in zip(batch.positions, batch.results, strict=True):
-            text = distinct[place]
-            found[text] = result
-            for document_id in users[text]:
-                missing[document_id] -= 1
-                if not missing[document_id]:
-                    yield document_id, segments[document_id], [found[one] for one in texts[document_id]]
+            yield from enter(distinct[place], result)

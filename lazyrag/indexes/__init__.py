@@ -1,1 +1,1 @@
-"""Embedded engines: exact lexical and dense search in memory, numpy only."""
+"""Embedded engines: exact lexical and dense search over immutable parts, numpy only."""

@@ -2,76 +2,128 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from lazyrag.indexes.blocks import array_text, text_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from lazyrag.indexes.blocks import Mask
+
+
+class Vocabulary:
+    """The distinct terms of a part; a term's number is its place among them.
+
+    Example:
+        >>> Vocabulary.of_text(Vocabulary(["green", "tea"]).text()).numbers()["tea"]
+        1
+    """
+
+    __slots__ = ("_numbers", "_terms", "_text")
+
+    def __init__(self, terms: Sequence[str] = ()) -> None:
+        self._terms: list[str] | None = list(terms)
+        self._numbers: dict[str, int] | None = None
+        self._text: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of_text(cls, text: NDArray[np.uint8]) -> Vocabulary:
+        """The vocabulary of which `text` was written; nothing is decoded yet."""
+        vocabulary = cls()
+        vocabulary._terms, vocabulary._text = None, text
+        return vocabulary
+
+    def terms(self) -> list[str]:
+        """The terms by number; not to be changed."""
+        if self._terms is None:
+            self._terms = json.loads(array_text(self._text)) if self._text is not None else []
+        return self._terms
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers by term; not to be changed."""
+        if self._numbers is None:
+            terms = self.terms()
+            self._numbers = dict(zip(terms, range(len(terms)), strict=True))
+        return self._numbers
+
+    def text(self) -> NDArray[np.uint8]:
+        """The terms as a JSON list, (bytes,) uint8."""
+        if self._text is not None:
+            return self._text
+        return text_array(json.dumps(self.terms(), ensure_ascii=False, separators=(",", ":")))
+
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The postings of some rows, by term; never changed.
+    """The postings of some rows, by term; never changed. Both are numbered from 0.
 
     Args:
-        terms: (t,) int32, ascending numbers of the terms that occur.
-        starts: (t + 1,) int64, where each term's postings begin.
+        starts: (t + 1,) int64, where each term's postings begin; no term is without.
         rows: (p,) int32, for each term the rows that have it, ascending.
-        counts: (p,) float32, how often, at least 1.
+        counts: (p,) unsigned, how often, at least 1; as wide as the largest needs.
     """
 
-    terms: NDArray[np.int32]
     starts: NDArray[np.int64]
     rows: NDArray[np.int32]
-    counts: NDArray[np.float32]
+    counts: NDArray[np.unsignedinteger[Any]]
 
     @classmethod
-    def of_rows(cls, flat: NDArray[np.int32], lengths: NDArray[np.int32], first_row: int) -> Postings:
+    def of_rows(cls, flat: NDArray[np.int32], lengths: NDArray[np.int32]) -> Postings:
         """Postings of new rows.
 
         Args:
-            flat: The term numbers of all rows, one row after the other.
+            flat: The term numbers of all rows, one row after the other; every number up to the largest occurs.
             lengths: How many of them belong to each row.
-            first_row: Number of the first row.
         """
-        rows = np.repeat(np.arange(first_row, first_row + len(lengths), dtype=np.int64), lengths)
+        rows = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
         pairs, counts = np.unique((flat.astype(np.int64) << 32) | rows, return_counts=True)
-        terms = (pairs >> 32).astype(np.int32)
-        return cls._sorted(terms, (pairs & 0xFFFFFFFF).astype(np.int32), counts.astype(np.float32))
+        sizes = np.bincount(pairs >> 32)
+        narrow = counts.astype(np.min_scalar_type(counts.max(initial=1)))
+        return cls(_starts(sizes), (pairs & 0xFFFFFFFF).astype(np.int32), narrow)
+
+    def kept(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
+        """Without the postings of the other rows, whose numbers the rows behind them take; and the terms left."""
+        of_kept = mask[self.rows]
+        starts = np.append(0, np.cumsum(of_kept))[self.starts]
+        left = np.flatnonzero(np.diff(starts))
+        new_rows = np.cumsum(mask, dtype=np.int32) - np.int32(1)
+        starts = np.append(starts[left], starts[-1])
+        return Postings(starts, new_rows[self.rows[of_kept]], self.counts[of_kept]), left
 
     @classmethod
-    def joined(cls, parts: Sequence[Postings]) -> Postings:
-        """Several postings as one; the rows of earlier parts are smaller than those of later ones."""
-        terms = np.concatenate([part.term_of_each() for part in parts])
-        order = np.argsort(terms, kind="stable")  # so that rows stay ascending within a term
-        rows = np.concatenate([part.rows for part in parts])
-        counts = np.concatenate([part.counts for part in parts])
-        return cls._sorted(terms[order], rows[order], counts[order])
+    def joined(
+        cls, parts: Sequence[Postings], first_rows: Sequence[int], numbers: Sequence[NDArray[np.intp]]
+    ) -> Postings:
+        """Several postings as one. Every posting is put at its place at once: nothing is sorted.
 
-    def renumbered(self, alive: NDArray[np.bool_], new_numbers: NDArray[np.int32]) -> Postings:
-        """Without the postings of dead rows, the others under new row numbers that keep the order."""
-        kept = alive[self.rows]
-        return self._sorted(self.term_of_each()[kept], new_numbers[self.rows[kept]], self.counts[kept])
+        Args:
+            parts: Those of earlier rows first.
+            first_rows: For each part the new number of its row 0.
+            numbers: For each part the new numbers of its terms.
+        """
+        sizes = np.zeros(max((int(own.max(initial=-1)) + 1 for own in numbers), default=0), np.int64)
+        for part, own in zip(parts, numbers, strict=True):
+            sizes[own] += np.diff(part.starts)
+        starts = _starts(sizes)
+        free = starts[:-1].copy()
+        rows = np.empty(starts[-1], np.int32)
+        counts = np.empty(starts[-1], np.result_type(np.uint8, *(part.counts.dtype for part in parts)))
+        for part, first, own in zip(parts, first_rows, numbers, strict=True):
+            of_term = np.diff(part.starts)
+            places = np.repeat(free[own] - part.starts[:-1], of_term) + np.arange(len(part.rows))
+            rows[places] = part.rows + np.int32(first)
+            counts[places] = part.counts
+            free[own] += of_term
+        return cls(starts, rows, counts)
 
-    def term_of_each(self) -> NDArray[np.int32]:
-        """(p,) the term number of each posting."""
-        return np.repeat(self.terms, np.diff(self.starts))
 
-    def ranges(self, numbers: NDArray[np.int32]) -> list[tuple[int, int]]:
-        """For each of some term numbers where its postings begin and end; nowhere, if it does not occur."""
-        if not len(self.terms):
-            return [(0, 0)] * len(numbers)
-        at = self.terms.searchsorted(numbers)
-        starts = self.starts[at]
-        known = self.terms.take(at, mode="clip") == numbers
-        ends = self.starts[at + known]
-        return list(zip(starts.tolist(), ends.tolist(), strict=True))
-
-    @classmethod
-    def _sorted(cls, terms: NDArray[np.int32], rows: NDArray[np.int32], counts: NDArray[np.float32]) -> Postings:
-        """From postings in order of term, then row."""
-        distinct, starts = np.unique(terms, return_index=True)
-        return cls(distinct, np.append(starts, len(terms)).astype(np.int64), rows, counts)
+def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts

@@ -1,114 +1,82 @@
-"""The rows of an index: their keys, which of them live, which of them a filter lets through."""
+"""The rows of an index: which of them live, which of them a filter lets through, which of them are the best."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyrag.data.filters import Filter, matches
-from lazyrag.data.segment import EMPTY
+from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError
+from lazyrag.indexes.blocks import Mask, RowBlock, decoded_keys
 from lazyrag.typing import Fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_CACHED_MASKS = 64
 _PILE = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A state of an index's rows, numbered from 0. Every change makes a new state, so that a reader keeps the one it
-    began with; queries add nothing to a state but the masks of their filters.
-
-    The nodes of one file share one `Fields` object; a filter is evaluated once for each distinct object.
+class LiveRows:
+    """The rows of several parts, numbered on from one part to the next, and which of them live; never changed.
 
     Args:
-        keys: Keys by row; the list may have grown past this state, which reads the first ``len(alive)`` only.
-        alive: (n,) bool, false for deleted rows.
-        field_ids: (n,) int32, indexes into ``distinct``.
-        distinct: The distinct `Fields` objects; it may have grown past this state, too.
-        numbers: Where each of them stands, by its id; for writers. (Equality of mappings would cost more than
-            evaluating a filter once more.)
-        masks: What `mask` found for the last filters, in the order in which they were first asked.
-        remembering: Held while ``masks`` changes.
-        live: How many rows live.
+        blocks: The parts' rows.
+        alive: For each part a mask that is false for dead rows; None where all live.
+
+    Raises:
+        ConfigError: If a mask does not fit its part.
+
+    Example:
+        >>> rows = LiveRows([RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)], [np.array([True, False]), None])
+        >>> rows.live, rows.keys(np.array([2, 0]))
+        (2, ['c', 'a'])
     """
 
-    keys: list[str] = field(default_factory=list)
-    alive: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    field_ids: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    distinct: list[Fields] = field(default_factory=list)
-    numbers: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    masks: dict[Filter, NDArray[np.bool_]] = field(default_factory=dict, repr=False, compare=False)
-    remembering: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-    live: int = 0
+    __slots__ = ("alive", "blocks", "firsts", "live")
+
+    def __init__(self, blocks: Sequence[RowBlock], alive: Sequence[Mask | None]) -> None:
+        fitting = [mask is None or mask.shape == (len(block),) for block, mask in zip(blocks, alive, strict=False)]
+        if len(blocks) != len(alive) or not all(fitting):
+            shapes = [None if mask is None else mask.shape for mask in alive]
+            msg = (
+                f"Parts of {[len(block) for block in blocks]} rows got masks of {shapes}; "
+                "give one for each part, a truth value for each of its rows, or None."
+            )
+            raise ConfigError(msg)
+        self.blocks = tuple(blocks)
+        self.firsts = np.cumsum([0, *map(len, blocks)])
+        self.live = len(self)
+        self.alive: Mask | None = None  # of all rows; None where all live
+        if any(mask is not None for mask in alive):
+            masks = [
+                np.ones(len(block), np.bool_) if mask is None else mask
+                for block, mask in zip(blocks, alive, strict=True)
+            ]
+            whole = np.concatenate(masks)
+            self.live = int(np.count_nonzero(whole))
+            self.alive = whole if self.live < len(whole) else None
 
     def __len__(self) -> int:
-        return len(self.alive)
+        return int(self.firsts[-1])
 
-    def added(self, keys: Sequence[str], fields: Sequence[Fields] | None) -> Rows:
-        """The state with rows appended; fields default to none for each."""
-        self.keys.extend(keys)
-        new_ids = self._intern(fields if fields is not None else [EMPTY] * len(keys))
-        return Rows(
-            self.keys,
-            np.concatenate([self.alive, np.ones(len(keys), np.bool_)]),
-            np.concatenate([self.field_ids, new_ids]),
-            self.distinct,
-            self.numbers,
-            live=self.live + len(keys),
-        )
-
-    def deleted(self, numbers: NDArray[np.intp]) -> Rows:
-        """The state with these live rows dead."""
-        alive = self.alive.copy()
-        alive[numbers] = False
-        live = self.live - len(numbers)
-        return Rows(self.keys, alive, self.field_ids, self.distinct, self.numbers, live=live)
-
-    def compacted(self) -> Rows:
-        """The state without its dead rows; the others keep their order and get new numbers."""
-        kept = np.flatnonzero(self.alive)
-        used, field_ids = np.unique(self.field_ids[kept], return_inverse=True)
-        distinct = [self.distinct[number] for number in used]
-        return Rows(
-            [self.keys[row] for row in kept],
-            np.ones(len(kept), np.bool_),
-            field_ids.astype(np.int32),
-            distinct,
-            {id(one): number for number, one in enumerate(distinct)},
-            live=len(kept),
-        )
-
-    def mask(self, filter: Filter | None) -> NDArray[np.bool_] | None:  # noqa: A002
+    def mask(self, filter: Filter | None) -> Mask | None:  # noqa: A002  the word of the domain
         """(n,) bool, true for live rows that the bound filter lets through; None where that is every row."""
-        if filter is None:
-            return None if self.live == len(self) else self.alive
-        mask = self.masks.get(filter)
-        if mask is None:
-            verdicts = np.fromiter((matches(filter, fields) for fields in self.distinct), np.bool_, len(self.distinct))
-            mask = verdicts[self.field_ids] & self.alive if len(self) else self.alive
-            with self.remembering:
-                if len(self.masks) >= _MOST_CACHED_MASKS:
-                    self.masks.pop(next(iter(self.masks)))  # the oldest
-                self.masks[filter] = mask
-        return mask
+        if filter is None or not self.blocks:
+            return self.alive
+        masks = [block.mask(filter) for block in self.blocks]
+        mask = masks[0] if len(masks) == 1 else np.concatenate(masks)
+        return mask if self.alive is None else mask & self.alive
 
-    def _intern(self, fields: Iterable[Fields]) -> NDArray[np.int32]:
-        found = []
-        for one in fields:
-            number = self.numbers.get(id(one))
-            if number is None:
-                number = self.numbers[id(one)] = len(self.distinct)
-                self.distinct.append(one)
-            found.append(number)
-        return np.array(found, np.int32)
+    def keys(self, rows: NDArray[np.integer]) -> list[str]:
+        """The keys of some rows, in their order."""
+        if len(self.blocks) == 1:
+            return decoded_keys(self.blocks[0].keys[rows])
+        block_of = self.firsts.searchsorted(rows, side="right") - 1
+        own = (rows - self.firsts[block_of]).tolist()
+        found = [self.blocks[block].keys[row] for block, row in zip(block_of.tolist(), own, strict=True)]
+        return decoded_keys(np.array(found, np.bytes_))
 
 
 def check_new_rows(keys: Sequence[str], contents: Sized, fields: Sequence[Fields] | None) -> None:
@@ -195,12 +163,15 @@ def _cut(
 
 
 def ranked(
-    keys: Sequence[str], rows: NDArray[np.integer], scores: NDArray[np.float64], topk: int
+    keys: Callable[[NDArray[np.integer]], Sequence[str]],
+    rows: NDArray[np.integer],
+    scores: NDArray[np.float64],
+    topk: int,
 ) -> list[tuple[str, float]]:
     """The topk best of some rows as a ranking: best first, ties by key.
 
     Args:
-        keys: Keys by row.
+        keys: Gives rows' keys; asked for those only that can be in the ranking.
         rows: (m,) candidate rows.
         scores: (m,) their scores.
         topk: At least 1.
@@ -208,5 +179,5 @@ def ranked(
     if len(rows) > topk:
         kept = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
         rows, scores = rows[kept], scores[kept]
-    best = sorted(zip((-scores).tolist(), [keys[row] for row in rows.tolist()], strict=True))
+    best = sorted(zip((-scores).tolist(), keys(rows), strict=True))
     return [(key, -negative) for negative, key in best[:topk]]

@@ -109,7 +109,7 @@ def load_file(path: str | os.PathLike[str]) -> LoadedFile:
         LoadError: If no loader is registered for the suffix, the loader fails, or the file holds no text.
     """
     path = Path(path)
-    suffix = _known_suffix(path)
+    suffix = known_suffix(path)
     if suffix not in loaders:
         msg = (
             f"No loader reads {suffix or 'files without suffix'}. Read are: {', '.join(loaders)}. "
@@ -142,7 +142,7 @@ def load_file(path: str | os.PathLike[str]) -> LoadedFile:
     return loaded
 
 
-def _known_suffix(path: Path) -> str:
+def known_suffix(path: Path) -> str:
     """The longest of a file's suffixes (``.part.txt`` before ``.txt``) that a loader is registered for."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     joined = ("".join(suffixes[at:]) for at in range(len(suffixes)))

@@ -11,9 +11,10 @@ from lazyrag.arguments import known_keywords, text_list, whole_number
 from lazyrag.data.filters import Filter, FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import key_uid
+from lazyrag.document.consistency import consistent_read
 from lazyrag.document.document import Document
 from lazyrag.document.group import group_name as normal_group_name
-from lazyrag.document.reader import Reader, consistent
+from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.indexes import indexes
@@ -205,7 +206,11 @@ class Retriever(Generic[T_co]):
         bound = [reader.bind(filters) for reader in readers]
         nodes: list[DocNode] = []
         if query.strip():
-            nodes = consistent(readers, lambda: self._hits(query, readers, bound, limit))
+            for reader in readers:
+                reader.prepare(self._group, self._embed_keys, self._target)
+            nodes = consistent_read(
+                [reader.tree for reader in readers], lambda: self._hits(query, readers, bound, limit)
+            )
         return cast("T_co", render(nodes, self._output_format, self._join))
 
     def _hits(self, query: str, readers: list[Reader], filters: list[Filter | None], topk: int) -> list[DocNode]:

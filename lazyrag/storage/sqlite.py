@@ -21,6 +21,7 @@ Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
 """One step from a format to the next: SQL statements, or a function that is called inside the step's transaction."""
 
 _LONGEST_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
+_MEMORY = ":memory:"  # SQLite's own name for a database in memory
 _SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an empty one and writes over it
 
 _EXPLANATIONS = {
@@ -35,6 +36,7 @@ _EXPLANATIONS = {
     ),
     "not a database": "is no SQLite database, or is damaged. {damaged} Or give another path.",
     "malformed": "is damaged. {damaged}",
+    "Could not decode": "is damaged. {damaged}",
 }
 """SQLite's own words (its sqlite3_errstr; Python has error codes only from 3.11 on) to what to do about them."""
 
@@ -65,7 +67,7 @@ class FileFormat:
 
 
 class Database:
-    """One open SQLite file.
+    """One open SQLite file, or a database in this process's memory.
 
     It has a single connection, which threads use in turn, one transaction each. So it is closed when `close` returns,
     whichever threads have used it, and what is made on the connection (temporary views, functions) is there for all of
@@ -74,16 +76,17 @@ class Database:
 
     Any number of processes may have the file open; each opens it for itself, after a fork too. A finished transaction
     survives the end of the process at any instant. A power cut may take the last ones, and never leaves half of one
-    (WAL with ``synchronous = NORMAL``).
+    (WAL with ``synchronous = NORMAL``); `writing` with ``durable=True`` secures itself and all before it.
 
     Args:
-        path: The file; its folder must exist. ``~`` is the home folder.
+        path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by this object alone.
         file_format: What kind of file it is. A new or empty file becomes one, an older one is migrated.
         read_only: Write nothing, and neither make nor migrate the file.
         timeout_s: How long to wait for another connection that writes.
 
     Raises:
-        ConfigError: If the path is none, or the timeout is not from 0 to 86,400 s.
+        ConfigError: If the path is of another type or empty, what lies in memory is to be read only, or the timeout is
+            not from 0 to 86,400 s.
         StoreError: If the file is missing or may not be opened, is of another kind, of a newer format, no SQLite
             database, damaged, or locked for longer than the timeout. A file that is not ours is left as it is.
 
@@ -102,22 +105,32 @@ class Database:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], file_format: FileFormat, *, read_only: bool = False, timeout_s: float = 30.0
+        self,
+        path: str | os.PathLike[str] | None,
+        file_format: FileFormat,
+        *,
+        read_only: bool = False,
+        timeout_s: float = 30.0,
     ) -> None:
         if not 0 <= timeout_s <= _LONGEST_WAIT_S:
             msg = f"timeout_s is {timeout_s!r}; give a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}."
             raise ConfigError(msg)
-        self.path = _absolute(path, file_format.name)
+        if path is None and read_only:
+            msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
+            raise ConfigError(msg)
+        self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
+        self.in_memory = path is None
         self.file_format = file_format
         self.read_only = read_only
         self._timeout_s = timeout_s
-        self._check_place()
+        if not self.in_memory:
+            self._check_place()
         self._process = os.getpid()
         self._turn = threading.RLock()
         with self._explained():
             self._connection = sqlite3.connect(
-                f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}",
-                uri=True,
+                _MEMORY if self.in_memory else f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}",
+                uri=not self.in_memory,
                 timeout=timeout_s,
                 isolation_level=None,  # transactions begin where we say so
                 check_same_thread=False,
@@ -149,18 +162,37 @@ class Database:
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction that writes; all of it is in the file at its end, or nothing where an error leaves it.
 
         Other writers wait from its beginning on, so that what it reads first is still so when it writes.
+
+        Args:
+            durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
+                takes them (``synchronous = FULL``). One that changes nothing writes nothing, and so secures nothing.
 
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or the database is closed or read-only.
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
-        with self._transaction("BEGIN IMMEDIATE") as connection:
+        with self._transaction("BEGIN IMMEDIATE", durable=durable) as connection:
             yield connection
+
+    def data_version(self) -> int:
+        """A number that moves when another connection has changed the file: this process's or another one's.
+
+        Transactions of this object do not move it. Two numbers can be compared if one object gave both.
+
+        Raises:
+            StoreError: If SQLite fails, or the database is closed.
+
+        Source:
+            https://sqlite.org/pragma.html#pragma_data_version
+        """
+        with self._in_turn() as connection:
+            [version] = connection.execute("PRAGMA data_version").fetchone()
+        return int(version)
 
     def shrink(self) -> None:
         """Give the room of what was deleted back to the disk; rewrites the file.
@@ -168,8 +200,7 @@ class Database:
         Raises:
             StoreError: If SQLite fails, or the database is closed or read-only.
         """
-        with self._turn, self._explained():
-            connection = self._usable()
+        with self._in_turn() as connection:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -182,18 +213,30 @@ class Database:
             self._connection.close()
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._in_turn() as connection:
+            # Within a transaction it cannot be changed; BEGIN, which cannot be there either, says so.
+            durable = durable and not connection.in_transaction
+            if durable:
+                connection.execute("PRAGMA synchronous = FULL")
+            try:
+                connection.execute(begin)
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
+                        connection.execute("ROLLBACK")
+                    raise
+            finally:
+                if durable:
+                    connection.execute("PRAGMA synchronous = NORMAL")
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[sqlite3.Connection]:
         self._usable()  # before the lock, which a fork's copy may have been left with
         with self._turn, self._explained():
-            connection = self._usable()
-            connection.execute(begin)
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
-                    connection.execute("ROLLBACK")
-                raise
+            yield self._usable()
 
     def _usable(self) -> sqlite3.Connection:
         if self._process != os.getpid():
@@ -216,8 +259,9 @@ class Database:
                     "Open it once without read_only=True, which brings it there."
                 )
             return
-        self._use_wal()
-        self._connection.execute("PRAGMA synchronous = NORMAL")
+        if not self.in_memory:
+            self._use_wal()
+            self._connection.execute("PRAGMA synchronous = NORMAL")
         while version < newest:
             version = self._migrate()
 
@@ -285,6 +329,8 @@ class Database:
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeDecodeError as exc:  # SQLite quotes what is damaged, and Python cannot read that
+            raise self._error(_EXPLANATIONS["malformed"].format(damaged=self.file_format.when_damaged)) from exc
         except sqlite3.Error as exc:
             told = str(exc)
             damaged = self.file_format.when_damaged
@@ -301,8 +347,8 @@ class Database:
 def _absolute(path: str | os.PathLike[str], name: str) -> Path:
     """Where the file lies, whatever the working directory will be."""
     given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
-    # SQLite's own name for a database in memory would be a file's name here.
-    if not isinstance(given, str) or not given or "\0" in given or given == ":memory:":
+    # It would be a file's name here.
+    if not isinstance(given, str) or not given or "\0" in given or given == _MEMORY:
         msg = f"The path of the {name} is {given!r}; give that of a file."
         raise ConfigError(msg)
     return Path(given).expanduser().absolute()

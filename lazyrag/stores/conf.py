@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from lazyrag.arguments import check_keywords, required_names
 from lazyrag.errors import ConfigError, NotBuiltError, StoreError, known_names
+from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore, segment_stores, vector_stores
+from lazyrag.stores.store_file import StoreFile
 
 _PARTS = ("segment_store", "vector_store", "ledger")
 _ENTRY_KEYS = ("type", "kwargs")
@@ -34,11 +37,46 @@ class StoreChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenStores:
+    """What a Document keeps its nodes in.
+
+    Args:
+        segments: The open segment store.
+        vectors: The open vector store.
+        files: The open store files behind them, that of the ledger first.
+    """
+
+    segments: SegmentStore
+    vectors: VectorStore
+    files: tuple[StoreFile, ...]
+
+    @property
+    def ledger(self) -> StoreFile:
+        """The file that the ledger lies in."""
+        return self.files[0]
+
+    def close(self) -> None:
+        """Let go of all of it; twice does no harm."""
+        with ExitStack() as stack:  # each is closed, even if another one cannot be
+            for file in self.files:
+                stack.callback(file.close)
+            stack.callback(self.segments.close)
+            stack.callback(self.vectors.close)
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConf:
-    """Both stores of a Document."""
+    """Both stores of a Document, and its ledger.
+
+    Args:
+        segment: The segment store.
+        vector: The vector store.
+        ledger: Path of the ledger's file; None where it lies with the ``map`` segment store.
+    """
 
     segment: StoreChoice = StoreChoice()
     vector: StoreChoice = StoreChoice()
+    ledger: str | None = None
 
     @classmethod
     def parse(cls, store_conf: Mapping[str, Any] | None) -> StoreConf:
@@ -62,28 +100,93 @@ class StoreConf:
             msg = f"store_conf is {store_conf!r}; give a mapping with the keys segment_store and vector_store."
             raise ConfigError(msg)
         _check_keys("store_conf", store_conf, _PARTS)
-        if "ledger" in store_conf:
-            msg = "store_conf['ledger'] is not built yet: everything lives in memory. Leave it out."
-            raise NotBuiltError(msg)
-        choices = {part: _choice(part, store_conf[part]) for part in _PARTS if part in store_conf}
+        parts = [part for part in _PARTS[:2] if part in store_conf]
+        choices = {part: _choice(part, store_conf[part]) for part in parts}
         for part, choice in choices.items():
             _check_built(part, choice)
-        return cls(
-            segment=choices.get("segment_store", StoreChoice()), vector=choices.get("vector_store", StoreChoice())
-        )
+        segment, vector = choices.get("segment_store"), choices.get("vector_store")
+        # The one that is not named, or that names no file, lies with the other one.
+        segment = segment or _beside(vector)
+        if vector is None or (vector.type == "map" and not vector.kwargs):
+            vector = _beside(segment)
+        ledger = _ledger_path(store_conf.get("ledger"))
+        if ledger is not None and StoreChoice() in (segment, vector):
+            msg = (
+                "store_conf names a ledger, which is kept, and a store that lies in memory and is not: the ledger "
+                "would list what is gone. Give the map store a 'uri', or leave the ledger out."
+            )
+            raise ConfigError(msg)
+        return cls(segment, vector, ledger)
 
-    def open(self) -> tuple[SegmentStore, VectorStore]:
-        """Make both stores and open them; if the second one fails to open, the first one is closed again."""
-        segments = segment_stores[self.segment.type](**self.segment.kwargs)
-        vectors = vector_stores[self.vector.type](**self.vector.kwargs)
-        segments.open()
-        try:
+    def open(self, *, read_only: bool = False) -> OpenStores:
+        """Make both stores and open them, and the ledger's file; what is open is closed again if another one fails.
+
+        Raises:
+            StoreError: If a file or a server cannot be reached, or is damaged.
+        """
+        with ExitStack() as undo:
+            files: dict[str | None, StoreFile] = {}
+
+            def file_of(uri: str | None) -> StoreFile:
+                place = None if uri is None else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111  texts
+                if place not in files:
+                    files[place] = undo.enter_context(StoreFile(place, read_only=read_only and place is not None))
+                return files[place]
+
+            uri = _uri(self.segment)
+            file_of(self.ledger or uri)
+            segments: SegmentStore
+            if uri is not None:
+                segments = MapFileSegmentStore(file_of(uri))
+            else:
+                segments = segment_stores[self.segment.type](**self.segment.kwargs)
+            undo.callback(_close, segments)
+            segments.open()
+            uri = _uri(self.vector)
+            if uri is not None:
+                vectors = _vector_store(file_of(uri))
+            else:
+                vectors = vector_stores[self.vector.type](**self.vector.kwargs)
+            undo.callback(_close, vectors)
             vectors.open()
-        except BaseException:
-            with suppress(StoreError):  # why the vector store failed is what the user must hear
-                segments.close()
-            raise
-        return segments, vectors
+            undo.pop_all()
+        return OpenStores(segments, vectors, tuple(files.values()))
+
+
+def _uri(choice: StoreChoice) -> str | None:
+    """The file of a ``map`` store; None for one in memory, and for others."""
+    uri = choice.kwargs.get("uri") if choice.type == "map" else None
+    return None if uri is None else os.fspath(uri)
+
+
+def _close(store: SegmentStore | VectorStore) -> None:
+    """After another failure, which is what the user must hear."""
+    with suppress(StoreError):
+        store.close()
+
+
+def _vector_store(file: StoreFile) -> VectorStore:
+    from lazyrag.stores.map_vectors import (
+        MapFileVectorStore,  # with it numpy's index, which the other one needs as well
+    )
+
+    return MapFileVectorStore(file)
+
+
+def _beside(other: StoreChoice | None) -> StoreChoice:
+    """A ``map`` store that lies with another one."""
+    if other is None or other.type != "map":
+        return StoreChoice()
+    return StoreChoice("map", dict(other.kwargs))
+
+
+def _ledger_path(entry: Any) -> str | None:
+    if entry is None:
+        return None
+    if isinstance(entry, (str, os.PathLike)):
+        return os.fspath(entry)
+    msg = f"store_conf['ledger'] is {entry!r}; give the path of the file that the ledger is to lie in."
+    raise ConfigError(msg)
 
 
 def _choice(part: str, entry: Any) -> StoreChoice:
@@ -120,6 +223,9 @@ def _choice(part: str, entry: Any) -> StoreChoice:
 
 
 def _check_spec_values(where: str, kind: str, kwargs: Mapping[str, Any]) -> None:
+    if kind == "map" and "uri" in kwargs and not (isinstance(kwargs["uri"], (str, os.PathLike)) and kwargs["uri"]):
+        msg = f"{where}['uri'] is {kwargs['uri']!r}; give the path of a file, which is made where there is none."
+        raise ConfigError(msg)
     if kind == "chromadb" and ("uri" in kwargs) == ("dir" in kwargs):
         msg = f"{where} for chromadb takes 'uri' for a server or 'dir' for a folder: give exactly one of them."
         raise ConfigError(msg)
@@ -133,11 +239,10 @@ def _check_spec_values(where: str, kind: str, kwargs: Mapping[str, Any]) -> None
 
 
 def _check_built(part: str, choice: StoreChoice) -> None:
-    if choice.type in _SPEC_KWARGS and (choice.type != "map" or "uri" in choice.kwargs):
-        what = "a map store with a 'uri' (SQLite)" if choice.type == "map" else f"the store {choice.type!r}"
+    if choice.type in _SPEC_KWARGS and choice.type != "map":
         msg = (
-            f"store_conf[{part!r}] asks for {what}, which is not built yet. This release keeps everything in memory: "
-            "use type 'map' without 'uri'."
+            f"store_conf[{part!r}] asks for the store {choice.type!r}, which is not built yet. Use type 'map': in "
+            "memory, or with a 'uri', the path of a file."
         )
         raise NotBuiltError(msg)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
@@ -78,6 +78,14 @@ class Store(Protocol):
 
     def count(self, collection: str) -> int:
         """Number of rows; 0 for a collection without rows. StoreError for one that was never created."""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A store that can tell whether what lies on its disk is what was written."""
+
+    def damage(self, collection: str) -> str:
+        """What is wrong with a collection, all of which is read; "" for nothing."""
 
 
 class SegmentStore(Store, Protocol):

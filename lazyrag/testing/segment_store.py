@@ -10,7 +10,7 @@ import pytest
 
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Filter
-from lazyrag.data.segment import Segment
+from lazyrag.data.segment import Place, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.protocol import SegmentStore
 from lazyrag.testing.features import check_features, no_reopening
@@ -21,7 +21,9 @@ D = "lr_contract_block_1"
 
 
 class SegmentStoreContract:
-    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store `reopen_store`, too."""
+    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store `reopen_store`, too, and for a
+    shared one `share_store`.
+    """
 
     def make_store(self) -> SegmentStore:
         """A new, empty, closed store."""
@@ -31,6 +33,10 @@ class SegmentStoreContract:
     def reopen_store(self, store: SegmentStore) -> SegmentStore:
         """A new, closed store over what a closed one has kept, as a later program makes it. For persistent stores."""
         no_reopening(store)
+
+    def share_store(self, store: SegmentStore) -> SegmentStore:
+        """A new, closed store over what an open one keeps, as another program makes it meanwhile. For shared stores."""
+        raise NotImplementedError
 
     @pytest.fixture
     def store(self) -> Iterator[SegmentStore]:
@@ -62,6 +68,13 @@ class SegmentStoreContract:
         read = filled.get(C, [row.key for row in rows])
         assert [type(row.content) for row in read] == [type(row.content) for row in rows]
 
+    def test_a_root_keeps_its_places(self, store: SegmentStore) -> None:
+        """A node without a parent comes back without one; its pages and headings come back in their order."""
+        places = (Place(0, 9, "page", "1"), Place(4, 9, "heading", "安装 > Setup 🍵"), Place(9, 9, "page", "2"))
+        root = dataclasses.replace(make_segments()[0], parent=None, span=(0, 9), places=places)
+        store.upsert(C, [root])
+        assert store.get(C, [root.key]) == [root]
+
     def test_get_answers_in_the_order_asked_and_leaves_out_unknown_keys(self, filled: SegmentStore) -> None:
         """Get follows the order of the keys and passes over those that are not there."""
         keys = [row.key for row in make_segments()]
@@ -81,6 +94,13 @@ class SegmentStoreContract:
         filled.upsert(C, make_segments())
         assert filled.count(C) == len(make_segments())
         assert filled.scan(C) == sorted(make_segments(), key=lambda row: row.key)
+
+    def test_of_rows_with_one_key_in_an_upsert_the_last_counts(self, store: SegmentStore) -> None:
+        """A list that names a key twice is written as if its rows were written one after the other."""
+        row = make_segments()[0]
+        last = dataclasses.replace(row, content="last", path="elsewhere")
+        store.upsert(C, [row, dataclasses.replace(row, content="between", path="between"), last])
+        assert store.scan(C) == [last]
 
     def test_builds_of_one_uid_are_different_rows(self, filled: SegmentStore) -> None:
         """The key is uid and build: a new build stands beside the old one."""
@@ -190,7 +210,10 @@ class SegmentStoreContract:
 
     def test_what_is_declared_is_kept(self, filled: SegmentStore) -> None:
         """Every feature that the store declares passes its test; one without a test fails."""
-        check_features(filled.features, {"persistent": lambda: self._check_persistent(filled)})
+        checks = {"persistent": lambda: self._check_persistent(filled)}
+        if type(self).share_store is not SegmentStoreContract.share_store:
+            checks["shared"] = lambda: self._check_shared(filled)
+        check_features(filled.features, checks)
 
     def _check_persistent(self, filled: SegmentStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""
@@ -212,3 +235,29 @@ class SegmentStoreContract:
                 again.create(C, make_schema(None))
         finally:
             again.close()
+
+    def _check_shared(self, filled: SegmentStore) -> None:
+        """What either of two programs has acknowledged, deletions included, is seen by the other's next call."""
+        filled.open()  # another feature's test may have closed it, and left other rows
+        filled.drop(C)
+        filled.create(C, SCHEMA)
+        other = self.share_store(filled)
+        assert other is not filled, "share_store() returned the object that it was given; it makes another one."
+        other.open()
+        try:
+            other.create(C, SCHEMA)
+            rows = sorted(make_segments(), key=lambda row: row.key)
+            filled.upsert(C, rows[1:])
+            assert other.scan(C) == rows[1:]
+            other.upsert(C, rows[:1])
+            assert filled.scan(C) == rows
+            changed = dataclasses.replace(rows[0], content="changed", path="elsewhere")
+            filled.upsert(C, [changed])
+            filled.delete(C, keys=[row.key for row in rows[2:]])
+            assert other.scan(C) == [changed, rows[1]]
+            assert other.get(C, [rows[2].key, rows[0].key]) == [changed]
+            filled.drop(C)
+            with pytest.raises(StoreError):
+                other.scan(C)
+        finally:
+            other.close()

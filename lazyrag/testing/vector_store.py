@@ -23,7 +23,9 @@ METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 
 
 class VectorStoreContract:
-    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store `reopen_store`, too."""
+    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store `reopen_store`, too, and for a
+    shared one `share_store`.
+    """
 
     def make_store(self) -> VectorStore:
         """A new, empty, closed store."""
@@ -33,6 +35,10 @@ class VectorStoreContract:
     def reopen_store(self, store: VectorStore) -> VectorStore:
         """A new, closed store over what a closed one has kept, as a later program makes it. For persistent stores."""
         no_reopening(store)
+
+    def share_store(self, store: VectorStore) -> VectorStore:
+        """A new, closed store over what an open one keeps, as another program makes it meanwhile. For shared stores."""
+        raise NotImplementedError
 
     @pytest.fixture
     def store(self) -> Iterator[VectorStore]:
@@ -235,6 +241,8 @@ class VectorStoreContract:
     def test_what_is_declared_is_kept(self, filled: VectorStore) -> None:
         """Every feature that the store declares passes its test; one without a test fails."""
         checks = {"exact": lambda: self._check_exact(filled), "persistent": lambda: self._check_persistent(filled)}
+        if type(self).share_store is not VectorStoreContract.share_store:
+            checks["shared"] = lambda: self._check_shared(filled)
         check_features(filled.features, checks)
 
     def _check_exact(self, store: VectorStore) -> None:
@@ -273,6 +281,32 @@ class VectorStoreContract:
                 again.create(C, VectorSchema(DIMENSION, "l2", SCHEMA))
         finally:
             again.close()
+
+    def _check_shared(self, store: VectorStore) -> None:
+        """What either of two programs has acknowledged, deletions included, is seen by the other's next call."""
+        store.open()
+        store.drop(D)
+        store.create(D, VectorSchema(DIMENSION, "cosine", SCHEMA))
+        store.upsert(D, make_rows())
+        first, second, *others = make_rows()
+        other = self.share_store(store)
+        assert other is not store, "share_store() returned the object that it was given; it makes another one."
+        other.open()
+        try:
+            other.create(D, VectorSchema(DIMENSION, "cosine", SCHEMA))
+            assert_same_rows(other.scan(D), make_rows())
+            changed = VectorRow(second.key, -second.vector, second.fields)
+            store.delete(D, keys=[first.key])
+            store.upsert(D, [changed])
+            assert_same_rows(other.scan(D), [changed, *others])
+            for found, expected in zip(other.search(D, queries(3), 10), store.search(D, queries(3), 10), strict=True):
+                assert_same_ranking(found, expected)
+            other.upsert(D, [first])
+            other.delete(D, keys=[second.key])
+            assert_same_rows(store.scan(D), [first, *others])
+        finally:
+            other.close()
+        store.drop(D)
 
 
 def scan_pages(store: VectorStore, limit: int) -> list[VectorRow]:

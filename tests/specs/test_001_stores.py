@@ -8,7 +8,7 @@ from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
 from lazyrag.errors import ConfigError, NotBuiltError
 
 TEXTS = {"a.txt": "绿茶低温存放", "b.txt": "红茶要发酵", "c.txt": "cold brew takes a night"}
-USE_THIS = r"use type 'map' without 'uri'"
+USE_THIS = r"Use type 'map'"
 
 
 def letters(text):
@@ -145,15 +145,18 @@ def test_map_keeps_segments_in_memory(folder):
     assert other.get_nodes() == []
 
 
-def test_map_on_disk_is_not_built(folder, tmp_path):
+def test_map_on_disk(folder, tmp_path):
     """「可配置本地路径，以使用基于`sqlite3`的本地切片存储」
 
-    A path asks for what this release does not contain: the error says what to use instead, and no file is made.
+    A path makes a SQLite file there; another Document on it answers alike, though the files are gone.
     """
     uri = tmp_path / "segments.db"
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=segment_store("map", uri=str(uri)))
-    assert not uri.exists()
+    path = folder(TEXTS)
+    with Document(path, embed=letters, store_conf=segment_store("map", uri=str(uri))) as docs:
+        first = answers(docs)
+    assert uri.read_bytes().startswith(b"SQLite format 3")
+    with Document(embed=letters, store_conf=segment_store("map", uri=str(uri)), read_only=True) as docs:
+        assert answers(docs) == first
 
 
 def test_the_uri_of_map_is_optional(folder):

@@ -352,7 +352,7 @@ def test_a_file_that_comes_back(folder):
             return path.read_text(encoding="utf-8")
 
     transform, embed = Lines(), Embed()
-    docs = in_lines(root, transform, embed=embed)
+    docs = in_lines(root, transform, embed=embed, workers=1)
     with pytest.warns(IngestionWarning, match=r"m\.txt"):
         Retriever(docs, "line")("gone")
     Retriever(docs, "line", similarity="bm25")("gone")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, LazyRAGError, NotBuiltError, StoreConnectionError, StoreError
 from lazyrag.stores.conf import StoreConf
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.map_file import MapFileSegmentStore
+from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
 
 
@@ -34,15 +38,16 @@ def test_both_parts_are_map_in_memory_where_nothing_else_is_said(store_conf):
     conf = StoreConf.parse(store_conf)
     assert (conf.segment.type, dict(conf.segment.kwargs)) == ("map", {})
     assert (conf.vector.type, dict(conf.vector.kwargs)) == ("map", {})
-    segments, vectors = conf.open()
-    assert isinstance(segments, MapSegmentStore)
-    assert isinstance(vectors, MapVectorStore)
+    stores = conf.open()
+    assert isinstance(stores.segments, MapSegmentStore)
+    assert isinstance(stores.vectors, MapVectorStore)
+    assert stores.ledger.path is None
 
 
 def test_a_configuration_opens_new_stores_each_time():
     """Two Documents in memory do not see each other's rows."""
     conf = StoreConf.parse(None)
-    (one, _), (other, _) = conf.open(), conf.open()
+    one, other = conf.open().segments, conf.open().segments
     one.create("c", {})
     assert one is not other
     with pytest.raises(LazyRAGError, match="no collection 'c'"):
@@ -87,21 +92,60 @@ SPEC_001 = {
         "vector_store": {"type": "chromadb", "kwargs": {"uri": "h:8000", "client_kwargs": {"ssl": True}}}
     },
     "chroma by its short name": {"vector_store": {"type": "chroma", "kwargs": {"dir": "vectors"}}},
-    "map in a file": {"segment_store": {"type": "map", "kwargs": {"uri": "segments.db"}}},
 }
 
 
 @pytest.mark.parametrize("store_conf", SPEC_001.values(), ids=SPEC_001.keys())
 def test_spec_001s_configurations_are_understood_and_not_built_yet(store_conf):
     """Every key that spec 001 writes is known; what is missing is the store, and the error says what works."""
-    with pytest.raises(NotBuiltError, match=r"not built yet.*type 'map' without 'uri'"):
+    with pytest.raises(NotBuiltError, match=r"not built yet.*[Uu]se type 'map'"):
         StoreConf.parse(store_conf)
 
 
-def test_a_ledger_is_not_built_yet():
-    """It is a known key, for stores that are reached by URL."""
-    with pytest.raises(NotBuiltError, match="ledger"):
+IN_ONE_FILE = [
+    {"segment_store": {"type": "map", "kwargs": {"uri": "one.db"}}},
+    {"segment_store": {"type": "map", "kwargs": {"uri": "one.db"}}, "vector_store": {"type": "map"}},
+    {"vector_store": {"type": "map", "kwargs": {"uri": "one.db"}}},
+    {part: {"type": "map", "kwargs": {"uri": "one.db"}} for part in ("segment_store", "vector_store")},
+]
+
+
+@pytest.mark.parametrize("store_conf", IN_ONE_FILE)
+def test_map_lies_in_one_file(store_conf, tmp_path, monkeypatch):
+    """Where one part names a file, or both the same, both stores and the ledger lie in it."""
+    monkeypatch.chdir(tmp_path)
+    stores = StoreConf.parse(store_conf).open()
+    assert isinstance(stores.segments, MapFileSegmentStore)
+    assert isinstance(stores.vectors, MapFileVectorStore)
+    assert [file.path for file in stores.files] == [tmp_path / "one.db"]
+    stores.close()
+    assert (tmp_path / "one.db").exists()
+
+
+def test_each_part_may_have_a_file_of_its_own(tmp_path):
+    """Then the ledger lies with the segments, unless it has a file of its own as well."""
+    both = ("segment_store", "vector_store")
+    kwargs = {part: {"type": "map", "kwargs": {"uri": str(tmp_path / part)}} for part in both}
+    with closing(StoreConf.parse(kwargs).open()) as stores:
+        assert [file.path.name for file in stores.files] == ["segment_store", "vector_store"]
+        assert stores.ledger.path.name == "segment_store"
+    with closing(StoreConf.parse({**kwargs, "ledger": tmp_path / "ledger"}).open()) as stores:
+        assert stores.ledger.path.name == "ledger"
+
+
+def test_a_ledger_of_its_own_wants_stores_that_stay():
+    """It would list what is gone after the end of the process."""
+    with pytest.raises(ConfigError, match="a store that lies in memory and is not"):
         StoreConf.parse({"ledger": "ledger.db"})
+    with pytest.raises(ConfigError, match="give the path of the file"):
+        StoreConf.parse({"ledger": 3, **IN_ONE_FILE[0]})
+
+
+@pytest.mark.parametrize("uri", ["", 3, None, b"x"])
+def test_a_uri_of_map_is_a_path(uri):
+    """Anything else is refused, and the message says what a uri is."""
+    with pytest.raises(ConfigError, match=r"give the path of a file, which is made where there is none"):
+        StoreConf.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}})
 
 
 def test_a_document_refuses_its_configuration_at_once():
@@ -173,10 +217,10 @@ def test_a_third_partys_store_gets_its_own_arguments():
             self.where, self.more = where, more
 
     conf = StoreConf.parse({"vector_store": {"type": "mine", "kwargs": {"where": "here", "speed": 2}}})
-    segments, vectors = conf.open()
-    assert isinstance(segments, MapSegmentStore)
-    assert isinstance(vectors, Mine)
-    assert (vectors.where, vectors.more) == ("here", {"speed": 2})
+    stores = conf.open()
+    assert isinstance(stores.segments, MapSegmentStore)
+    assert isinstance(stores.vectors, Mine)
+    assert (stores.vectors.where, stores.vectors.more) == ("here", {"speed": 2})
 
 
 def test_a_third_partys_store_is_among_the_known_ones():

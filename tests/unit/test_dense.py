@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import Condition, Not
-from lazyrag.errors import ConfigError
-from lazyrag.indexes.dense import METRICS, DenseIndex
+from lazyrag.errors import ConfigError, StoreError
+from lazyrag.indexes.dense import METRICS, DenseBlock, DenseIndex, DenseState
+from lazyrag.storage.files import ArrayFiles
 
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
 
@@ -311,6 +313,99 @@ def test_results_are_the_same_before_and_after_dead_rows_are_cleared_away(metric
             _check(index, held, vectors[0], 4)
     index.add(["back"], vectors[:1])
     _check(index, {"back": vectors[0]}, vectors[0], 4)
+
+
+@EVERY_METRIC
+@pytest.mark.parametrize("cuts", [[], [1, 100, 350], [0, 0, 399]], ids=str)
+def test_answers_do_not_depend_on_the_blocks(metric, cuts):
+    """However rows are dealt to blocks, dead or left out in joining, opened or not: the same hits, bit for bit."""
+    rng = np.random.default_rng(21)
+    vectors = _clustered(400, 16, 3)
+    vectors[50] = vectors[300]
+    keys = [f"{number:03d}" for number in rng.permutation(400)]
+    files = [{"year": 2000 + number} for number in range(3)]
+    fields = [files[number % 3] for number in range(400)]
+    alive = rng.random(400) < 0.8
+    kept = np.flatnonzero(alive)
+    fresh = DenseBlock.of_rows([keys[at] for at in kept], vectors[kept], [fields[at] for at in kept])
+    expected = DenseState([fresh], [None], 16, metric)
+
+    bounds = [0, *cuts, 400]
+    blocks, masks = [], []
+    lives = dict(zip(keys, alive.tolist(), strict=True))
+    for start, end in pairwise(bounds):
+        blocks.append(DenseBlock.of_rows(keys[start:end], vectors[start:end], fields[start:end]))
+        masks.append(np.array([lives[key.decode()] for key in blocks[-1].keys.tolist()], np.bool_))
+    opened = [DenseBlock.from_arrays(block.arrays()) for block in blocks]
+    joined = DenseBlock.joined(opened, masks)
+    assert joined.keys.tolist() == sorted(joined.keys.tolist())
+    for state in (DenseState(opened, masks, 16, metric), DenseState([joined], [None], 16, metric)):
+        assert len(state) == len(kept)
+        for query in (vectors[17], vectors[50], -vectors[8]):
+            for topk in (1, 9, 400):
+                for wanted in (None, Condition("year", "eq", 2001), Condition("year", "eq", 1999)):
+                    assert state.search(query, topk, filter=wanted) == expected.search(query, topk, filter=wanted)
+        assert state.matching(Condition("year", "ge", 2000)) != []
+        assert sorted(state.matching(Condition("year", "eq", 2002))) == sorted(
+            expected.matching(Condition("year", "eq", 2002))
+        )
+
+
+def test_pages_give_every_live_row_once_in_key_order():
+    """Over blocks whose keys alternate, some of them dead, a key dead in one block and alive in another; any limit."""
+    vectors = np.arange(12, dtype=np.float32)[:, None]
+    first = DenseBlock.of_rows([f"k{number}" for number in (8, 2, 4, 0, 6)], vectors[:5], [{"n": 1}] * 5)
+    second = DenseBlock.of_rows([f"k{number}" for number in (1, 2, 9, 3)], vectors[5:9], [{"n": 2}] * 4)
+    # k2 was replaced, k8 and k9 deleted; rows lie in the order of their keys: k0 k2 k4 k6 k8 and k1 k2 k3 k9
+    masks = [np.array([True, False, True, True, False]), np.array([True, True, True, False])]
+    state = DenseState([first, second], masks, 1, "ip")
+    expected = [("k0", 3.0, 1), ("k1", 5.0, 2), ("k2", 6.0, 2), ("k3", 8.0, 2), ("k4", 2.0, 1), ("k6", 4.0, 1)]
+    for limit in (1, 2, 5, 6, 100):
+        seen = []
+        while page := state.page(seen[-1][0] if seen else "", limit):
+            assert len(page) <= limit
+            seen += page
+        assert [(key, float(vector[0]), fields["n"]) for key, vector, fields in seen] == expected
+    assert state.page("k5", 1)[0][0] == "k6"
+
+
+def test_an_opened_block_is_searched_where_it_lies(tmp_path):
+    """Opening copies nothing; what get() gives is a copy that may be changed."""
+    vectors = np.random.default_rng(3).standard_normal((500, 8)).astype(np.float32)
+    block = DenseBlock.of_rows([f"{number:03d}" for number in range(500)], vectors)
+    files = ArrayFiles(tmp_path / "store.d")
+    arrays = files.open(files.write(block.arrays()))
+    opened = DenseBlock.from_arrays(arrays)
+    assert opened.matrix is arrays["matrix"]
+    state = DenseState([opened], [None], 8, "cosine")
+    assert state.search(vectors[7], 3) == DenseState([block], [None], 8, "cosine").search(vectors[7], 3)
+    [(_, vector, _)] = state.get(["007"])
+    vector[:] = 0
+    assert np.array_equal(state.get(["007"])[0][1], vectors[7])
+
+
+@pytest.mark.parametrize(
+    "change", [("matrix", lambda one: one[:1]), ("norms", lambda one: one[:1]), ("matrix", np.ravel)]
+)
+def test_a_block_whose_arrays_do_not_go_together_is_refused(change):
+    """As many vectors and norms as keys; a missing array is named."""
+    arrays = DenseBlock.of_rows(["a", "b"], np.ones((2, 3), np.float32)).arrays()
+    name, cut = change
+    with pytest.raises(StoreError, match="A part of an index has 2 keys"):
+        DenseBlock.from_arrays(arrays | {name: cut(arrays[name])})
+    with pytest.raises(StoreError, match=f"lacks the arrays {name}"):
+        DenseBlock.from_arrays({key: array for key, array in arrays.items() if key != name})
+
+
+def test_small_blocks_are_joined():
+    """Rows that come one by one, some replaced, are soon in few blocks, and half of what lies there lives."""
+    index = DenseIndex(2)
+    for number in range(600):
+        index.add([f"{number % 400:03d}"], np.array([[number, 1]], np.float32))
+    assert len(index) == 400
+    assert len(index.state.blocks) <= 16
+    assert sum(map(len, index.state.blocks)) <= 800
+    assert index.get(["199"])[0][1].tolist() == [599.0, 1.0]
 
 
 @pytest.fixture

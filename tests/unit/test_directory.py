@@ -3,37 +3,138 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from lazyrag import Document
-from lazyrag.loaders.directory import built_in_metadata, find_files
+from lazyrag.errors import DatasetPathError
+from lazyrag.loaders.directory import (
+    FoundFile,
+    Listing,
+    Signature,
+    built_in_metadata,
+    find_files,
+    hash_file,
+    signature_of,
+)
+
+LONGEST_PATH = 4096  # of Linux, in bytes, its end included; longer ones are refused, whoever asks
 
 
 def identities(folder) -> list[str]:
     """The identities of the files that are found."""
-    return [file.identity for file in find_files(folder)[0]]
+    return [file.identity for file in find_files(folder).found]
 
 
 def skipped(folder) -> dict[str, str]:
     """What was passed over, with the reasons."""
-    return dict(find_files(folder)[1])
+    return dict(find_files(folder).skipped)
+
+
+@contextmanager
+def inside(folder, length: int):
+    """Be in a new folder far beneath another one, whose path has that length; give its identity."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        missing = length - len(os.fsencode(folder))
+        while missing > 0:
+            step = min(missing, 200) if missing != 201 else 100  # a slash and a name
+            name = "d" * (step - 1)
+            Path(name).mkdir()
+            os.chdir(name)
+            missing -= step
+        yield Path.cwd().relative_to(folder).as_posix()
+    finally:
+        os.chdir(before)
 
 
 def test_files_are_found_in_all_folders_sorted_by_path(folder):
     """Files of all depths come sorted by their relative path with forward slashes, each with where it lies."""
     root = folder({"b.txt": "", "a/z.txt": "", "a/b/c.md": "", "a.txt": "", "中文/文 件.txt": "", "A.txt": ""})
-    found, passed_over = find_files(root)
-    assert [file.identity for file in found] == ["A.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "中文/文 件.txt"]
-    assert [file.path for file in found] == [root / file.identity for file in found]
-    assert passed_over == []
+    listing = find_files(root)
+    names = [file.identity for file in listing.found]
+    assert names == ["A.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "中文/文 件.txt"]
+    assert [file.path for file in listing.found] == [root / name for name in names]
+    assert listing.skipped == listing.unlisted == ()
 
 
 def test_an_empty_folder(tmp_path):
     """A folder without files, or with empty folders only, gives none."""
     (tmp_path / "empty" / "deeper").mkdir(parents=True)
-    assert find_files(tmp_path) == ([], [])
+    listing = find_files(tmp_path)
+    assert (listing.found, listing.skipped, listing.unlisted) == ((), (), ())
+
+
+def test_a_file_comes_with_its_signature(folder):
+    """Size, time of last modification and inode are those of the file, or of what a link leads to."""
+    root = folder({"a.txt": "tea", "sub/b.txt": ""})
+    (root / "link.txt").symlink_to(root / "a.txt")
+    os.utime(root / "a.txt", ns=(1, 1_234_567_890_123_456_789))
+    signatures = {file.identity: file.signature for file in find_files(root).found}
+    inode = (root / "a.txt").stat().st_ino
+    assert signatures["a.txt"] == signatures["link.txt"] == Signature(3, 1_234_567_890_123_456_789, inode)
+    assert signatures["sub/b.txt"] == signature_of(root / "sub" / "b.txt") != signatures["a.txt"]
+    assert signature_of(root / "c.txt") is None
+
+
+def test_a_listing_knows_since_when_it_holds(folder):
+    """It is dated before its first look, so that no file was looked at earlier than it says."""
+    root = folder({"a.txt": "tea"})
+    before = time.time_ns()
+    seen = find_files(os.fspath(root)).seen_ns
+    assert before <= seen <= time.time_ns()
+
+
+def test_values_with_defaults():
+    """A file is made of identity and path alone, and an empty listing of nothing."""
+    assert FoundFile("a.txt", Path("a.txt")).signature is None
+    assert Listing() == Listing((), (), (), 0)
+
+
+@pytest.mark.parametrize("name", ["missing", "a.txt"])
+def test_a_folder_that_cannot_be_listed(folder, name):
+    """A dataset that is gone, or no folder, is an error that names it, not a dataset without files."""
+    root = folder({"a.txt": "tea"})
+    with pytest.raises(DatasetPathError, match=name):
+        find_files(root / name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
+def test_a_folder_beneath_that_cannot_be_listed(folder):
+    """It is named, apart from being skipped, since its files may still be there; the others are found."""
+    root = folder({"a.txt": "tea", "z/b.txt": "tea"})
+    with inside(root, LONGEST_PATH) as deep:
+        Path("unseen.txt").write_text("tea", encoding="utf-8")
+    listing = find_files(root)
+    assert [file.identity for file in listing.found] == ["a.txt", "z/b.txt"]
+    assert listing.unlisted == (deep,)
+    assert listing.skipped == ((deep, "cannot be listed: File name too long"),)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
+def test_a_file_that_cannot_be_looked_at(folder):
+    """It is found all the same, without a signature; a link that cannot be followed may lead to one and is named."""
+    root = folder({"a.txt": "tea"})
+    with inside(root, LONGEST_PATH - 2) as deep:
+        Path("unseen.txt").write_text("tea", encoding="utf-8")
+        for number in range(8):
+            Path(f"{number}").symlink_to("unseen.txt")
+    listing = find_files(root)
+    assert [(file.identity, file.signature is None) for file in listing.found] == [
+        ("a.txt", False),
+        (f"{deep}/unseen.txt", True),
+    ]
+    assert listing.unlisted == tuple(f"{deep}/{number}" for number in range(8))
+    assert listing.skipped == tuple((one, "cannot be looked at: File name too long") for one in listing.unlisted)
+    with pytest.raises(OSError, match="too long"):
+        hash_file(listing.found[1].path)
 
 
 def test_hidden_files_and_folders_are_passed_over(folder):
@@ -60,6 +161,12 @@ def test_lock_files_of_office_programs_are_passed_over(folder):
     assert "lock file" in skipped(root)["~$report.docx"]
 
 
+def test_what_is_passed_over_is_sorted(folder):
+    """It comes in order of the path, whatever order the folders are read in."""
+    root = folder({"~$z.docx": "", "z/.y": "", ".x": "", "a/~$w.docx": "", "a/b/.v": ""})
+    assert [name for name, _ in find_files(root).skipped] == [".x", "a/b/.v", "a/~$w.docx", "z/.y", "~$z.docx"]
+
+
 def test_links(folder, tmp_path):
     """Links to files are followed; links to folders and links that lead nowhere are passed over with their reason."""
     root = folder({"a.txt": "text", "sub/b.txt": "text"})
@@ -83,7 +190,16 @@ def test_a_link_to_itself_is_passed_over(folder):
     root = folder({"a.txt": "text"})
     (root / "loop.txt").symlink_to(root / "loop.txt")
     assert identities(root) == ["a.txt"]
-    assert set(skipped(root)) == {"loop.txt"}
+    assert skipped(root) == {"loop.txt": "link that leads nowhere"}
+    assert find_files(root).unlisted == ()
+
+
+def test_a_link_through_a_file(folder):
+    """A link whose path takes a file for a folder leads nowhere: nothing can be behind it."""
+    root = folder({"a.txt": "text"})
+    (root / "through.txt").symlink_to(root / "a.txt" / "b.txt")
+    assert skipped(root) == {"through.txt": "link that leads nowhere"}
+    assert find_files(root).unlisted == ()
 
 
 def test_what_is_no_regular_file_is_passed_over(folder):
@@ -108,6 +224,35 @@ def test_names_that_are_no_utf8(folder):
         file.write(b"coffee")
     assert len(identities(root)) == 2
     assert sorted(node.text for node in Document(root).get_nodes()) == ["coffee", "text"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 262_144, 262_145, 1_000_000])
+def test_a_hash_is_that_of_the_whole_content(folder, size):
+    """It is BLAKE2b over all bytes, whatever the size."""
+    content = bytes(range(251)) * (size // 251 + 1)
+    path = folder({"a.bin": content[:size]}) / "a.bin"
+    assert hash_file(path) == hash_file(str(path)) == hashlib.blake2b(content[:size], digest_size=16).hexdigest()
+
+
+def test_what_cannot_be_hashed(folder):
+    """What is gone, a folder or a pipe is an error; a pipe is not waited for."""
+    root = folder({"sub/a.txt": "tea"})
+    os.mkfifo(root / "pipe.txt")
+    with pytest.raises(FileNotFoundError):
+        hash_file(root / "b.txt")
+    with pytest.raises(OSError, match="directory"):
+        hash_file(root / "sub")
+    with pytest.raises(OSError, match="no regular file"):
+        hash_file(root / "pipe.txt")
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOATIME"), reason="the system has no reading without access")
+def test_hashing_does_not_count_as_access(folder):
+    """The day of last access, which is metadata, is that of the last reader, not of the last look for changes."""
+    path = folder({"a.txt": "tea"}) / "a.txt"
+    os.utime(path, ns=(10**18, 10**18))
+    hash_file(path)
+    assert path.stat().st_atime_ns == 10**18
 
 
 def test_built_in_metadata(folder):

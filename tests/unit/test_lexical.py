@@ -16,9 +16,10 @@ from rank_bm25 import BM25Okapi
 
 from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError
-from lazyrag.indexes import lexical
+from lazyrag.indexes import parts, scoring
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.indexes.lexical import LexicalIndex
+from lazyrag.indexes.parts import LexicalState
 
 LUCENE, OKAPI = BM25(), BM25(variant="okapi")
 MODELS = pytest.mark.parametrize("model", [LUCENE, OKAPI], ids=lambda one: one.variant)
@@ -206,9 +207,9 @@ def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
     """
     with pytest.MonkeyPatch.context() as patch:
         if share is not None:
-            patch.setattr(lexical, "_LATE_SHARE", share)
-            patch.setattr(lexical, "_FEW_POSTINGS", 0)
-            patch.setattr(lexical, "_POSTINGS_PER_LOOKUP", 1)
+            patch.setattr(scoring, "LATE_SHARE", share)
+            patch.setattr(scoring, "FEW_POSTINGS", 0)
+            patch.setattr(scoring, "POSTINGS_PER_LOOKUP", 1)
         full = crowd.whole.search(query, len(crowd.keys), model=model)
         expected = crowd.scores(query, model)
         assert {key for key, _ in full} == expected.keys()
@@ -245,21 +246,21 @@ def test_common_terms_may_decide():
 def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
     """Rare terms decide: only few rows are scored. Where common terms could lift others, nothing is left out."""
     scored = []
-    exact = lexical._exact_scores
+    exact = LexicalState._exact_scores
 
     def spy(state, rows, *rest):
         scored.append(len(rows))
         return exact(state, rows, *rest)
 
-    monkeypatch.setattr(lexical, "_exact_scores", spy)
+    monkeypatch.setattr(LexicalState, "_exact_scores", spy)
     outcomes = []
-    named = lexical.contenders
+    named = parts.contenders
 
     def contenders(*args, **kwargs):
         outcomes.append(named(*args, **kwargs))
         return outcomes[-1]
 
-    monkeypatch.setattr(lexical, "contenders", contenders)
+    monkeypatch.setattr(parts, "contenders", contenders)
     commons = ["common0", "common1", "common2"]
     crowd.whole.search([*commons, "rare0", "rare1"], 3)
     assert [one is not None for one in outcomes] == [True]

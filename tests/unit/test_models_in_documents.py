@@ -52,10 +52,10 @@ def test_a_run_again_with_a_warm_cache_makes_no_call(folder, model, tmp_path):
 
 
 def test_texts_of_several_files_share_a_request(folder, model):
-    """The question is one request, and three files of one chunk each are another."""
+    """Three files of one chunk each are one request, and the question is another."""
     with HttpEmbedder(model.url, "m") as embedder:
         Retriever(Document(folder(FILES), embed=embedder), "FineChunk")("frost")
-    assert [len(body["input"]) for body in model.bodies] == [1, 3]
+    assert [len(body["input"]) for body in model.bodies] == [3, 1]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
@@ -103,7 +103,7 @@ def test_a_query_is_embedded_as_one(folder, model):
     """The question goes with the query's prefix, documents with theirs."""
     with HttpEmbedder(model.url, "m", query_prefix="query: ", document_prefix="passage: ") as embedder:
         Retriever(Document(folder({"a.txt": "green tea"}), embed=embedder), "FineChunk")("frost")
-    assert [body["input"] for body in model.bodies] == [["query: frost"], ["passage: green tea"]]
+    assert [body["input"] for body in model.bodies] == [["passage: green tea"], ["query: frost"]]
 
 
 def test_late_interaction_reranks_what_was_found(folder):

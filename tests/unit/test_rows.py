@@ -1,4 +1,4 @@
-"""The rows of an index: states, filters' masks, the best of many scores."""
+"""The rows of an index: blocks that never change, which rows live, filters' masks, the best of many scores."""
 
 from __future__ import annotations
 
@@ -12,102 +12,166 @@ from hypothesis import strategies as st
 
 from lazyrag import Condition, Not
 from lazyrag.data.filters import matches
-from lazyrag.indexes.rows import Rows, best_rows, contenders, ranked
+from lazyrag.errors import ConfigError, StoreError
+from lazyrag.indexes.blocks import FieldTable, RowBlock, decoded_keys, encoded_keys
+from lazyrag.indexes.rows import LiveRows, best_rows, contenders, ranked
 
 SEVEN = Condition("n", "eq", 7)
+_ANY_CHARACTER = st.characters(codec=None)  # every character there is, half surrogate pairs included
+_KEYS = st.lists(
+    st.text(_ANY_CHARACTER, max_size=6).filter(lambda key: not key.endswith("\0")), unique=True, max_size=8
+)
+_VALUES = (
+    st.none() | st.text(_ANY_CHARACTER, max_size=5) | st.integers(-(2**63), 2**63 - 1) | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False) | st.lists(st.text(max_size=3), max_size=3).map(tuple)
+)  # fmt: skip
+_FIELDS = st.dictionaries(st.sampled_from(["n", "作者", "a b"]), _VALUES, max_size=3)
 
 
-def _live(rows: Rows) -> list[str]:
-    return [rows.keys[number] for number in np.flatnonzero(rows.alive)]
+@given(_KEYS)
+def test_keys_are_kept_and_sort_as_text(keys):
+    """Any text but one that ends in a NUL comes back as it was, and the order of the bytes is that of the texts."""
+    encoded = encoded_keys(keys)
+    assert decoded_keys(encoded) == keys
+    assert decoded_keys(np.sort(encoded)) == sorted(keys)
 
 
-def test_every_change_makes_a_new_state():
-    """A reader keeps the state it began with, whatever a writer does afterwards."""
-    first = Rows().added(["a", "b"], None)
-    second = first.added(["c"], None)
-    third = second.deleted(np.array([0]))
-    fourth = third.added(["d"], None)
-    assert [_live(state) for state in (first, second, third, fourth)] == [
-        ["a", "b"],
-        ["a", "b", "c"],
-        ["b", "c"],
-        ["b", "c", "d"],
-    ]
-    assert [len(state) for state in (first, second, third, fourth)] == [2, 3, 3, 4]
-    assert [state.live for state in (first, second, third, fourth)] == [2, 3, 2, 3]
+def test_a_key_that_ends_in_a_nul_is_refused():
+    """Numpy would cut it, and two keys become one."""
+    with pytest.raises(ConfigError, match="NUL"):
+        encoded_keys(["a", "a\0"])
+    assert decoded_keys(encoded_keys(["a\0b"])) == ["a\0b"]
 
 
-def test_compacting_keeps_order_and_fields():
-    """The dead rows are gone, the others in their order, each with its own fields."""
-    fields = [{"n": number} for number in range(6)]
-    rows = Rows().added(list("abcdef"), fields).deleted(np.array([0, 2, 5]))
-    compact = rows.compacted()
-    assert compact.keys == ["b", "d", "e"]
-    assert compact.alive.tolist() == [True] * 3
-    assert compact.live == 3
-    assert [compact.distinct[number]["n"] for number in compact.field_ids] == [1, 3, 4]
-    assert len(compact.distinct) == 3
-    assert _live(compact.added(["g"], None)) == ["b", "d", "e", "g"]
-    assert rows.keys == list("abcdef")
+def _typed(fields):
+    """Fields with the types of their values, which equality would not tell apart."""
+    return [{name: (type(value), value) for name, value in one.items()} for one in fields]
 
 
-def test_fields_of_one_file_are_evaluated_once():
-    """Rows that share a Fields object share its verdict; the filter is not asked again for each of them."""
+@given(st.lists(_FIELDS, max_size=6))
+def test_fields_come_back_from_their_text_as_they_were(fields):
+    """Every value that a field can hold, its type included."""
+    table = FieldTable.of_text(FieldTable(fields).text())
+    assert _typed(table.values()) == _typed(fields)
+    assert table.lines() == FieldTable(fields).lines()
+
+
+@given(_KEYS, _KEYS)
+def test_a_block_finds_its_keys_and_no_others(keys, others):
+    """Also keys that are longer than all of its own, or begin with one of them; from its arrays as well."""
+    block = RowBlock.of(keys, None)
+    wanted = [*others, *keys, *(key + "x" for key in keys), *(key[:-1] for key in keys if not key[:-1].endswith("\0"))]
+    expected = [keys.index(key) if key in keys else -1 for key in wanted]
+    for one in (block, RowBlock.from_arrays(block.arrays())):
+        assert one.find(encoded_keys(wanted)).tolist() == expected
+
+
+def test_joined_blocks_share_the_lines_of_equal_fields():
+    """Equal fields of two blocks are one line; fields without rows are left out; every row keeps its own."""
+    fields = [{"n": 1}, {"n": 2}, {"n": 3}]
+    first = RowBlock.of(["a", "b", "c"], fields)
+    second = RowBlock.of(["dd", "e"], [{"n": 3}, {"n": True}])
+    block = RowBlock.joined([first.kept(np.array([True, False, True])), second])
+    assert decoded_keys(block.keys) == ["a", "c", "dd", "e"]
+    assert block.fields.lines() == ['{"n":1}', '{"n":3}', '{"n":true}']
+    assert [block.fields.values()[number]["n"] for number in block.field_ids] == [1, 3, 3, True]
+
+
+@pytest.mark.parametrize("missing", ["keys", "field_ids", "fields"])
+def test_a_block_without_one_of_its_arrays_is_refused(missing):
+    """The error names what is missing."""
+    arrays = RowBlock.of(["a"], None).arrays()
+    del arrays[missing]
+    with pytest.raises(StoreError, match=f"lacks the arrays {missing}"):
+        RowBlock.from_arrays(arrays)
+
+
+def test_a_block_whose_arrays_do_not_go_together_is_refused():
+    """As many numbers of fields as keys, which are bytes."""
+    arrays = RowBlock.of(["a", "b"], None).arrays()
+    for other in ({"keys": arrays["keys"][:1]}, {"keys": np.arange(2)}):
+        with pytest.raises(StoreError, match="keys"):
+            RowBlock.from_arrays(arrays | other)
+
+
+def _live(*parts: tuple[str, list | None, list | None]) -> LiveRows:
+    """Rows whose keys are single letters, with fields and masks."""
+    blocks = [RowBlock.of(list(keys), fields) for keys, fields, _ in parts]
+    return LiveRows(blocks, [None if mask is None else np.array(mask, np.bool_) for _, _, mask in parts])
+
+
+def test_rows_are_numbered_on_from_part_to_part():
+    """Keys are found by number in any order, over parts with keys of any width and parts without rows."""
+    rows = LiveRows([RowBlock.of(keys, None) for keys in (["a", "b"], [], ["绿茶"], ["d", "e"])], [None] * 4)
+    assert len(rows) == rows.live == 5
+    assert rows.keys(np.array([4, 0, 2, 1])) == ["e", "a", "绿茶", "b"]
+    assert rows.keys(np.array([], np.intp)) == []
+    assert LiveRows([], []).keys(np.array([], np.intp)) == []
+
+
+@pytest.mark.parametrize("alive", [[], [None], [None, [True]], [None, [True] * 3], [[[True, True]], None]])
+def test_masks_that_do_not_fit_are_refused(alive):
+    """One for each part, a truth value for each row; the error says what there is."""
+    blocks = [RowBlock.of(["a", "b"], None), RowBlock.of(["c", "d"], None)]
+    with pytest.raises(ConfigError, match=r"Parts of \[2, 2\] rows"):
+        LiveRows(blocks, [None if mask is None else np.array(mask, np.bool_) for mask in alive])
+
+
+def test_fields_of_one_file_are_evaluated_once(monkeypatch):
+    """Rows that share a Fields object share its verdict, and the next rows over the same block ask nothing again."""
+    asked = []
+
+    def spy(filter, fields):  # noqa: A002  as in the package
+        asked.append(fields["n"])
+        return matches(filter, fields)
+
+    monkeypatch.setattr("lazyrag.indexes.blocks.matches", spy)
     shared, other = {"n": 7}, {"n": 8}
-    rows = Rows().added([str(number) for number in range(100)], [shared] * 60 + [other] * 40)
-    assert len(rows.distinct) == 2
-    assert rows.mask(SEVEN).tolist() == [True] * 60 + [False] * 40
-    assert len(rows.added(["x"], [shared]).distinct) == 2
+    block = RowBlock.of([str(number) for number in range(100)], [shared] * 60 + [other] * 40)
+    assert LiveRows([block], [None]).mask(SEVEN).tolist() == [True] * 60 + [False] * 40
+    assert LiveRows([block], [np.arange(100) > 50]).mask(SEVEN).sum() == 9
+    assert asked == [7, 8]
 
 
 def test_a_mask_leaves_dead_rows_out():
     """With or without a filter only live rows are let through; no mask is needed where all are."""
-    rows = Rows().added(list("abc"), [{"n": 7}, {"n": 7}, {"n": 8}])
-    assert rows.mask(None) is None
-    rows = rows.deleted(np.array([0]))
-    assert rows.mask(None).tolist() == [False, True, True]
-    assert rows.mask(SEVEN).tolist() == [False, True, False]
-    assert rows.mask(Not(SEVEN)).tolist() == [False, False, True]
-    assert len(Rows().mask(SEVEN)) == 0
-
-
-def test_a_mask_belongs_to_its_state():
-    """A mask that an older state has made does not serve a newer one."""
-    first = Rows().added(["a"], [{"n": 7}])
-    assert first.mask(SEVEN).tolist() == [True]
-    second = first.added(["b"], [{"n": 7}])
-    assert second.mask(SEVEN).tolist() == [True, True]
-    assert first.mask(SEVEN).tolist() == [True]
-    assert second.deleted(np.array([0])).mask(SEVEN).tolist() == [False, True]
+    fields = [{"n": 7}, {"n": 7}, {"n": 8}]
+    assert _live(("abc", fields, None), ("d", None, [True])).mask(None) is None
+    rows = _live(("abc", fields, [False, True, True]), ("d", [{"n": 7}], None))
+    assert rows.live == 3
+    assert rows.mask(None).tolist() == [False, True, True, True]
+    assert rows.mask(SEVEN).tolist() == [False, True, False, True]
+    assert rows.mask(Not(SEVEN)).tolist() == [False, False, True, False]
+    assert _live(("", None, None)).mask(SEVEN).tolist() == []
 
 
 def test_more_filters_than_are_remembered_are_answered_right():
     """Each of 200 filters gets its own mask, also when asked again."""
     fields = [{"n": number} for number in range(10)]
-    rows = Rows().added(list("abcdefghij"), fields)
+    block = RowBlock.of(list("abcdefghij"), fields)
     for _ in range(2):
         for number in range(200):
             wanted = Condition("n", "ge", number % 10)
-            assert rows.mask(wanted).tolist() == [matches(wanted, one) for one in fields]
+            assert block.mask(wanted).tolist() == [matches(wanted, one) for one in fields]
 
 
 def test_the_last_filters_are_remembered():
     """After many filters the newest one's mask is kept, the oldest one's is not, and memory stays bounded."""
-    rows = Rows().added(list("abc"), [{"n": 1}, {"n": 2}, {"n": 3}])
+    block = RowBlock.of(list("abc"), [{"n": 1}, {"n": 2}, {"n": 3}])
     wanted = [Condition("n", "ge", number) for number in range(200)]
-    made = [rows.mask(one) for one in wanted]
-    assert rows.mask(wanted[-1]) is made[-1]
-    assert rows.mask(wanted[0]) is not made[0]
-    assert len(rows.masks) < 100
+    made = [block.mask(one) for one in wanted]
+    assert block.mask(wanted[-1]) is made[-1]
+    assert block.mask(wanted[0]) is not made[0]
+    assert len(block.masks) < 100
 
 
 def test_filters_may_be_asked_by_several_threads():
     """Threads that push each other's masks out all get right ones."""
     fields = [{"n": number} for number in range(10)]
-    rows = Rows().added(list("abcdefghij"), fields)
+    block = RowBlock.of(list("abcdefghij"), fields)
 
     def ask(thread: int) -> list[int]:
-        return [int(rows.mask(Condition("n", "ge", turn % 10 + thread * 1e-6 * turn)).sum()) for turn in range(400)]
+        return [int(block.mask(Condition("n", "ge", turn % 10 + thread * 1e-6 * turn)).sum()) for turn in range(400)]
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -118,14 +182,14 @@ def test_filters_may_be_asked_by_several_threads():
         sys.setswitchinterval(interval)
     assert counts[0] == [10 - turn % 10 for turn in range(400)]
     assert counts[1][1:] == [sum(n >= turn % 10 + 1e-6 * turn for n in range(10)) for turn in range(1, 400)]
-    assert len(rows.masks) < 100
+    assert len(block.masks) < 100
 
 
 def test_without_fields_everything_is_missing():
     """Rows that were added without fields meet a filter that asks for missing values."""
-    rows = Rows().added(["a", "b"], None)
-    assert rows.mask(Condition("n", "eq", None)).tolist() == [True, True]
-    assert rows.mask(SEVEN).tolist() == [False, False]
+    block = RowBlock.of(["a", "b"], None)
+    assert block.mask(Condition("n", "eq", None)).tolist() == [True, True]
+    assert block.mask(SEVEN).tolist() == [False, False]
 
 
 def _scores(size: int, zeros: float, levels: int, seed: int) -> np.ndarray:
@@ -210,16 +274,23 @@ def test_few_rows_are_left_to_look_at():
 
 
 @pytest.mark.parametrize(
-    ("topk", "expected"),
+    ("topk", "expected", "named"),
     [
-        (1, [("a", 2.0)]),
-        (3, [("a", 2.0), ("b", 2.0), ("d", 1.0)]),
-        (9, [("a", 2.0), ("b", 2.0), ("d", 1.0), ("c", -1.0)]),
+        (1, [("a", 2.0)], [0, 3]),
+        (3, [("a", 2.0), ("b", 2.0), ("d", 1.0)], [0, 3, 4]),
+        (9, [("a", 2.0), ("b", 2.0), ("d", 1.0), ("c", -1.0)], [0, 2, 3, 4]),
     ],
 )
-def test_a_ranking_is_ordered_by_score_then_key(topk, expected):
-    """At most topk of them, as Python numbers."""
+def test_a_ranking_is_ordered_by_score_then_key(topk, expected, named):
+    """At most topk of them, as Python numbers; only rows that may be among them are asked for their keys."""
     keys = ["b", "x", "c", "a", "d"]
-    found = ranked(keys, np.array([0, 2, 3, 4]), np.array([2.0, -1.0, 2.0, 1.0]), topk)
+    asked = []
+
+    def names(rows):
+        asked.extend(rows.tolist())
+        return [keys[row] for row in rows]
+
+    found = ranked(names, np.array([0, 2, 3, 4]), np.array([2.0, -1.0, 2.0, 1.0]), topk)
     assert found == expected
+    assert asked == named
     assert all(type(score) is float for _, score in found)

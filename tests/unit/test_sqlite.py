@@ -108,7 +108,7 @@ def test_a_relative_path_is_meant_from_where_it_was_opened(tmp_path, monkeypatch
         write(database, "tea")
 
 
-@pytest.mark.parametrize("given_path", ["", ":memory:", None, 5, b"notes.db", "a\0b"])
+@pytest.mark.parametrize("given_path", ["", ":memory:", 5, b"notes.db", "a\0b"])
 def test_what_is_no_path_is_refused(given_path):
     """The error says what is needed."""
     with pytest.raises(ConfigError, match=r"path of the notebook is .*; give that of a file"):
@@ -415,8 +415,96 @@ def test_a_folder_that_may_not_be_written():
             folder.chmod(0o700)
 
 
-def test_threads_take_turns(path):
+def test_a_durable_transaction_waits_for_the_disk(path):
+    """SQLite's FULL for that transaction alone, whether it is finished or not; NORMAL for others and in the end."""
+
+    def interrupted(database):
+        with database.writing(durable=True) as connection:
+            connection.execute("INSERT INTO note VALUES ('lost')")
+            raise KeyboardInterrupt
+
+    def nested(database):
+        with database.writing(durable=True), database.writing(durable=True):
+            pass
+
+    with Database(path, NOTES) as database:
+        for durable, level in [(True, 2), (False, 1), (True, 2)]:
+            with database.writing(durable=durable) as connection:
+                assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
+                connection.execute("INSERT INTO note VALUES (?)", (f"{level} {read_count(connection)}",))
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(database)
+        with pytest.raises(StoreError, match="within a transaction"):
+            nested(database)
+        assert value(database, "PRAGMA synchronous") == 1
+        assert read(database) == ["1 1", "2 0", "2 2"]
+
+
+def read_count(connection: sqlite3.Connection) -> int:
+    """How many rows there are."""
+    return connection.execute("SELECT count(*) FROM note").fetchone()[0]
+
+
+def test_the_version_moves_when_others_commit(path):
+    """Another object, one that only reads included, sees a new number after each commit, and after nothing else."""
+    with (
+        Database(path, NOTES) as database,
+        Database(path, NOTES) as other,
+        Database(path, NOTES, read_only=True) as reader,
+    ):
+        seen = [(database.data_version(), reader.data_version())]
+        for number in range(3):
+            write(other, str(number))
+            assert read(database) == read(reader)
+            seen.append((database.data_version(), reader.data_version()))
+        with other.writing() as connection:
+            connection.execute("INSERT INTO note VALUES ('tea')")
+            assert (database.data_version(), reader.data_version()) == seen[-1]
+            with database.reading():
+                assert database.data_version() == seen[-1][0]
+        for numbers in zip(*seen, strict=True):
+            assert len(set(numbers)) == 4
+
+
+def test_ones_own_commits_do_not_move_the_version(path):
+    """Who writes knows; the number tells of the others."""
+    with Database(path, NOTES) as database:
+        before = database.data_version()
+        write(database, "tea")
+        assert database.data_version() == before
+
+
+def test_a_database_in_memory_is_seen_by_its_object_alone(tmp_path, monkeypatch):
+    """It has its kind and format, transactions that hold or leave nothing, and no file anywhere."""
+    monkeypatch.chdir(tmp_path)
+    steps = notebook(*NOTES.migrations, "INSERT INTO note VALUES ('first');")
+    with Database(None, steps) as database, Database(None, steps) as other:
+        assert database.in_memory
+        assert repr(database) == "Database(':memory:', 'notebook')"
+        write(database, "tea")
+        with pytest.raises(StoreError, match=r"notebook ':memory:' failed: UNIQUE"):
+            write(database, "coffee", "tea")
+        with database.writing(durable=True) as connection:
+            connection.execute("INSERT INTO note VALUES ('milk')")
+        database.shrink()
+        assert read(database) == ["first", "milk", "tea"]
+        assert read(other) == ["first"]
+        assert value(database, "PRAGMA user_version") == 2
+    with pytest.raises(StoreError, match="is closed"):
+        read(database)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_lies_in_memory_is_not_for_reading_only(path):
+    """It would be empty for ever."""
+    with pytest.raises(ConfigError, match=r"notebook in memory begins empty.*Leave read_only=True out"):
+        Database(None, NOTES, read_only=True)
+
+
+@pytest.mark.parametrize("in_memory", [False, True], ids=["file", "memory"])
+def test_threads_take_turns(path, in_memory):
     """No increment is lost among eight threads on one object, and no transaction sees half of another's."""
+    path = None if in_memory else path
     with Database(path, notebook("CREATE TABLE counter (a, b); INSERT INTO counter VALUES (0, 0);")) as database:
         torn = []
 
@@ -502,7 +590,7 @@ def test_a_closed_database_says_so(path):
     database = Database(path, NOTES)
     database.close()
     database.close()
-    for use in (read, write, Database.shrink):
+    for use in (read, write, Database.shrink, Database.data_version):
         with pytest.raises(StoreError, match=r"notes\.db' is closed\. Open it again"):
             use(database)
 

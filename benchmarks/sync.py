@@ -1,0 +1,208 @@
+"""What keeping a store in step costs: many small files ingested, synced, changed, and opened again.
+
+    python benchmarks/sync.py [--files 10000] [--lines 10] [--profile]
+
+Every file has so many lines, and every line is a node with a BM25 index over it. Beside the whole stand its pieces: the
+listing of the folder and the reading of the files, so that one sees where the time goes. With ``--profile`` the
+steps are run under cProfile, which makes them slower, and the functions that took most of the time are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lazyrag import Document, Retriever
+from lazyrag.document.sync import compare_files
+from lazyrag.loaders.directory import find_files
+
+WORDS = [a + b + c for a in "btkmsr" for b in ("al", "en", "io", "ur", "ow") for c in ("d", "mer", "tas", "nix", "lo")]
+QUERY = "bald kenmer"
+RESTART = """
+import json, sys, time
+began = time.perf_counter()
+from lazyrag import Document, Retriever
+imported = time.perf_counter()
+from sync import open_document
+docs = open_document(sys.argv[1], sys.argv[2], read_only=sys.argv[3] == "read_only")
+opened = time.perf_counter()
+retriever = Retriever(docs, "line", similarity="bm25")
+hits = retriever("bald kenmer")
+first = time.perf_counter()
+retriever("salmer")
+second = time.perf_counter()
+print(json.dumps([imported - began, opened - imported, first - opened, second - first, len(hits)]))
+"""
+
+
+def lines(text: str) -> list[str]:
+    """The transform: a node for each line."""
+    return text.splitlines()
+
+
+def open_document(dataset: str, store: str, *, read_only: bool = False) -> Document:
+    """The Document that is measured: lines of files, on a store file."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": store}}}
+    docs = Document(dataset, store_conf=conf, read_only=read_only)
+    docs.create_node_group("line", transform=lines)
+    return docs
+
+
+def write_files(folder: Path, files: int, line_count: int) -> int:
+    """A dataset, a hundred files to a folder, an hour old. Returns its bytes."""
+    chance = random.Random(0)
+    then = time.time() - 3600
+    size = 0
+    for number in range(files):
+        path = folder / f"{number // 100:03}" / f"{number:05}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size += path.write_text(file_text(chance, line_count), encoding="utf-8")
+        os.utime(path, (then, then))
+    return size
+
+
+def file_text(chance: random.Random, line_count: int) -> str:
+    """Lines of eight words, some of them common, most rare."""
+    return "\n".join(
+        " ".join(WORDS[int(len(WORDS) * chance.random() ** 2)] for _ in range(8)) for _ in range(line_count)
+    )
+
+
+class Clock:
+    """Measures steps and prints them; runs them under a profiler on request."""
+
+    def __init__(self, *, profile: bool) -> None:
+        self.profiling = profile
+
+    def time(self, name: str, step: Callable[[], object], rounds: int = 1) -> float:
+        """Seconds of a step: the median of so many rounds."""
+        seconds = []
+        for _ in range(rounds):
+            began = time.perf_counter()
+            if self.profiling:
+                self.profile(step)
+            else:
+                step()
+            seconds.append(time.perf_counter() - began)
+        median = statistics.median(seconds)
+        self.tell(name, median)
+        return median
+
+    def tell(self, name: str, seconds: float, note: str = "") -> None:
+        """Print a figure."""
+        print(f"{name:52} {1000 * seconds:9.1f} ms  {note}".rstrip(), flush=True)
+
+    def profile(self, step: Callable[[], object]) -> None:
+        """Print what takes the time of a step."""
+        profiler = cProfile.Profile()
+        profiler.runcall(step)
+        pstats.Stats(profiler).sort_stats("cumulative").print_stats(35)
+
+
+def ingest(clock: Clock, dataset: Path, store: Path, files: int) -> Document:
+    """The first ingest, beside reading the same files."""
+    clock.time("list the folder", lambda: find_files(dataset), 3)
+    clock.time("... and read every file", lambda: [one.path.read_bytes() for one in find_files(dataset).found], 3)
+    docs = open_document(os.fspath(dataset), os.fspath(store))
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("ingest: read and load", docs.sync),
+        ("ingest: group 'line'", lambda: docs.activate_group("line")),
+        ("ingest: BM25 index, first hit", lambda: Retriever(docs, "line", similarity="bm25")(QUERY)),
+    ]
+    total = sum(clock.time(name, step) for name, step in steps)
+    clock.tell("ingest: together", total, f"{1e6 * total / files:.0f} us a file")
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    return docs
+
+
+def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_count: int) -> None:
+    """Nothing changed; one file changed, beside that file alone in a store of its own; in turns."""
+    chance = random.Random(1)
+    changed = dataset / "000" / "00042.txt"
+
+    def change() -> None:
+        changed.write_text(file_text(chance, line_count), encoding="utf-8")
+        then = time.time() - 60  # else it would have to be hashed again the next time
+        os.utime(changed, (then, then))
+
+    def seconds(step: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        step()
+        return time.perf_counter() - began
+
+    with open_document(os.fspath(changed), os.fspath(root / "alone.db")) as alone:
+        ask, ask_alone = (Retriever(one, "line", similarity="bm25") for one in (docs, alone))
+        ask_alone(QUERY)
+        took: dict[str, list[float]] = {}
+        for _ in range(15):
+            took.setdefault("sync: nothing changed, warm", []).append(seconds(docs.sync))
+            took.setdefault("... of which: list and compare", []).append(seconds(lambda: compare_files(docs._builder)))
+            change()
+            took.setdefault("sync: one file of all changed", []).append(seconds(docs.sync))
+            took.setdefault("... the first question after", []).append(seconds(lambda: ask(QUERY)))
+            took.setdefault("sync: that file alone, in a store of its own", []).append(seconds(alone.sync))
+            took.setdefault("... the first question after it", []).append(seconds(lambda: ask_alone(QUERY)))
+        if clock.profiling:
+            change()
+            clock.profile(docs.sync)
+    medians = {name: statistics.median(one) for name, one in took.items()}
+    for name, median in medians.items():
+        clock.tell(name, median)
+    scan, _, one, _, lone, _ = medians.values()
+    print(f"(one of all - nothing) / alone = {(one - scan) / lone:.2f}; target: at most 2")
+
+
+def restart(clock: Clock, dataset: Path, store: Path, mode: str) -> None:
+    """New processes: import, open, first hit, the next."""
+    rounds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", RESTART, os.fspath(dataset), os.fspath(store), mode],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.fspath(Path(__file__).resolve().parent)},
+        )
+        rounds.append([*json.loads(done.stdout)[:4], time.perf_counter() - began])
+    names = ("import", "open", "first hit", "second hit", "the whole process")
+    medians = [statistics.median(one) for one in zip(*rounds, strict=True)]
+    for name, seconds in zip(names, medians, strict=True):
+        clock.tell(f"restart ({mode}): {name}", seconds)
+    clock.tell(f"restart ({mode}): open to first hit", medians[1] + medians[2])
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--lines", type=int, default=10)
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    clock = Clock(profile=given.profile)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        dataset, store = root / "dataset", root / "store.db"
+        size = write_files(dataset, given.files, given.lines)
+        print(f"{given.files:,} files, {size / 1e6:.1f} MB, {given.files * given.lines:,} nodes")
+        with ingest(clock, dataset, store, given.files) as docs:
+            sync_changes(clock, docs, dataset, root, given.lines)
+        print(f"store file {store.stat().st_size / 1e6:.1f} MB")
+        restart(clock, dataset, store, "read_only")
+        restart(clock, dataset, store, "writing")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""How a Document ingests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a Document ingests.
+
+    Args:
+        workers: Threads that call loaders and transforms; 1: none.
+        keep_versions: Versions of a document before the live one that are kept.
+        grace_s: How long what is live no more stays for those who are reading it.
+        read_only: Whether nothing is to be written.
+    """
+
+    workers: int = 1
+    keep_versions: int = 0
+    grace_s: float = 0.0
+    read_only: bool = False

@@ -1,0 +1,302 @@
+"""Keeping a Document in step with its files: what changed since the last time, and bringing that in."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lazyrag.data.segment import LAZY_ROOT_NAME, digest, root_uid
+from lazyrag.document.builder import Builder
+from lazyrag.document.changes import Changes, ComparedFile, KnownFile, compare
+from lazyrag.document.fingerprint import fingerprint
+from lazyrag.document.ledger.rows import DocumentRow
+from lazyrag.document.report import Failure, IngestReport
+from lazyrag.document.roots import file_root, renewed_root
+from lazyrag.document.step import LOADING
+from lazyrag.document.work import MakeRoot, Root, Targets, Work
+from lazyrag.errors import (
+    ConfigError,
+    IngestionWarning,
+    LazyRAGError,
+    LoadError,
+    known_names,
+    warn_user,
+)
+from lazyrag.loaders.base import known_suffix, loaders
+from lazyrag.loaders.directory import FoundFile, Listing, hash_file
+
+MAX_DELETED = 0.5
+"""Share of the known files that may be gone at once before their deletion has to be confirmed."""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """The dataset's files beside what the ledger knows.
+
+    Args:
+        listing: The files.
+        changes: What became of each.
+        rows: What the ledger knows, by identity.
+        said: What the user says of each file that was looked at.
+    """
+
+    listing: Listing
+    changes: Changes
+    rows: Mapping[str, DocumentRow]
+    said: dict[str, Mapping[str, Any] | LazyRAGError] = field(default_factory=dict)
+
+
+def compare_files(builder: Builder, max_deleted: float = MAX_DELETED) -> Comparison:
+    """List the files and compare them with what the ledger knows; changes nothing.
+
+    Raises:
+        DatasetPathError: If the dataset's folder cannot be listed.
+    """
+    listing = builder.dataset.list_files()
+    rows = builder.ledger.documents.all()
+    said, mark = marker(builder)
+    excluded = {row.identity for row in rows.values() if row.status == "excluded" or row.origin != "dataset"}
+    known = [
+        KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
+        for row in rows.values()
+        if row.status == "live" and row.origin == "dataset"
+    ]
+    changes = compare(
+        [file for file in listing.found if file.identity not in excluded],
+        known,
+        unlisted=listing.unlisted,
+        content_hash=lambda file: hash_file(file.path),
+        mark=mark,
+        max_deleted=max_deleted,
+    )
+    return Comparison(listing, changes, rows, said)
+
+
+def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError], Callable[[FoundFile], str]]:
+    """What makes a file's document beside its content: its loader, and what the user says of it.
+
+    Returns:
+        What the user says of each file that was looked at, or why that cannot be told; and the function that looks at a
+        file and gives its mark.
+    """
+    said: dict[str, Mapping[str, Any] | LazyRAGError] = {}
+    loader_of = functools.cache(_loader_identity)
+
+    def mark(file: FoundFile) -> str:
+        try:
+            told: Mapping[str, Any] | LazyRAGError = builder.dataset.said_of(file)
+            text = json.dumps(dict(told), sort_keys=True, default=repr) if isinstance(told, Mapping) else ""
+        except LazyRAGError as exc:
+            told, text = exc, f"failed: {exc}"
+        said[file.identity] = told
+        return digest([loader_of(known_suffix(file.path)), text])
+
+    return said, mark
+
+
+def would_report(compared: Comparison) -> IngestReport:
+    """What a sync would report, as far as files tell."""
+    changes = compared.changes
+    return IngestReport(
+        added=_names(changes.added),
+        failed=tuple(_unreadable(file, exc) for file, exc in changes.unreadable),
+        skipped=_skipped(compared),
+        updated=tuple(sorted(_names(changes.changed) + _names(changes.remarked))),
+        unchanged=tuple(sorted(_names(changes.unchanged) + _names(changes.touched))),
+        deleted=tuple(one.identity for one in changes.deleted),
+        moved=tuple((one.known.identity, one.file.identity) for one in changes.moved if one.known is not None),
+        withheld=tuple(one.identity for one in changes.withheld),
+    )
+
+
+def synchronise(builder: Builder, *, max_deleted: float = MAX_DELETED, raises: bool = False) -> IngestReport:
+    """Bring in what changed in the dataset. Who asks holds the lease.
+
+    Args:
+        builder: Of the Document.
+        max_deleted: Share of the known files that may be gone at once.
+        raises: Raise the first failure, instead of reporting all of them.
+
+    Raises:
+        DatasetPathError: If the dataset's folder cannot be listed.
+        IngestionError: If every file failed, or if one did and ``raises`` is set.
+    """
+    builder.open_root()
+    builder.failures.forget(lambda _step, _identity: True)
+    compared = compare_files(builder, max_deleted)
+    changes = compared.changes
+    _note_misnamed(builder, compared.listing)
+    if changes.deleted:
+        rows = compared.rows
+        builder.ledger.documents.tombstone([rows[one.identity].id for one in changes.deleted], "deleted")
+    if changes.withheld:
+        msg = (
+            f"{len(changes.withheld)} of {len(changes.withheld) + len(changes.unchanged) + len(changes.touched)} files "
+            f"are gone from {builder.where}, more at once than is likely. Their documents are kept; "
+            "sync(max_deleted=1) lets them go."
+        )
+        warn_user(msg, IngestionWarning)
+    for file, exc in changes.unreadable:
+        error = LoadError(f"The file cannot be read ({exc.strerror}). Check that it may be read.", path=str(file.path))
+        error.__cause__ = exc
+        builder.failures.add(LOADING, file.identity, error)
+    works = {work.row.identity: work for work in _works(builder, compared)}
+    targets = builder.targets.of_live()
+    for row in _lacking(builder, targets, compared.rows):
+        works.setdefault(row.identity, Work(row))
+    ordered = [works[identity] for identity in sorted(works)]
+    done = builder.bringer.bring(ordered, targets, "sync", len(ordered), stop=raises)
+    builder.report = _report(compared, done)
+    builder.bringer.note_failures()
+    builder.purge()
+    for step in sorted({LOADING, *builder.failures.steps()}, key=str):
+        builder.failures.check(step, builder.count_done(step, targets))
+    return builder.report
+
+
+def bring_lacking(builder: Builder) -> None:
+    """Bring documents to what they lack of what is live."""
+    targets = builder.targets.of_live()
+    rows = _lacking(builder, targets, builder.ledger.documents.all())
+    ordered = sorted(rows, key=lambda row: row.identity)
+    builder.bringer.bring((Work(row) for row in ordered), targets, "make anew", len(ordered))
+
+
+def _works(builder: Builder, compared: Comparison) -> Iterator[Work]:
+    for one in compared.changes.added:
+        yield _loading(builder, compared, one, compared.rows.get(one.file.identity))
+    for one in (*compared.changes.changed, *compared.changes.remarked):
+        yield _loading(builder, compared, one, compared.rows[one.file.identity])
+    for one in compared.changes.touched:
+        yield _touched(builder, compared, one)
+    for one in compared.changes.moved:
+        yield _moving(builder, compared, one)
+
+
+def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: DocumentRow | None) -> Work:
+    """A file that has to be read."""
+    base = known or DocumentRow(0, root_uid(one.file.identity), one.file.identity)
+    row = _row_of(base, one, compared.listing.seen_ns)
+    if known is not None and known.status != "live":
+        row = replace(row, updates="{}")  # what was said of a document that is gone
+    said = compared.said[one.file.identity]
+
+    def make(build: int) -> Root:
+        if isinstance(said, LazyRAGError):
+            raise said
+        return file_root(one.file, row, said, builder.nodes.schema, build)
+
+    return Work(row, make)
+
+
+def _touched(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
+    """A file with the same content, of which the file system says something else: its dates, perhaps."""
+    row = _row_of(compared.rows[one.file.identity], one, compared.listing.seen_ns)
+    return Work(row, _renewing(builder, row.uid, row, one.file))
+
+
+def _renewing(builder: Builder, document: str, row: DocumentRow, file: FoundFile) -> MakeRoot:
+    """Makes a root node with the text of a document that is live."""
+    roots = builder.ledger.tree.groups[LAZY_ROOT_NAME]
+
+    def make(build: int) -> Root:
+        [segment] = builder.nodes.of_document(roots, document)
+        return renewed_root(segment, row, builder.nodes.schema, build, file=file)
+
+    return make
+
+
+def _moving(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
+    """A file that lies elsewhere: nothing is read but what the file system says of it."""
+    known = one.known or one.to_know(0)  # it was moved from somewhere
+    before = compared.rows[known.identity]
+    said = compared.said[one.file.identity]
+    if isinstance(said, LazyRAGError) or one.mark != known.mark:
+        work = _loading(builder, compared, one, compared.rows.get(one.file.identity))
+        return Work(work.row, work.make_root, before)
+    base = DocumentRow(0, root_uid(one.file.identity), one.file.identity)
+    row = replace(
+        _row_of(base, one, compared.listing.seen_ns), loaded=before.loaded, said=before.said, updates=before.updates
+    )
+    return Work(row, _renewing(builder, before.uid, row, one.file), before)
+
+
+def _row_of(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow:
+    return replace(
+        base,
+        origin="dataset",
+        signature=one.file.signature,
+        seen_ns=seen_ns,
+        content_hash=one.content_hash,
+        mark=one.mark,
+    )
+
+
+def _lacking(builder: Builder, targets: Targets, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
+    """Live documents that failed in a step before, or were written by a program without it."""
+    missing: set[int] = set()
+    for group in targets.groups:
+        missing |= builder.ledger.builds.missing(group.id)
+    for space in targets.spaces:
+        missing |= builder.ledger.builds.missing_cover(space.group, space.id)
+    return [row for row in rows.values() if row.id in missing]
+
+
+def _report(compared: Comparison, done: list[Work]) -> IngestReport:
+    changes = compared.changes
+    flipped = {work.row.identity for work in done if work.flipped}
+    renewed = {work.row.identity for work in done if work.flipped and work.is_new_version}
+    again = _names(changes.changed) + _names(changes.remarked) + _names(changes.touched)
+    unchanged = _names(changes.unchanged)
+    return IngestReport(
+        added=tuple(name for name in _names(changes.added) if name in flipped),
+        skipped=_skipped(compared),
+        updated=tuple(sorted(name for name in again if name in renewed)),
+        unchanged=tuple(sorted([*unchanged, *(name for name in again if name in flipped - renewed)])),
+        deleted=tuple(one.identity for one in changes.deleted),
+        moved=tuple(
+            (one.known.identity, one.file.identity)
+            for one in changes.moved
+            if one.known is not None and one.file.identity in flipped
+        ),
+        withheld=tuple(one.identity for one in changes.withheld),
+    )
+
+
+def _loader_identity(suffix: str) -> str:
+    """What tells a suffix's loader from others, which may read its files otherwise. Nothing is imported for it."""
+    if suffix not in loaders:
+        return suffix
+    return f"{suffix} {loaders.target(suffix) or fingerprint(loaders[suffix]).value}"
+
+
+def _skipped(compared: Comparison) -> tuple[tuple[str, str], ...]:
+    found = {file.identity for file in compared.listing.found}
+    excluded = [
+        (row.identity, "deleted by delete_files")
+        for row in compared.rows.values()
+        if row.status == "excluded" and row.identity in found
+    ]
+    return tuple(sorted([*compared.listing.skipped, *excluded]))
+
+
+def _unreadable(file: FoundFile, exc: OSError) -> Failure:
+    return Failure(file.identity, str(LOADING), exc)
+
+
+def _names(files: tuple[ComparedFile, ...]) -> tuple[str, ...]:
+    return tuple(one.file.identity for one in files)
+
+
+def _note_misnamed(builder: Builder, listing: Listing) -> None:
+    """Report keys of file_metadata that name no file: misspelt ones, most likely."""
+    known = [file.identity for file in listing.found]
+    builder.failures.misnamed.clear()
+    for name in builder.dataset.unused_names(list(listing.found)):
+        msg = f"file_metadata names a file that is not there. {known_names(name, known)}"
+        failure = Failure(name, "metadata", ConfigError(msg))
+        builder.failures.misnamed[name] = failure
+        warn_user(f"{builder.where}: {failure}", IngestionWarning)

@@ -1,0 +1,450 @@
+"""Disks, rights, locks and damaged files: each trouble is a clear error, loses nothing, and can be mended."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, Retriever
+from lazyrag.document import term_spaces
+from lazyrag.errors import LazyRAGError, StoreError
+from lazyrag.stores import conf as store_conf
+from lazyrag.stores import map_vectors
+from lazyrag.stores.store_file import StoreFile
+from tests.interpreter import python
+
+LINES = 100
+
+
+def lines(text):
+    """A node for each line."""
+    return text.splitlines()
+
+
+class Embed:
+    """An embed callable."""
+
+    identity = "numbers"
+
+    def __init__(self, dimension=16):
+        """Give vectors so long."""
+        self.dimension = dimension
+
+    def __call__(self, text):
+        """A vector for a text."""
+        chance = random.Random(text)
+        return [chance.random() for _ in range(self.dimension)]
+
+
+def numbered(version, count=LINES):
+    """A file of many lines."""
+    return "\n".join(f"tea v{version} line{number} w{number % 9}" for number in range(count))
+
+
+class Shelf:
+    """A dataset of a small and a large file, and a store of both."""
+
+    def __init__(self, root):
+        """Write the files."""
+        self.root, self.dataset, self.store = root, root / "dataset", root / "store.db"
+        self.embed = Embed()
+        self.dataset.mkdir()
+        (self.dataset / "large.txt").write_text(numbered(1), encoding="utf-8")
+        (self.dataset / "small.txt").write_text("green tea\nblack tea", encoding="utf-8")
+
+    @property
+    def arrays(self):
+        """The folder of array files."""
+        return Path(f"{self.store}.d")
+
+    def open(self, store=None, **arguments):
+        """A Document of lines."""
+        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store or self.store)}}}
+        docs = Document(self.dataset, embed=self.embed, store_conf=conf, workers=1, **arguments)
+        docs.create_node_group("line", transform=lines)
+        return docs
+
+    def build(self):
+        """Make the store; its dump."""
+        with self.open() as docs:
+            return self.built(docs)
+
+    def built(self, docs):
+        """Have everything there; the dump."""
+        docs.sync()
+        for similarity in ("bm25", "cosine"):
+            Retriever(docs, "line", similarity=similarity)("green")
+        return list(docs.dump())
+
+    def fresh_dump(self):
+        """The dump of a store that is made of what is there now."""
+        with tempfile.TemporaryDirectory() as folder, self.open(Path(folder, "fresh.db")) as docs:
+            return self.built(docs)
+
+    def edit(self):
+        """A second version of the large file, and another small file."""
+        (self.dataset / "large.txt").write_text(numbered(2), encoding="utf-8")
+        (self.dataset / "new.txt").write_text("white tea", encoding="utf-8")
+
+    def delete_store(self):
+        """What the message about damaged files says."""
+        for path in self.root.glob("store.db*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.fixture(autouse=True)
+def _array_files(monkeypatch):
+    """What is large lies in array files, and here everything is."""
+    monkeypatch.setattr(term_spaces, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """Two files, and no store yet."""
+    return Shelf(tmp_path)
+
+
+@pytest.fixture
+def common_shelf():
+    """The same where everybody may look: pytest's own folders lie where only their owner can."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Shelf(Path(folder))
+
+
+@contextmanager
+def without_privileges():
+    """Root may write everywhere; in this block it is nobody."""
+    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+FULL_DISK = """
+import importlib.util, json, resource, sys, warnings
+from pathlib import Path
+from lazyrag.document import term_spaces
+from lazyrag.errors import StoreError
+from lazyrag.stores import map_vectors
+spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
+trouble = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(trouble)
+term_spaces._SMALL_BYTES = map_vectors._SMALL_BYTES = 0
+warnings.simplefilter("ignore")  # vectors that the cache cannot keep are told of as warnings
+shelf = trouble.Shelf(Path(sys.argv[2]))
+shelf.embed = trouble.Embed(int(sys.argv[3]))
+before = shelf.build()
+(shelf.dataset / "large.txt").write_text(trouble.numbered(2), encoding="utf-8")
+told = []
+with shelf.open() as docs:
+    for limit in json.loads(sys.argv[4]):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        try:
+            docs.sync()
+            outcome = ""
+        except StoreError as exc:
+            outcome = str(exc)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        told.append([outcome, list(docs.dump()) == before])
+        if not outcome:
+            break
+    docs.sync()
+    told.append(list(docs.dump()) == shelf.fresh_dump())
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
+@pytest.mark.parametrize(("dimension", "full"), [(16, "store.db'"), (1000, ".arr")], ids=["database", "array file"])
+def test_a_disk_that_is_full(tmp_path, dimension, full):
+    """Wherever it is full, in a database or an array file, the old state stays live; with room the sync succeeds."""
+    limits = [size << 12 for size in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 1024, 4096)]
+    run = python("-c", FULL_DISK, __file__, str(tmp_path), str(dimension), json.dumps(limits))
+    assert run.stderr == ""
+    *failed, (done, _), mended = json.loads(run.stdout)
+    assert len(failed) > 3
+    assert all("full" in outcome for outcome, _ in failed)
+    assert any(full in outcome for outcome, _ in failed)
+    assert all(as_before for _, as_before in failed)
+    assert done == ""
+    assert mended is True
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_a_folder_that_may_not_be_written(common_shelf):
+    """A new store is refused with what rights it needs, and nothing is made."""
+    before = sorted(path.name for path in common_shelf.root.iterdir())
+    common_shelf.root.chmod(0o555)
+    try:
+        with without_privileges(), pytest.raises(StoreError, match=r"store\.db.*Check the rights"):
+            common_shelf.open()
+    finally:
+        common_shelf.root.chmod(0o755)
+    assert sorted(path.name for path in common_shelf.root.iterdir()) == before
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_a_store_that_may_not_be_written(common_shelf):
+    """Opened for writing it is refused with what rights it needs, and stays as it is."""
+    dump = common_shelf.build()
+    for path in common_shelf.root.glob("store.db*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    common_shelf.root.chmod(0o555)
+    try:
+        with (
+            without_privileges(),
+            pytest.raises(StoreError, match=r"store\.db.*(rights|writable)"),
+            common_shelf.open(),
+        ):
+            pass
+    finally:
+        for path in (common_shelf.root, *common_shelf.root.glob("store.db*")):
+            path.chmod(0o755)
+    assert common_shelf.build() == dump
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
+    """A sync that cannot write its array files leaves the old state live, and goes through when it can."""
+    with common_shelf.open() as docs:
+        dump = common_shelf.built(docs)
+        common_shelf.edit()
+        common_shelf.arrays.chmod(0o555)
+        try:
+            with without_privileges(), pytest.raises(StoreError, match=r"store\.db\.d"):
+                docs.sync()
+            assert [line for line in docs.dump() if "white tea" not in line and "new.txt" not in line][:3] == dump[:3]
+            assert "v2" not in "".join(docs.dump())
+            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
+        finally:
+            common_shelf.arrays.chmod(0o755)
+        docs.sync()
+        assert list(docs.dump()) == common_shelf.fresh_dump()
+
+
+def test_a_file_in_place_of_the_folder_of_arrays(shelf):
+    """It is named as what is in the way."""
+    shelf.arrays.write_text("mine", encoding="utf-8")
+    with shelf.open() as docs, pytest.raises(StoreError, match=r"store\.db\.d"):
+        shelf.built(docs)
+    assert shelf.arrays.read_text(encoding="utf-8") == "mine"
+    shelf.arrays.unlink()
+    assert shelf.build() == shelf.fresh_dump()
+
+
+def test_a_locked_store(shelf, monkeypatch):
+    """While another connection writes for too long, a sync says so, questions are answered; the next one succeeds."""
+    monkeypatch.setattr(store_conf, "StoreFile", functools.partial(StoreFile, timeout_s=0.2))
+    with shelf.open() as docs:
+        dump = shelf.built(docs)
+        shelf.edit()
+        with closing(sqlite3.connect(shelf.store, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(
+                StoreError, match=r"store\.db' is locked: another connection .* more than 0\.2 s\. Wait"
+            ):
+                docs.sync()
+            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
+            assert list(docs.dump()) == dump
+            other.execute("ROLLBACK")
+        docs.sync()
+        assert list(docs.dump()) == shelf.fresh_dump()
+
+
+def test_a_store_that_is_locked_when_it_is_opened(shelf, monkeypatch):
+    """That is said at once, and nothing is left open."""
+    shelf.build()
+    monkeypatch.setattr(store_conf, "StoreFile", functools.partial(StoreFile, timeout_s=0.2))
+    with closing(sqlite3.connect(shelf.store, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="is locked"), shelf.open() as docs:
+            docs.sync()
+    with shelf.open() as docs:
+        assert len(docs.sync().unchanged) == 2
+
+
+def cut(path):
+    """The second half is gone."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def lose_the_beginning(path):
+    """The first page is overwritten."""
+    with path.open("r+b") as file:
+        file.write(b"no database at all" * 300)
+
+
+def scramble(path):
+    """Every other page is random, but for the first."""
+    chance = random.Random(0)
+    with path.open("r+b") as file:
+        for page in range(1, path.stat().st_size // 4096, 2):
+            file.seek(4096 * page)
+            file.write(chance.randbytes(4096))
+
+
+def replace_by_text(path):
+    """Another file lies there."""
+    path.write_text("my diary, which is long enough to be looked at. " * 40, encoding="utf-8")
+
+
+@pytest.mark.parametrize("damage", [cut, lose_the_beginning, scramble, replace_by_text])
+def test_a_damaged_store(shelf, damage):
+    """It is an error that names the file and the way out; who follows that has everything again."""
+    dump = shelf.build()
+    damage(shelf.store)
+    damaged = shelf.store.read_bytes()
+    with pytest.raises(
+        StoreError, match=r"store\.db' is (damaged|no SQLite).*delete it, with the files beside it"
+    ) as caught:
+        shelf.build()
+    assert caught.value.store == str(shelf.store)
+    if damage is not scramble:
+        assert shelf.store.read_bytes() == damaged
+    shelf.delete_store()
+    assert shelf.build() == dump
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_page_of_a_store_may_be_damaged(shelf, seed):
+    """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other kind."""
+    dump = shelf.build()
+    chance = random.Random(seed)
+    page = chance.randrange(1, shelf.store.stat().st_size // 4096)
+    with shelf.store.open("r+b") as file:
+        file.seek(4096 * page)
+        file.write(chance.randbytes(4096))
+    try:
+        assert shelf.build() == dump
+    except LazyRAGError as exc:
+        assert "store" in str(exc)  # noqa: PT017  either of both may be
+    shelf.delete_store()
+    assert shelf.build() == dump
+
+
+def array_files(shelf):
+    """The array files of a store."""
+    found = sorted(shelf.arrays.glob("*.arr"))
+    assert len(found) >= 2
+    return found
+
+
+def remove(path):
+    """The file is gone."""
+    path.unlink()
+
+
+def flip_the_header(path):
+    """Its first bytes are others."""
+    with path.open("r+b") as file:
+        file.write(b"\0" * 16)
+
+
+@pytest.mark.parametrize("damage", [remove, cut, flip_the_header])
+def test_a_damaged_array_file(shelf, damage):
+    """Who needs it hears its name; what does not need it goes on; when it is put back, everything is as it was."""
+    dump = shelf.build()
+    for path in array_files(shelf):
+        copy = path.read_bytes()
+        damage(path)
+        with shelf.open() as docs, pytest.raises(StoreError, match=path.name[:12]) as caught:
+            shelf.built(docs)
+        assert any(word in str(caught.value) for word in ("repair()", "delete", "backup"))
+        with shelf.open() as docs:
+            assert [node.text for node in docs.get_nodes("line", limit=1)] == ["tea v1 line0 w0"]
+        path.write_bytes(copy)
+        assert shelf.build() == dump
+
+
+def test_a_store_of_a_newer_release(shelf):
+    """It is refused with both formats named, and left as it is."""
+    shelf.build()
+    with closing(sqlite3.connect(shelf.store)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = shelf.store.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=r"has format 99, written by a newer release.*up to format \d+\. Install"):
+            shelf.open(read_only=read_only)
+    assert shelf.store.read_bytes() == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_another_kind(shelf, read_only):
+    """Somebody else's file is refused, and no byte of it is changed."""
+    with closing(sqlite3.connect(shelf.store)) as connection, connection:
+        connection.execute("CREATE TABLE diary (day TEXT)")
+    before = shelf.store.read_bytes()
+    with pytest.raises(
+        StoreError, match=r"is a SQLite database of another kind\. It was left as it is; give another path"
+    ):
+        shelf.open(read_only=read_only)
+    assert shelf.store.read_bytes() == before
+    assert not shelf.arrays.exists()
+
+
+def test_the_embedding_cache_in_place_of_the_store(shelf):
+    """Our own other kind of file is one of another kind as well."""
+    shelf.build()
+    with pytest.raises(StoreError, match="of another kind"):
+        shelf.open(Path(f"{shelf.store}.embeddings"))
+
+
+def test_a_folder_that_is_not_there(shelf):
+    """It is not made in silence: a misspelt path would be a new, empty store."""
+    with pytest.raises(StoreError, match=r"its folder does not exist\. Make the folder, or give another path"):
+        shelf.open(shelf.root / "typo" / "store.db")
+    assert not (shelf.root / "typo").exists()
+
+
+def test_a_folder_in_place_of_the_store(shelf):
+    """The path has to be a file's."""
+    with pytest.raises(StoreError, match=r"is a folder\. Give the path of a file"):
+        shelf.open(shelf.dataset)
+
+
+def test_a_damaged_embedding_cache(shelf):
+    """It is named, with what to do; without it everything is there again."""
+    dump = shelf.build()
+    cache = Path(f"{shelf.store}.embeddings")
+    lose_the_beginning(cache)
+    with pytest.raises(StoreError, match=r"store\.db\.embeddings'.*[Dd]elete"):
+        shelf.build()
+    cache.unlink()
+    assert shelf.build() == dump
+
+
+def test_a_store_that_was_copied(shelf):
+    """The file and its folder, copied while nothing is open, are the same store elsewhere: a backup."""
+    dump = shelf.build()
+    shutil.copyfile(shelf.store, shelf.root / "copy.db")
+    shutil.copytree(shelf.arrays, shelf.root / "copy.db.d")
+    shelf.edit()
+    shelf.build()
+    with shelf.open(shelf.root / "copy.db", read_only=True) as docs:
+        assert list(docs.dump()) == dump
+        assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
+    with shelf.open(shelf.root / "copy.db") as docs:
+        assert docs.sync().updated == ("large.txt",)
+        assert list(docs.dump()) == shelf.fresh_dump()
+
+
+def test_a_store_that_was_emptied(shelf):
+    """A file of no bytes is a new store: it is filled again from the dataset."""
+    dump = shelf.build()
+    shelf.store.write_bytes(b"")
+    assert shelf.build() == dump
