@@ -190,7 +190,8 @@ class Builder:
     def _having(self, step: Step) -> View:
         """The view that a question keeps to, in which a group or an index is there; it is built where it is not."""
         view = self.views.kept()
-        if not (self._synced and self._has(view, step)):
+        settled = self._synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
+        if not (settled and self._has(view, step)):
             self.definitions.line(step.group)  # raises where it is not defined
             # Whoever holds the lock may be waiting for another program: what is live is served meanwhile.
             if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):

@@ -27,12 +27,14 @@ class Dataset:
         list_files: Lists them anew.
         metadata: What the user says of them: a mapping by identity, or a function of the file's `pathlib.Path`.
         folder: The folder, if it is one.
+        is_given: Whether there is a dataset at all; else nothing is looked after, and nothing that is known is gone.
     """
 
     where: str
     list_files: Callable[[], Listing]
     metadata: FileMetadata = None
     folder: Path | None = None
+    is_given: bool = True
 
     def lies_in(self, path: Path) -> str:
         """The identity of a file within the dataset's folder; "" for one that lies elsewhere."""
@@ -99,7 +101,7 @@ def make_dataset(
         files = named_files(doc_files, "doc_files")
         return Dataset("", lambda: _looked_at(files), file_metadata)
     if dataset_path is None:
-        return Dataset("", lambda: _looked_at(()), file_metadata)
+        return Dataset("", lambda: _looked_at(()), file_metadata, is_given=False)
     path = _existing(dataset_path, "dataset_path")
     if path.is_dir():
         return Dataset(os.fspath(dataset_path), lambda: find_files(path), file_metadata, path)

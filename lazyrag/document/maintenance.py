@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from lazyrag.arguments import known_keywords, whole_number, yes_or_no
@@ -15,6 +16,7 @@ from lazyrag.document.repair import repair
 from lazyrag.document.report import IngestReport
 from lazyrag.document.status import DocumentStatus, status_of
 from lazyrag.document.sync import MAX_DELETED
+from lazyrag.document.transfer import export, import_from
 from lazyrag.document.upkeep import add_files as upkeep_add_files
 from lazyrag.document.upkeep import add_texts as upkeep_add_texts
 from lazyrag.document.upkeep import delete_files as upkeep_delete_files
@@ -256,6 +258,38 @@ class MaintainedDocument:
             StoreBusyError: If another program writes the store.
         """
         return upkeep_update_metadata(self._whole("update_metadata"), changes)
+
+    def export(self, folder: PathLike) -> Path:
+        """Write what is live into a new folder: documents and nodes as JSON lines, vectors as arrays.
+
+        `import_from` reads it, on any machine, without loading or embedding anything.
+
+        Args:
+            folder: Where; nothing may be there yet.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ConfigError: If something is there.
+            StoreError: If it cannot be written; nothing of it is kept then.
+        """
+        return export(self._whole("export"), folder)
+
+    def import_from(self, folder: PathLike) -> int:
+        """Bring in what `export` wrote, into a Document that holds nothing yet.
+
+        Nothing is loaded, transformed or embedded for it. Groups whose definitions differ from the exported ones are
+        built anew when something asks for them.
+
+        Returns:
+            How many documents came in.
+
+        Raises:
+            ConfigError: If the folder holds no export, or one with other ``doc_fields``, or this Document is not empty.
+            StoreBusyError: If another program writes the store.
+        """
+        return import_from(self._whole("import_from"), folder)
 
     def dump(self) -> Iterator[str]:
         """What is live, as lines of JSON that are equal wherever the Document is equal: for tests and snapshots.

@@ -180,7 +180,8 @@ class Reader:
             live = [(key, score) for key, score in hits if key_build(key) in numbers]
             if len(live) >= topk or len(hits) < depth:
                 return live[:topk]
-            depth = 2 * depth + len(hits) - len(live)
+            stored = self._nodes.vectors.count(target.collection)
+            depth = max(2 * depth, topk + stored - sum(build.size for build in group.builds.values()))
 
     def pages(self, group: str, filter: Filter | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:  # noqa: A002
         """The nodes of a group that a filter lets through, in the documents' order; no page is empty.

@@ -62,7 +62,7 @@ def compare_files(builder: Builder, max_deleted: float = MAX_DELETED) -> Compari
     known = [
         KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
         for row in rows.values()
-        if row.status == "live" and row.origin == "dataset"
+        if row.status == "live" and row.origin == "dataset" and builder.dataset.is_given
     ]
     changes = compare(
         [file for file in listing.found if file.identity not in excluded],

@@ -212,7 +212,9 @@ class Matrix:
     def _seen(self, phase: Phase, store: Path, reference: Reference) -> Iterator[str]:
         """What is wrong with what other programs see, by the old definitions or by the new ones."""
         after = reference.after
-        readings = {one: self._read(one, store) for one in {self._previous(phase), phase}}
+        previous = self._previous(phase)
+        is_same = (previous.lines, previous.version) == (phase.lines, phase.version)
+        readings = {one: self._read(one, store) for one in ([phase] if is_same else [previous, phase])}
         if checks.has_ledger(store) and all("refused" in told for told in readings.values()):
             yield f"nobody can read it: {[told['refused'] for told in readings.values()]}"
         for reader, told in readings.items():
