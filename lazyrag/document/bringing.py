@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from lazyrag.document.failures import Failures
 from lazyrag.document.ingestion import Ingestion, batches
 from lazyrag.document.ledger.ledger import Ledger
+from lazyrag.document.loading import Loading
 from lazyrag.document.pool import executor_of, progress_bar
 from lazyrag.document.step import Step
 from lazyrag.document.work import Targets, Work
@@ -24,16 +25,24 @@ class Bringer:
         ingestion: Brings a batch.
         failures: Where failures are entered.
         where: The Document, as messages name it.
+        loading: Calls loaders.
         workers: How many threads call loaders and transforms.
     """
 
     def __init__(
-        self, ledger: Ledger, ingestion: Ingestion, failures: Failures, where: Callable[[], str], workers: int
+        self,
+        ledger: Ledger,
+        ingestion: Ingestion,
+        failures: Failures,
+        where: Callable[[], str],
+        loading: Loading,
+        workers: int,
     ) -> None:
         self._ledger = ledger
         self._ingestion = ingestion
         self._failures = failures
         self._where = where
+        self._loading = loading
         self._workers = workers
 
     def bring(
@@ -55,7 +64,7 @@ class Bringer:
             IngestionError: If one fails and ``stop`` is set.
         """
         done: list[Work] = []
-        with executor_of(self._workers, count) as executor:
+        with self._loading.running(count), executor_of(self._workers, count) as executor:
             bar = progress_bar(count, what)
             try:
                 for batch in batches(works, _size_of, _BATCH, _BATCH_BYTES):

@@ -18,18 +18,20 @@ from lazyrag.document.group import GroupGraph
 from lazyrag.document.ingestion import Ingestion
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.ledger.rows import DocumentRow
-from lazyrag.document.ledger.tree import LiveGroup, LiveSpace, View
+from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
+from lazyrag.document.loading import Loading
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.options import Options
 from lazyrag.document.purge import purge
 from lazyrag.document.report import IngestReport
 from lazyrag.document.roots import renewed_root
+from lazyrag.document.segments import root_digest
 from lazyrag.document.step import LOADING, Step
 from lazyrag.document.targets import Rebuild, TargetMaker
 from lazyrag.document.term_spaces import TermSpaces
 from lazyrag.document.views import Views
 from lazyrag.document.work import Targets, Work
-from lazyrag.errors import IngestionError, StaleNodeError, StoreBusyError, StoreError
+from lazyrag.errors import IngestionError, LoadError, StaleNodeError, StoreBusyError, StoreError
 from lazyrag.indexes.parts import LexicalState
 from lazyrag.models.embedding import CheckedEmbedder
 
@@ -85,12 +87,22 @@ class Builder:
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
         self.on_sync: Callable[[], object] = lambda: None  # set by whoever syncs
+        self.loading = Loading(options.processes)
+        workers = max(options.workers, options.processes)
         self.bringer = Bringer(
             ledger,
-            Ingestion(ledger, nodes, self.terms, self, workers=options.workers, keep_versions=options.keep_versions),
+            Ingestion(
+                ledger,
+                nodes,
+                self.terms,
+                self,
+                workers=max(options.workers, options.processes),
+                keep_versions=options.keep_versions,
+            ),
             self.failures,
             lambda: self.where,
-            options.workers,
+            self.loading,
+            workers,
         )
         self._asked: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and spaces that were last built
@@ -305,6 +317,18 @@ class Builder:
             return self.ledger.builds.count_live(targets.root)
         return sum(self.ledger.builds.count_live(group.id) for group in targets.groups if Step(group.name) == step)
 
+    def stored_root(self, collection: str, build: Build) -> Segment:
+        """A root node that another one is to take over from, made sure to be what was written.
+
+        Raises:
+            LoadError: If it is not: what is damaged must not be taken for sound.
+        """
+        [segment] = self.nodes.of_build(collection, build)
+        if root_digest(segment) != self.ledger.builds.input_of(build.number):
+            msg = "What is stored of the document is not what was written. Run verify() and repair()."
+            raise LoadError(msg, path=segment.path)
+        return segment
+
     def open_root(self) -> None:
         """Have the root group by the present fields; where they are others, make all root nodes anew, from the old."""
         rebuild = self.targets.of_root()
@@ -317,7 +341,7 @@ class Builder:
 
             def renew(row: DocumentRow) -> Work:
                 def make(build: int) -> Any:
-                    [segment] = self.nodes.of_document(old, row.uid)
+                    segment = self.stored_root(old.collection, old.builds[row.uid])
                     return renewed_root(segment, row, self.nodes.schema, build)
 
                 return Work(row, make, beside=True)

@@ -47,8 +47,8 @@ class Document(MaintainedDocument):
     """A collection of files as a tree of node groups (spec 001).
 
     Nothing is read until a question, `get_nodes` or `activate_group` needs it; then every file is loaded, and a group
-    is built, once. A file that fails is reported in `last_report` with one warning; the others go on. Everything lives
-    in memory.
+    is built, once. A file that fails is reported in `last_report` with one warning; the others go on. Where
+    ``store_conf`` names a file, all of it is kept there, and the next program goes on with it; else it lives in memory.
 
     Args:
         dataset_path: A folder, or one file. None makes an empty Document.
@@ -63,6 +63,13 @@ class Document(MaintainedDocument):
             your own to paths.
         file_metadata: What you know of the files: a mapping from path relative to the dataset (or id) to metadata, or
             a function of the file's `pathlib.Path` that returns metadata or None. It goes before what loaders find.
+        read_only: Ask what another program keeps in ``store_conf``'s file, and write nothing.
+        keep_versions: How many versions of a document before the live one are kept, for `rollback`.
+        workers: Threads that call loaders and transforms where one call takes more than a moment; None means one for
+            each core, at most four. 1 calls them one after the other, for those that cannot be called by several.
+        processes: Processes that load files, for many PDF or docx. Only loaders that can be imported by name; the
+            others are called here. As always with processes, a program that asks for them does so under
+            ``if __name__ == "__main__":``.
 
     Raises:
         DatasetPathError: If a path is not there.
@@ -104,6 +111,7 @@ class Document(MaintainedDocument):
         read_only: bool = False,
         keep_versions: int = 0,
         workers: int | None = None,
+        processes: int = 0,
     ) -> None:
         if manager is not False:
             msg = f"manager is {manager!r}: the managing service is not built yet. Leave it False."
@@ -118,7 +126,7 @@ class Document(MaintainedDocument):
         embedders = make_embedders(embed)
         schema = make_schema(doc_fields)
         dataset = make_dataset(dataset_path, doc_files, file_metadata)
-        options = make_options(workers, keep_versions, read_only)
+        options = make_options(workers=workers, processes=processes, keep_versions=keep_versions, read_only=read_only)
         conf = StoreConf.parse(store_conf)
         self._graph = GroupGraph(type(self)._graph)
         self._builder = open_builder(self.name, dataset, self._graph, schema, embedders, conf, options)

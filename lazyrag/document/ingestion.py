@@ -21,7 +21,7 @@ from lazyrag.document.ledger.rows import BuildRow, DocumentRow, Flip, NewPart
 from lazyrag.document.ledger.tree import Build
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.pool import ordered
-from lazyrag.document.segments import child_segments, input_digest, rebound_segments, root_digest
+from lazyrag.document.segments import child_segments, input_digest, output_digest, rebound_segments, root_digest
 from lazyrag.document.step import LOADING, Step
 from lazyrag.document.term_spaces import TermSpaces
 from lazyrag.document.work import NOT_THE_FILES_FAULT, GroupTarget, Root, Targets, Work, WorkSource
@@ -254,6 +254,7 @@ class Ingestion:
         """Note builds, write their nodes, note that the store has them."""
         if not new:
             return
+        new = [(work, row._replace(output=output_digest(segments)), segments) for work, row, segments in new]
         self._ledger.builds.begin([row for _, row, _ in new])
         self._nodes.segments.upsert(collection, [segment for _, _, segments in new for segment in segments])
         self._ledger.builds.acknowledge([row.number for _, row, _ in new])

@@ -10,6 +10,7 @@ from lazyrag.arguments import known_keywords, whole_number, yes_or_no
 from lazyrag.document.builder import Builder
 from lazyrag.document.dataset import PathLike
 from lazyrag.document.dump import canonical_dump
+from lazyrag.document.findings import Problem
 from lazyrag.document.plan import Plan, make_plan
 from lazyrag.document.reader import Reader
 from lazyrag.document.repair import repair
@@ -24,7 +25,7 @@ from lazyrag.document.upkeep import retry_failed as upkeep_retry_failed
 from lazyrag.document.upkeep import sync as upkeep_sync
 from lazyrag.document.upkeep import update_metadata as upkeep_update_metadata
 from lazyrag.document.upkeep import would_sync as upkeep_would_sync
-from lazyrag.document.verify import Problem, look
+from lazyrag.document.verify import look
 from lazyrag.document.versions import DocumentVersion, roll_back, versions_of
 from lazyrag.errors import ConfigError, known_names
 

@@ -29,11 +29,12 @@ _GRACE_S = 10.0  # longer than a query takes; who reads for longer does it again
 _MOST_WORKERS = 4
 
 
-def make_options(workers: int | None, keep_versions: int, read_only: bool) -> Options:
+def make_options(*, workers: int | None, processes: int, keep_versions: int, read_only: bool) -> Options:
     """A Document's arguments on how it ingests, checked."""
     threads = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else whole_number("workers", workers, 1)
     return Options(
         workers=threads,
+        processes=whole_number("processes", processes, 0),
         keep_versions=whole_number("keep_versions", keep_versions, 0),
         read_only=yes_or_no("read_only", read_only),
     )

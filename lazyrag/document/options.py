@@ -11,12 +11,14 @@ class Options:
 
     Args:
         workers: Threads that call loaders and transforms; 1: none.
+        processes: Processes that load files, as far as their loaders can be imported; 0: none.
         keep_versions: Versions of a document before the live one that are kept.
         grace_s: How long what is live no more stays for those who are reading it.
         read_only: Whether nothing is to be written.
     """
 
     workers: int = 1
+    processes: int = 0
     keep_versions: int = 0
     grace_s: float = 0.0
     read_only: bool = False

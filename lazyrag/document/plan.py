@@ -15,7 +15,6 @@ from lazyrag.document.step import LOADING, Step
 from lazyrag.document.sync import MAX_DELETED, compare_files, would_report
 from lazyrag.document.targets import step_of
 from lazyrag.errors import LazyRAGError
-from lazyrag.loaders.base import load_file
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import batch_size_of
 from lazyrag.text.tokens import token_counters
@@ -78,20 +77,20 @@ def make_plan(builder: Builder, max_deleted: float = MAX_DELETED) -> Plan:
     compared = compare_files(builder, max_deleted)
     changes = compared.changes
     files = [one.file for one in itertools.chain(changes.added, changes.changed, changes.remarked)]
-    tokens = _tokens(files)
+    tokens = _tokens(builder, files)
     size = sum(file.signature.size for file in files if file.signature is not None)
     loading = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0)] if files else []
     steps = [*loading, *_steps(builder, len(files), size, tokens)]
     return Plan(would_report(compared), tuple(steps), tuple(_unseen(builder)))
 
 
-def _tokens(files: Sequence[FoundFile]) -> int:
+def _tokens(builder: Builder, files: Sequence[FoundFile]) -> int:
     """How many tokens the texts of files have, as far as they can be loaded; a sync would report the others."""
     counter = token_counters["utf8"]
     total = 0
     for file in files:
         with suppress(LazyRAGError):
-            total += counter.count(load_file(file.path).text)
+            total += counter.count(builder.loading.load(file.path).text)
     return total
 
 

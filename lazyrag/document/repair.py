@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.builder import Builder
+from lazyrag.document.findings import Findings, Problem
 from lazyrag.document.sync import bring_lacking, synchronise
-from lazyrag.document.verify import Findings, Problem, look
+from lazyrag.document.verify import look
 
 _ROUNDS = 3  # what was missing may have hidden that something else is stale
 
@@ -43,6 +44,8 @@ def repair(builder: Builder) -> tuple[Problem, ...]:
 def _discard(builder: Builder, findings: Findings) -> None:
     """Let go of all that is not what it should be."""
     nodes, ledger = builder.nodes, builder.ledger
+    for group in ledger.tree.groups.values():
+        nodes.segments.create(group.collection, nodes.schema)  # where it is gone as a whole
     if findings.segment_orphans or findings.vector_orphans or findings.spaces:
         ledger.announce_removal()
     for collection, keys in findings.segment_orphans.items():

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.segment import Segment, check_metadata
 from lazyrag.document.ledger.rows import DocumentRow
-from lazyrag.document.segments import FileMetadataParts, looked_at, read_file, root_segment
+from lazyrag.document.segments import FileMetadataParts, looked_at, root_segment
 from lazyrag.document.work import Root
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import FoundFile, signature_of
 
 
-def file_root(file: FoundFile, row: DocumentRow, said: Mapping[str, Any], schema: Schema, build: int) -> Root:
+def file_root(
+    load: Callable[[Path], LoadedFile],
+    file: FoundFile,
+    row: DocumentRow,
+    said: Mapping[str, Any],
+    schema: Schema,
+    build: int,
+) -> Root:
     """The root node of a file's document: the file, loaded.
 
     Args:
+        load: Loads it.
         file: The file, with the signature that it had before it was hashed.
         row: What the ledger is to know of it.
         said: What its user says of it.
@@ -30,7 +39,8 @@ def file_root(file: FoundFile, row: DocumentRow, said: Mapping[str, Any], schema
         LoadError: If the file cannot be read.
         ConfigError: If a field's value does not fit, or metadata cannot be kept.
     """
-    loaded, built_in = read_file(file)
+    built_in = looked_at(file)  # before reading, which may change the time of last access
+    loaded = load(file.path)
     parts = FileMetadataParts(check_metadata(loaded.metadata), check_metadata(said), json.loads(row.updates), built_in)
     segment = root_segment(file.identity, loaded, parts, schema, build)
     unchanged = signature_of(file.path) == file.signature  # else it may have been another while it was read

@@ -12,7 +12,7 @@ from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.node import content_text
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, Span, check_metadata, child_uid, digest, root_uid
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, load_file
+from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import FoundFile, built_in_metadata
 from lazyrag.transforms.base import Draft
 from lazyrag.typing import Fields
@@ -52,16 +52,6 @@ def looked_at(file: FoundFile) -> Mapping[str, Any]:
     except OSError as exc:
         msg = f"The file cannot be looked at ({exc.strerror}). Check that it exists and may be read."
         raise LoadError(msg, path=str(file.path)) from exc
-
-
-def read_file(file: FoundFile) -> tuple[LoadedFile, Mapping[str, Any]]:
-    """A file, loaded, and what the file system says of it.
-
-    Raises:
-        LoadError: If the file cannot be read.
-    """
-    built_in = looked_at(file)  # before reading, which may change the time of last access
-    return load_file(file.path), built_in
 
 
 def root_segment(identity: str, loaded: LoadedFile, parts: FileMetadataParts, schema: Schema, build: int) -> Segment:
@@ -163,6 +153,22 @@ def root_digest(root: Segment) -> str:
     told = [{name: value for name, value in one.items() if name != _VOLATILE} for one in (root.metadata, root.fields)]
     places = [[place.start, place.end, place.kind, place.label] for place in root.places]
     return digest([content_text(root.content), json.dumps([*told, places], sort_keys=True, default=str)])
+
+
+def output_digest(nodes: Sequence[Segment]) -> str:
+    """Digest of a build's nodes, as a store is to keep them; the time of last access counts here as well."""
+    fields: dict[int, str] = {}  # shared by most nodes
+    parts: list[str] = []
+    for one in nodes:
+        told = fields.get(id(one.fields))
+        if told is None:
+            told = fields[id(one.fields)] = json.dumps(dict(one.fields), sort_keys=True, default=str)
+        places = [[place.start, place.end, place.kind, place.label] for place in one.places]
+        rest = [one.number, one.span, dict(one.metadata), places]
+        content = one.content if isinstance(one.content, str) else json.dumps(one.content, sort_keys=True)
+        parts += [one.key, one.parent or "", one.path, type(one.content).__name__, content, told]
+        parts.append(json.dumps(rest, sort_keys=True, default=str))
+    return digest(parts)
 
 
 def input_digest(parents: Sequence[Segment], root: Segment, *, sees_nodes: bool) -> str:

@@ -187,7 +187,7 @@ def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: D
     def make(build: int) -> Root:
         if isinstance(said, LazyRAGError):
             raise said
-        return file_root(one.file, row, said, builder.nodes.schema, build)
+        return file_root(builder.loading.load, one.file, row, said, builder.nodes.schema, build)
 
     return Work(row, make)
 
@@ -203,7 +203,7 @@ def _renewing(builder: Builder, document: str, row: DocumentRow, file: FoundFile
     roots = builder.ledger.tree.groups[LAZY_ROOT_NAME]
 
     def make(build: int) -> Root:
-        [segment] = builder.nodes.of_document(roots, document)
+        segment = builder.stored_root(roots.collection, roots.builds[document])
         return renewed_root(segment, row, builder.nodes.schema, build, file=file)
 
     return make

@@ -101,16 +101,17 @@ class TermSpaces:
         alive = [np.isin(row.builds, kept) for row in before]
         live = sum(int(row.rows[mask].sum()) for row, mask in zip(before, alive, strict=True)) + len(part)
         count = tail_to_join([*(int(row.rows.sum()) for row in before), len(part)], live, _MOST_PARTS)
-        merged = before[len(before) + 1 - count :] if count else []
+        tail = before[len(before) + 1 - count :] if count else ()
+        merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
         if merged:
-            masks = alive[len(before) - len(merged) :]
+            # What comes again was not as it should be: its old rows go.
+            masks = [np.isin(row.builds, kept) & ~np.isin(row.builds, numbers) for row in merged]
             with self._lock:
                 parts = [self._part(row) for row in merged]
             kept_rows = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
             part = TermPart.joined([*parts, part], [*kept_rows, None])
-            pairs = zip(merged, masks, strict=True)
+            pairs = list(zip(merged, masks, strict=True))
             numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
-            pairs = zip(merged, masks, strict=True)
             rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])
         made = self._written(space, part, np.stack([numbers, rows], axis=1))
         old = tuple(row.file for row in merged if row.in_file and row.file != made.file)
@@ -133,14 +134,13 @@ class TermSpaces:
         """A part, opened once; who asks, holds the lock."""
         part = self._parts.get(row.id)
         if part is None:
-            inline = self._ledger.groups.part_arrays(row.id)
-            arrays = (
-                self._ledger.file.arrays.open(row.file) if inline is None else decoded(memoryview(inline), row.file)
-            )
-            part = self._parts[row.id] = TermPart.from_arrays(arrays)
-        if len(part) != int(row.rows.sum()):
-            msg = f"A part of an index has {len(part)} rows where the ledger lists {int(row.rows.sum())}. Run repair()."
-            raise StoreError(msg, store=str(self._ledger.file.path))
+            try:
+                part = TermPart.from_arrays(self._arrays(row))
+            except (ValueError, IndexError, TypeError) as exc:
+                raise self._damaged(f"cannot be read ({exc})") from exc
+            if len(part) != int(row.rows.sum()):
+                raise self._damaged(f"has {len(part)} rows where the ledger lists {int(row.rows.sum())}")
+            self._parts[row.id] = part
         return part
 
     def _arrays(self, row: TermPartRow) -> Arrays:
@@ -150,8 +150,11 @@ class TermSpaces:
         try:
             return decoded(joined([memoryview(inline)]), row.file)  # copied to an address that numpy likes
         except DamagedError as exc:
-            msg = f"A part of an index in {self._ledger.file.path} {exc}. Run verify() and repair()."
-            raise StoreError(msg, store=str(self._ledger.file.path)) from exc
+            raise self._damaged(str(exc)) from exc
+
+    def _damaged(self, how: str) -> StoreError:
+        msg = f"A part of a lexical index in {self._ledger.file.path} {how}. Run verify() and repair()."
+        return StoreError(msg, store=str(self._ledger.file.path))
 
     def _forget(self, tree: Tree) -> None:
         """Let go of the parts that the tree lists no longer."""

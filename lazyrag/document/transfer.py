@@ -17,6 +17,7 @@ from lazyrag.document.builder import Builder
 from lazyrag.document.definitions import schema_digest
 from lazyrag.document.ledger.rows import BuildRow, DocumentRow, Flip
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
+from lazyrag.document.segments import output_digest
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores.names import collection_name
 from lazyrag.stores.protocol import VectorRow, VectorSchema
@@ -243,9 +244,11 @@ def _bring(
                 told["inputs"][group.name],
                 json.dumps(counts),
             )
+            of_build = [_node_from_json(one, number) for one in own]
+            build = build._replace(output=output_digest(of_build))
             made[row.uid][group.name] = build
             new.append(build)
-            segments += [_node_from_json(one, number) for one in own]
+            segments += of_build
         ledger.builds.begin(new)
         builder.nodes.segments.upsert(rows[group.name][1], segments)
         ledger.builds.acknowledge(one.number for one in new)

@@ -216,7 +216,7 @@ def _make_file(
     def make(build: int) -> Root:
         if isinstance(said, LazyRAGError):
             raise said
-        return file_root(file, row, said, builder.nodes.schema, build)
+        return file_root(builder.loading.load, file, row, said, builder.nodes.schema, build)
 
     return make
 
@@ -237,7 +237,7 @@ def _make_renewed(builder: Builder, document: str, row: DocumentRow) -> Callable
     roots = builder.ledger.tree.groups[LAZY_ROOT_NAME]
 
     def make(build: int) -> Root:
-        [segment] = builder.nodes.of_document(roots, document)
+        segment = builder.stored_root(roots.collection, roots.builds[document])
         return renewed_root(segment, row, builder.nodes.schema, build)
 
     return make

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
+from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.builder import Builder
 from lazyrag.document.ledger.rows import DocumentRow, Version
 from lazyrag.document.work import Root, Work
@@ -89,9 +89,7 @@ def _make(builder: Builder, row: DocumentRow, wanted: Version) -> Callable[[int]
     def make(build: int) -> Root:
         root = builder.ledger.builds.with_parents([wanted.root])[wanted.root]
         collection = builder.ledger.tree.groups[LAZY_ROOT_NAME].collection
-        [segment] = builder.nodes.of_build(collection, root)
-        before: Segment = replace(segment, build=build)
-        return Root(before, row)
+        return Root(replace(builder.stored_root(collection, root), build=build), row)
 
     return make
 

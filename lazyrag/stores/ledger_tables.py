@@ -59,6 +59,7 @@ CREATE TABLE build (
     parent INTEGER,                       -- the build it was made of; NULL in the root group
     root INTEGER NOT NULL,                -- the build of the root group above it, or itself
     input TEXT NOT NULL,                  -- digest of all that its transform could see
+    output TEXT NOT NULL,                 -- digest of its nodes
     counts TEXT NOT NULL,                 -- how many nodes each node of the parent build gave (JSON)
     status TEXT NOT NULL,                 -- 'writing', 'written' (acknowledged by the store), 'dead'
     dead_at REAL NOT NULL DEFAULT 0

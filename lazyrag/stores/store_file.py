@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lazyrag.errors import StoreError
 from lazyrag.storage.files import ArrayFiles
 from lazyrag.storage.sqlite import Database
 from lazyrag.stores.ledger_tables import TERM_ARRAY_FILES
@@ -98,8 +99,11 @@ class StoreFile:
 
     def damage(self) -> str:
         """What SQLite finds wrong with the file; "" for nothing. All of it is read."""
-        with self.reading() as connection:
-            told = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+        try:
+            with self.reading() as connection:
+                told = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+        except StoreError as exc:
+            return str(exc)
         return "" if told == ["ok"] else "; ".join(told)
 
     def check_there(self, name: str) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document, Retriever
-from lazyrag.document import bringing, ingestion, opening, segments, term_spaces
+from lazyrag.document import bringing, ingestion, loading, opening, term_spaces
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import IngestionWarning, StoreError
 from lazyrag.loaders.base import load_file, register_loader
@@ -235,7 +235,7 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
     def note(call: str) -> Callable[[Any], object]:
         return lambda said, *_: os.write(log, (json.dumps([call, _told(said)]) + "\n").encode())
 
-    _set(segments, "load_file", switch.around("loader", load_file, note("load")))
+    _set(loading, "load_file", switch.around("loader", load_file, note("load")))
     _set(ingestion, "run_transform", switch.around("transform", run_transform, note("transform")))
     _set(Embedder, "__call__", _method(switch.around("embed", Embedder().__call__, note("embed"))))
     switch.install(checkpoint_pages=phase.checkpoint_pages)

@@ -209,6 +209,26 @@ def test_all_that_can_become_of_a_file_in_one_sync(shelf):
         assert lines(docs) == ["white tea", "lemon", "rose", "mint", "thyme", "still water", "red wine"]
 
 
+def test_a_dry_run(shelf):
+    """It reports what the sync after it does, and changes nothing itself: no row, no call."""
+    embed, transform = Letters(), Lines()
+    with shelf.open(transform, embed=embed) as docs:
+        asked(docs)
+        shelf.write({"new.txt": "thyme", "a.txt": "white tea"})
+        shelf.remove("b.txt")
+        (shelf.dataset / "c.txt").rename(shelf.dataset / "z.txt")
+        before = list(docs.dump())
+        embed.calls.clear()
+        transform.calls.clear()
+        report = docs.sync(dry_run=True)
+        assert (report.added, report.updated, report.deleted) == (("new.txt",), ("a.txt",), ("b.txt",))
+        assert report.moved == (("c.txt", "z.txt"),)
+        assert (embed.calls, transform.calls) == ([], [])
+        assert list(docs.dump()) == before
+        assert docs.sync() == report
+        assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
+
+
 def test_a_report_shows_what_is_withheld():
     """Each part that is there is counted, and each failure has a line of its own."""
     report = IngestReport(
@@ -466,6 +486,24 @@ def test_syncing_is_the_same_with_and_without_vectors(shelf, embed):
         report = asked(docs)
         assert (report.updated, report.deleted, report.unchanged) == (("a.txt",), ("b.txt",), ("c.txt",))
         assert lines(docs) == ["white tea", "still water", "red wine"]
+
+
+def test_a_store_that_lost_what_the_ledger_lists(shelf):
+    """Pain 4: rows that are gone from a store do not pass for success; they are named, and made again."""
+    with shelf.open(embed=Letters()) as docs:
+        asked(docs)
+        dump = list(docs.dump())
+        assert docs.verify() == ()
+    with closing(sqlite3.connect(shelf.store)) as connection, connection:
+        connection.execute("DELETE FROM segment WHERE content LIKE '%milk%' AND parent IS NOT NULL")
+    with shelf.open(embed=Letters()) as docs:
+        with pytest.raises(StoreError, match=r"1 of 2 nodes of group 'line'.*verify\(\).*repair\(\)"):
+            docs.get_nodes("line")
+        assert docs.sync().unchanged == ("a.txt", "b.txt", "c.txt")
+        assert any("b.txt" in str(problem) for problem in docs.verify())
+        docs.repair()
+        assert docs.verify() == ()
+        assert list(docs.dump()) == dump
 
 
 def test_documents_over_several_batches(shelf, monkeypatch):

@@ -30,8 +30,8 @@ class BuildTable:
         """Enter builds before their nodes are written, so that what a crash leaves in a store can be found."""
         with self._at.writing() as connection:
             connection.executemany(
-                "INSERT INTO build (number, document, node_group, parent, root, input, counts, status) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, 'writing')",
+                "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing')",
                 rows,
             )
 
@@ -50,13 +50,19 @@ class BuildTable:
                     BuildRow._make,
                     connection.execute(
                         "SELECT build.number, build.document, build.node_group, build.parent, build.root, build.input, "  # noqa: S608
-                        "build.counts FROM live JOIN build ON build.number = live.build "
+                        "build.counts, build.output FROM live JOIN build ON build.number = live.build "
                         f"WHERE live.document IN ({marks})",
                         some,
                     ),
                 ):
                     found.setdefault(row.document, {})[row.node_group] = row
         return found
+
+    def input_of(self, number: int) -> str:
+        """The digest of what a build was made of; "" for an unknown one."""
+        with self._at.reading() as connection:
+            found = connection.execute("SELECT input FROM build WHERE number = ?", (number,)).fetchone()
+        return found[0] if found else ""
 
     def known(self, group: int) -> list[int]:
         """Numbers of all builds of a group, also of those that wait to be purged."""
@@ -67,7 +73,7 @@ class BuildTable:
     def live_in(self, group: int) -> list[BuildRow]:
         """The live builds of a group."""
         query = (
-            "SELECT number, build.document, build.node_group, parent, root, input, counts "
+            "SELECT number, build.document, build.node_group, parent, root, input, counts, output "
             "FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"
         )
         with self._at.reading() as connection:
@@ -139,7 +145,7 @@ class BuildTable:
                 found += map(
                     BuildRow._make,
                     connection.execute(
-                        "SELECT number, document, node_group, parent, root, input, counts FROM build "  # noqa: S608
+                        "SELECT number, document, node_group, parent, root, input, counts, output FROM build "  # noqa: S608
                         f"WHERE node_group = ? AND status = 'written' AND document IN ({marks}) ORDER BY number",
                         (group, *some),
                     ),

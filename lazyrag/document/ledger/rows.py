@@ -67,6 +67,7 @@ class BuildRow(NamedTuple):
     root: int
     input: str
     counts: str
+    output: str = ""
 
 
 class NewPart(NamedTuple):

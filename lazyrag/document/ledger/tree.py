@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uid, store_key
+from lazyrag.errors import StoreError
 from lazyrag.stores.segment_rows import read_text
 
 if TYPE_CHECKING:
@@ -47,14 +48,21 @@ class Build:
         """Uids of its nodes, in order. They follow from the counts, so that nobody has to keep them."""
         if self._uids is None:  # several threads may work them out at once; each finds the same
             counts = json.loads(self.counts)
-            if self.parent is None:
-                self._uids = (self.document,) * min(1, sum(counts))
-            else:
+            parents = () if self.parent is None else self.parent.uids
+            if self.parent is None and self.group == LAZY_ROOT_NAME and counts == [1]:
+                self._uids = (self.document,)
+            elif self.parent is not None and len(counts) == len(parents):
                 self._uids = tuple(
                     child_uid(above, self.group, ordinal)
-                    for above, count in zip(self.parent.uids, counts, strict=True)
+                    for above, count in zip(parents, counts, strict=True)
                     for ordinal in range(1, count + 1)
                 )
+            else:
+                msg = (
+                    f"The ledger contradicts itself: what it says of group {self.group!r} of document {self.document} "
+                    "does not fit what it says of the group above it. Run verify() and repair()."
+                )
+                raise StoreError(msg)
         return self._uids
 
     @property
