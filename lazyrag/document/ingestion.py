@@ -226,7 +226,8 @@ class Ingestion:
             if new_version or work.covered or work.current != dict(work.before):
                 builds = {group: row.number for group, row in work.current.items()}
                 covered = tuple(work.covered)
-                flips.append(Flip(work.row, builds, covered, root.number if new_version else None, gone))
+                number = root.number if new_version else None
+                flips.append(Flip(work.row, builds, covered, number, gone, work.version_hash))
             elif work.make_root is not None:
                 looked_at.append(work.row)
             going.append(work)

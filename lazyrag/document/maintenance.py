@@ -49,6 +49,7 @@ class MaintainedDocument:
         on_error: OnError = "collect",
         max_deleted: float = MAX_DELETED,
         max_calls: int | None = None,
+        wait_s: float = 30.0,
     ) -> IngestReport:
         """Bring in what changed in the dataset, and try once more whatever failed.
 
@@ -63,6 +64,7 @@ class MaintainedDocument:
                 gone, or all, they are kept and reported as withheld: a folder that is not mounted looks just like that.
                 1 lets all of them go.
             max_calls: Do nothing if `plan` says that more calls of models would be made.
+            wait_s: How long to wait for another program that writes, in seconds.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.
@@ -90,7 +92,7 @@ class MaintainedDocument:
                     "done. plan() tells what they are for; call sync() with a larger max_calls, or without."
                 )
                 raise ConfigError(msg)
-        return upkeep_sync(builder, max_deleted=max_deleted, raises=on_error == "raise")
+        return upkeep_sync(builder, max_deleted=max_deleted, raises=on_error == "raise", wait_s=wait_s)
 
     def plan(self, *, max_deleted: float = MAX_DELETED) -> Plan:
         """What `sync` would do and cost. Changed files are loaded for it; no transform and no model is called.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -107,12 +108,12 @@ def _steps(builder: Builder, documents: int, size: int, tokens: int) -> Iterator
         if not count:
             continue
         live = sum(build.size for build in group.builds.values())
-        nodes = round((share + again) * live)
+        nodes = max(documents, math.ceil((share + again) * live))
         weight = tokens + round(again * known / _BYTES_A_TOKEN)
         above = tree.groups.get(str(group.parent))
         parents = sum(build.size for build in above.builds.values()) if above is not None else 0
         per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
-        calls = per_node * round((share + again) * parents)
+        calls = per_node * max(documents, math.ceil((share + again) * parents))
         yield PlannedStep(str(Step(name)), count, nodes, weight, calls)
         for space in group.spaces.values():
             yield PlannedStep(str(step_of(name, space)), count, nodes, weight, _calls(builder, space, nodes))

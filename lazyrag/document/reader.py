@@ -22,6 +22,7 @@ from lazyrag.errors import (
     EmbeddingError,
     IngestionError,
     StaleNodeError,
+    StoreError,
     known_names,
 )
 from lazyrag.indexes.bm25 import BM25, Statistics
@@ -176,7 +177,13 @@ class Reader:
         numbers = self._builder.views.of_question().tree.live_set(group)
         depth = topk
         while True:
-            hits = self._nodes.vectors.search(target.collection, query[None], depth, filter)[0]
+            try:
+                hits = self._nodes.vectors.search(target.collection, query[None], depth, filter)[0]
+            except ConfigError as exc:  # the query is as long as the ledger says
+                msg = (
+                    f"The vectors of {group.name!r} are not those that were written ({exc}). Run verify() and repair()."
+                )
+                raise StoreError(msg, collection=target.collection) from exc
             live = [(key, score) for key, score in hits if key_build(key) in numbers]
             if len(live) >= topk or len(hits) < depth:
                 return live[:topk]

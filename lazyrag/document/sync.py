@@ -22,6 +22,7 @@ from lazyrag.errors import (
     IngestionWarning,
     LazyRAGError,
     LoadError,
+    StoreError,
     known_names,
     warn_user,
 )
@@ -84,17 +85,23 @@ def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError
     """
     said: dict[str, Mapping[str, Any] | LazyRAGError] = {}
     loader_of = functools.cache(_loader_identity)
+    mark_of = functools.cache(lambda suffix, text: digest([loader_of(suffix), text]))
 
     def mark(file: FoundFile) -> str:
         try:
             told: Mapping[str, Any] | LazyRAGError = builder.dataset.said_of(file)
-            text = json.dumps(dict(told), sort_keys=True, default=repr) if isinstance(told, Mapping) else ""
+            is_told = isinstance(told, Mapping) and bool(told)
+            text = json.dumps(told, sort_keys=True, default=_plain) if is_told else ""
         except LazyRAGError as exc:
             told, text = exc, f"failed: {exc}"
         said[file.identity] = told
-        return digest([loader_of(known_suffix(file.path)), text])
+        return mark_of(known_suffix(file.path), text)
 
     return said, mark
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def would_report(compared: Comparison) -> IngestReport:
@@ -170,8 +177,13 @@ def _works(builder: Builder, compared: Comparison) -> Iterator[Work]:
         yield _loading(builder, compared, one, compared.rows.get(one.file.identity))
     for one in (*compared.changes.changed, *compared.changes.remarked):
         yield _loading(builder, compared, one, compared.rows[one.file.identity])
+    rolled_back = builder.ledger.documents.rolled_back() if compared.changes.touched else set()
     for one in compared.changes.touched:
-        yield _touched(builder, compared, one)
+        row = compared.rows[one.file.identity]
+        if row.id in rolled_back:  # until the file changes; what the file system says of it now is not of that version
+            builder.ledger.documents.note_files([_row_of(row, one, compared.listing.seen_ns)])
+        else:
+            yield _touched(builder, compared, one)
     for one in compared.changes.moved:
         yield _moving(builder, compared, one)
 
@@ -195,7 +207,16 @@ def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: D
 def _touched(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
     """A file with the same content, of which the file system says something else: its dates, perhaps."""
     row = _row_of(compared.rows[one.file.identity], one, compared.listing.seen_ns)
-    return Work(row, _renewing(builder, row.uid, row, one.file))
+    renew = _renewing(builder, row.uid, row, one.file)
+    load = _loading(builder, compared, one, row)
+
+    def make(build: int) -> Root:
+        try:
+            return renew(build)
+        except (LoadError, StoreError):  # what is stored is not what was written, and the file is there
+            return load.new_root(build)
+
+    return Work(row, make)
 
 
 def _renewing(builder: Builder, document: str, row: DocumentRow, file: FoundFile) -> MakeRoot:
@@ -251,11 +272,12 @@ def _report(compared: Comparison, done: list[Work]) -> IngestReport:
     renewed = {work.row.identity for work in done if work.flipped and work.is_new_version}
     again = _names(changes.changed) + _names(changes.remarked) + _names(changes.touched)
     unchanged = _names(changes.unchanged)
+    pinned = set(_names(changes.touched)) - {work.row.identity for work in done}
     return IngestReport(
         added=tuple(name for name in _names(changes.added) if name in flipped),
         skipped=_skipped(compared),
         updated=tuple(sorted(name for name in again if name in renewed)),
-        unchanged=tuple(sorted([*unchanged, *(name for name in again if name in flipped - renewed)])),
+        unchanged=tuple(sorted([*unchanged, *(name for name in again if name in (flipped | pinned) - renewed)])),
         deleted=tuple(one.identity for one in changes.deleted),
         moved=tuple(
             (one.known.identity, one.file.identity)

@@ -97,14 +97,15 @@ class TermSpaces:
         numbers = np.array([one.build for one in own], np.int64)
         rows = np.array([len(one.keys) for one in own], np.int64)
         before = self._ledger.groups.term_parts(space)
-        kept = np.array(self._ledger.builds.kept(group), np.int64)
-        alive = [np.isin(row.builds, kept) for row in before]
-        live = sum(int(row.rows[mask].sum()) for row, mask in zip(before, alive, strict=True)) + len(part)
-        count = tail_to_join([*(int(row.rows.sum()) for row in before), len(part)], live, _MOST_PARTS)
+        count = tail_to_join(
+            [*(int(row.rows.sum()) for row in before), len(part)], self._live(group, before) + len(part), _MOST_PARTS
+        )
         tail = before[len(before) + 1 - count :] if count else ()
         merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
         if merged:
             # What comes again was not as it should be: its old rows go.
+            held = {number for row in merged for number in row.builds.tolist()}
+            kept = np.array(self._ledger.builds.kept(held), np.int64)
             masks = [np.isin(row.builds, kept) & ~np.isin(row.builds, numbers) for row in merged]
             with self._lock:
                 parts = [self._part(row) for row in merged]
@@ -116,6 +117,13 @@ class TermSpaces:
         made = self._written(space, part, np.stack([numbers, rows], axis=1))
         old = tuple(row.file for row in merged if row.in_file and row.file != made.file)
         return [made._replace(replaces=tuple(row.id for row in merged), retired=old)]
+
+    def _live(self, group: int, parts: Sequence[TermPartRow]) -> int:
+        """How many rows of some parts belong to live builds; all, while the group is being built."""
+        tree = self._ledger.tree
+        live = next((tree.live_numbers(one) for one in tree.groups.values() if one.id == group), None)
+        masks = [np.ones(len(row.builds), np.bool_) if live is None else np.isin(row.builds, live) for row in parts]
+        return sum(int(row.rows[mask].sum()) for row, mask in zip(parts, masks, strict=True))
 
     def _written(self, space: int, part: TermPart, builds: NDArray[np.int64]) -> NewPart:
         arrays = part.arrays()

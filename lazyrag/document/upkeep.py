@@ -25,7 +25,9 @@ from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, known_name
 from lazyrag.loaders.directory import FoundFile, hash_file, signature_of
 
 
-def sync(builder: Builder, *, max_deleted: float = MAX_DELETED, raises: bool = False) -> IngestReport:
+def sync(
+    builder: Builder, *, max_deleted: float = MAX_DELETED, raises: bool = False, wait_s: float = 30.0
+) -> IngestReport:
     """Bring in what changed, and try once more whatever failed or is not there of what was asked for.
 
     Raises:
@@ -33,7 +35,7 @@ def sync(builder: Builder, *, max_deleted: float = MAX_DELETED, raises: bool = F
         IngestionError: If every file failed, or if one did and ``raises`` is set.
         StoreBusyError: If another program writes.
     """
-    with builder.writing():
+    with builder.writing(wait_s):
         builder.has_synced()
         report = synchronise(builder, max_deleted=max_deleted, raises=raises)
         builder.retry()

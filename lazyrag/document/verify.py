@@ -24,10 +24,13 @@ def look(builder: Builder) -> Findings:
     if told:
         findings.add("damaged", "the store file", "", told)
     for group in tree.groups.values():
-        _Look(builder, tree, group, findings).at_nodes()
-        for space in group.spaces.values():
-            look_at = look_at_vectors if space.kind == "vectors" else look_at_terms
-            look_at(builder, tree, group, space, findings)
+        try:
+            _Look(builder, tree, group, findings).at_nodes()
+            for space in group.spaces.values():
+                look_at = look_at_vectors if space.kind == "vectors" else look_at_terms
+                look_at(builder, tree, group, space, findings)
+        except StoreError as exc:  # a page of the file, or a server that does not answer: the rest may be read
+            findings.add("damaged", group.name, "", str(exc))
     return findings
 
 
@@ -90,10 +93,13 @@ class _Look:
             return
         parent = self._tree.groups.get(self._group.parent or "")
         failed = {identity for identity, *_ in self._builder.ledger.documents.failures()}
+        rows = self._builder.ledger.documents.all()
         for uid, document in self._tree.documents.items():
             is_due = parent is None or uid in parent.builds
             if is_due and uid not in self._group.builds and document.identity not in failed:
-                self._findings.add("missing", self._group.name, document.identity, "all of it")
+                lost = parent is None and rows[document.identity].origin != "dataset"
+                what = "all of it; it has no source to be made of again, so add it once more" if lost else "all of it"
+                self._findings.add("missing", self._group.name, document.identity, what)
 
     def _inputs(self, build: Build, nodes: Sequence[Segment]) -> set[str]:
         """What the build's input must be, whether its transform saw nodes or content only."""

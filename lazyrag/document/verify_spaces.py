@@ -31,7 +31,8 @@ def look_at_vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveS
     if space.dimension and lengths and space.dimension not in lengths:
         findings.spaces[space.id] = space.collection
         msg = f"the vectors have {lengths.most_common(1)[0][0]} numbers, and the ledger lists {space.dimension}"
-        findings.add("dimension", where, "", msg)
+        for build in due:
+            findings.add("dimension", where, names.get(build.document, build.document), msg)
         return
     for build in due:
         own = [held.get(key) for key in build.keys]
@@ -42,7 +43,8 @@ def look_at_vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveS
         if missing:
             findings.add("missing", where, document, f"{missing} of {len(own)} vectors")
         if wrong:
-            findings.add("dimension", where, document, f"{wrong} of {len(own)} vectors: another length, or not finite")
+            told = f"{wrong} of {len(own)} vectors have another length, or a number that is not finite"
+            findings.add("dimension", where, document, told)
     known = set(builder.ledger.builds.known(group.id))
     orphans = [key for key in held if key_build(key) not in known]
     if orphans:

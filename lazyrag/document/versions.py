@@ -62,6 +62,7 @@ def roll_back(builder: Builder, identity: str, number: int | None) -> DocumentVe
         # The row keeps what is known of the file: as long as that does not change, a sync finds nothing to do.
         changed = replace(row, loaded=wanted.loaded, said=wanted.said, updates=wanted.updates)
         work = Work(changed, _make(builder, changed, wanted))
+        work.version_hash = wanted.content_hash
         builder.bringer.bring([work], builder.targets.of_live(), "roll back", 1)
         if not work.flipped:
             step, error = next(iter(work.failures.items()))

@@ -167,6 +167,7 @@ class Work:
         self.failures: dict[Step, LazyRAGError] = {}
         self.flipped = False
         self.is_new_version = False
+        self.version_hash = ""  # of the file that the version is made of, where that is not the present one
 
     def begin(self, before: Mapping[int, BuildRow]) -> None:
         """Set out from what is live of it."""

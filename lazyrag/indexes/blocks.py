@@ -67,8 +67,16 @@ def text_array(text: str) -> NDArray[np.uint8]:
 
 
 def array_text(array: NDArray[np.uint8]) -> str:
-    """The text that `text_array` was given."""
-    return array.tobytes().decode("utf-8", "surrogatepass")
+    """The text that `text_array` was given.
+
+    Raises:
+        StoreError: If the array holds no text.
+    """
+    try:
+        return array.tobytes().decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as exc:
+        msg = "An array of an index holds no text: its file is damaged. Run verify() and repair()."
+        raise StoreError(msg) from exc
 
 
 def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyrag.errors import StoreError
 from lazyrag.indexes.blocks import array_text, text_array
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Vocabulary:
     def terms(self) -> list[str]:
         """The terms by number; not to be changed."""
         if self._terms is None:
-            self._terms = json.loads(array_text(self._text)) if self._text is not None else []
+            self._terms = [] if self._text is None else _read_terms(array_text(self._text))
         return self._terms
 
     def numbers(self) -> dict[str, int]:
@@ -57,6 +58,15 @@ class Vocabulary:
         if self._text is not None:
             return self._text
         return text_array(json.dumps(self.terms(), ensure_ascii=False, separators=(",", ":")))
+
+
+def _read_terms(text: str) -> list[str]:
+    try:
+        terms: list[str] = json.loads(text)
+    except ValueError as exc:
+        msg = "The vocabulary of an index cannot be read: its file is damaged. Run verify() and repair()."
+        raise StoreError(msg) from exc
+    return terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,8 @@ def load_file(path: str | os.PathLike[str]) -> LoadedFile:
 
 def known_suffix(path: Path) -> str:
     """The longest of a file's suffixes (``.part.txt`` before ``.txt``) that a loader is registered for."""
+    if path.name.count(".") == 1:  # nearly always; taking a name apart is slow
+        return path.suffix.lower()
     suffixes = [suffix.lower() for suffix in path.suffixes]
     joined = ("".join(suffixes[at:]) for at in range(len(suffixes)))
     return next((suffix for suffix in joined if suffix in loaders), path.suffix.lower())

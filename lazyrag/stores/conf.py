@@ -19,12 +19,13 @@ _ENTRY_KEYS = ("type", "kwargs")
 
 # What spec 001 names for each type: required, then optional keyword arguments.
 _SPEC_KWARGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "map": ((), ("uri",)),
+    "map": ((), ("uri", "timeout_s")),
     "opensearch": (("uris", "client_kwargs"), ("index_kwargs",)),
     "chromadb": ((), ("uri", "dir", "index_kwargs", "client_kwargs")),
     "milvus": (("uri",), ("db_name", "client_kwargs", "index_kwargs")),
 }
 _SPEC_TYPES = {"segment_store": ("map", "opensearch"), "vector_store": ("map", "chromadb", "milvus")}
+_TIMEOUT_S = 30.0
 _ALIASES = {"chroma": "chromadb"}
 
 
@@ -127,10 +128,14 @@ class StoreConf:
         with ExitStack() as undo:
             files: dict[str | None, StoreFile] = {}
 
+            timeout_s = float(self.segment.kwargs.get("timeout_s", self.vector.kwargs.get("timeout_s", _TIMEOUT_S)))
+
             def file_of(uri: str | None) -> StoreFile:
                 place = None if uri is None else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111  texts
                 if place not in files:
-                    files[place] = undo.enter_context(StoreFile(place, read_only=read_only and place is not None))
+                    files[place] = undo.enter_context(
+                        StoreFile(place, read_only=read_only and place is not None, timeout_s=timeout_s)
+                    )
                 return files[place]
 
             uri = _uri(self.segment)
@@ -225,6 +230,10 @@ def _choice(part: str, entry: Any) -> StoreChoice:
 def _check_spec_values(where: str, kind: str, kwargs: Mapping[str, Any]) -> None:
     if kind == "map" and "uri" in kwargs and not (isinstance(kwargs["uri"], (str, os.PathLike)) and kwargs["uri"]):
         msg = f"{where}['uri'] is {kwargs['uri']!r}; give the path of a file, which is made where there is none."
+        raise ConfigError(msg)
+    timeout_s = kwargs.get("timeout_s", _TIMEOUT_S)
+    if kind == "map" and (isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or timeout_s < 0):
+        msg = f"{where}['timeout_s'] is {timeout_s!r}; give how many seconds to wait for another program's lock."
         raise ConfigError(msg)
     if kind == "chromadb" and ("uri" in kwargs) == ("dir" in kwargs):
         msg = f"{where} for chromadb takes 'uri' for a server or 'dir' for a folder: give exactly one of them."

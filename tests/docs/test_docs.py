@@ -26,6 +26,7 @@ import lazyrag
 from lazyrag import errors, register_similarity
 from lazyrag.ranking.fusion import fusions
 from lazyrag.stores.protocol import segment_stores, vector_stores
+from lazyrag.stores.store_file import StoreFile
 from lazyrag.text.terms import analysers
 from lazyrag.text.tokens import token_counters
 from tests.interpreter import ROOT, python
@@ -212,6 +213,7 @@ from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval import rerankers, similarities
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.stores.protocol import segment_stores, vector_stores
+from lazyrag.stores.store_file import StoreFile
 from lazyrag.text.terms import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
@@ -298,6 +300,25 @@ def test_the_page_of_registries_is_up_to_date():
     done = python("-c", "import runpy; print(end=runpy.run_path('tools/make_docs.py')['page']())")
     assert (done.returncode, done.stderr) == (0, "")
     assert (DOCS / "registries.md").read_text(encoding="utf-8") == done.stdout
+
+
+def test_the_page_of_the_storage_format_names_every_table_and_column():
+    """docs/storage-format.md lists the tables and columns that a new store file has, and no others."""
+    listed: dict[str, set[str]] = {}
+    table = ""
+    for line in (DOCS / "storage-format.md").read_text(encoding="utf-8").splitlines():
+        row = re.match(r"\| (?:`(\w+)`)? ?\| (`.+?) \|", line)
+        if row:
+            table = row[1] or table
+            listed.setdefault(table, set()).update(re.findall(r"`(\w+)`", row[2]))
+    with StoreFile(None) as file, file.reading() as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        there = {
+            name: {column[1] for column in connection.execute(f"PRAGMA table_info({name})")}
+            for (name,) in names
+            if not name.startswith("sqlite_")
+        }
+    assert {name: columns for name, columns in listed.items() if name} == there
 
 
 def test_make_docs_checks_and_rewrites(tmp_path: Path):

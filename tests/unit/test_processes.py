@@ -403,7 +403,7 @@ print(asking.problems, flush=True)
 
 
 def test_two_programs_that_sync_in_turns(library):
-    """Both bring in what changed, again and again; no answer is wrong, and the store ends as one alone had made it."""
+    """Pain 15: both bring in what changed; no answer is wrong, and the store ends as one alone would have made it."""
     with library.open() as docs:
         build(docs)
         with library.process(SYNCING) as first, library.process(SYNCING) as second:

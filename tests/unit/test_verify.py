@@ -564,8 +564,6 @@ def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
     shelf.plant(Fault("", _of_group("UPDATE build SET counts = ?", counts, group), "", ""))
     with shelf.open() as docs:
         assert (group, "b.txt") in {(one.where, one.document) for one in docs.verify()}
-        wrong = [value for name, value in answers(docs).items() if value not in (StoreError, made.answers[name])]
-        assert wrong == []
         assert docs.repair() == ()
         assert list(docs.dump()) == made.dump
 

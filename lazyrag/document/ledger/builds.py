@@ -152,11 +152,15 @@ class BuildTable:
                 )
         return found
 
-    def kept(self, group: int) -> list[int]:
-        """Numbers of a group's builds that are not dead."""
+    def kept(self, numbers: Collection[int]) -> list[int]:
+        """Those of some builds that are not dead."""
+        found: list[int] = []
         with self._at.reading() as connection:
-            rows = connection.execute("SELECT number FROM build WHERE node_group = ? AND status <> 'dead'", (group,))
-            return [number for (number,) in rows]
+            for some in chunks(sorted(numbers)):
+                marks = ", ".join("?" * len(some))
+                query = f"SELECT number FROM build WHERE status <> 'dead' AND number IN ({marks})"  # noqa: S608
+                found += [number for (number,) in connection.execute(query, some)]
+        return found
 
     def dead(self, before: float) -> list[tuple[int, int, str]]:
         """Builds of groups in use that have been dead since before a time: number, row of the group, its collection."""

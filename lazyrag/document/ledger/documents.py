@@ -75,6 +75,16 @@ class DocumentTable:
             for document in documents:
                 bury(connection, document, status, changes)
 
+    def rolled_back(self) -> set[int]:
+        """Rows of the documents whose live version was made of another file than what is there now."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT document.id FROM document JOIN version ON version.document = document.id "
+                "AND version.number = document.version WHERE ledger = ? AND version.content_hash <> document.content_hash",
+                (self._at.id,),
+            )
+            return {row for (row,) in rows}
+
     def versions(self, document: int) -> list[Version]:
         """The versions of a document that are kept, oldest first."""
         with self._at.reading() as connection:

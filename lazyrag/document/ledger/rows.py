@@ -95,6 +95,7 @@ class Flip:
         covered: Pairs (space, build) that spaces hold from now on.
         root: Number of its root build, where this is a new version; None where groups are added to the present one.
         gone: Rows of documents that are deleted in the same moment: the one that it was moved from.
+        version_hash: Digest of the file that the version was made of; "" for the file as it is now.
     """
 
     row: DocumentRow
@@ -102,6 +103,7 @@ class Flip:
     covered: Sequence[tuple[int, int]] = ()
     root: int | None = None
     gone: tuple[int, ...] = ()
+    version_hash: str = ""
 
 
 class Version(NamedTuple):
@@ -178,8 +180,9 @@ def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int
     """Enter the version that has become live; let go of those, and of builds, that are not kept."""
     row = flip.row
     connection.execute(
-        "INSERT INTO version SELECT id, version, ?, ?, content_hash, loaded, said, updates FROM document WHERE id = ?",
-        (flip.root, time.time(), row.id),
+        "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
+        "FROM document WHERE id = ?",
+        (flip.root, time.time(), flip.version_hash, row.id),
     )
     connection.execute(
         "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id = ?) - ?",

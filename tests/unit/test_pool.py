@@ -1,0 +1,217 @@
+"""Work that several threads share: its order, its bound, its errors, and where an interrupt leaves it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazyrag.document import pool
+from lazyrag.document.pool import executor_of, ordered, progress_bar
+
+LONG_S = 0.01  # longer than what is done without threads
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def executor():
+    """Three threads."""
+    with ThreadPoolExecutor(3) as threads:
+        yield threads
+
+
+def slow(function):
+    """A function that takes long enough for threads to be of use."""
+
+    def called(item):
+        time.sleep(LONG_S)
+        return function(item)
+
+    return called
+
+
+def test_without_threads():
+    """Each item comes with what is made of it, in order, made when it is asked for and not before."""
+    called = []
+    results = ordered(None, 1, lambda item: called.append(item) or item * 2, [1, 2, 3])
+    assert called == []
+    assert next(results) == (1, 2)
+    assert called == [1]
+    assert list(results) == [(2, 4), (3, 6)]
+
+
+def test_nothing_to_do(executor):
+    """No items, no results."""
+    assert list(ordered(None, 1, str, [])) == list(ordered(executor, 3, str, [])) == []
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4))
+def test_the_order_is_that_of_the_items(waits, workers):
+    """However long each takes, results come in the items' order, each with its own."""
+
+    def work(item):
+        _, wait = item
+        time.sleep(wait / 1000)
+        return item
+
+    items = list(enumerate(waits))
+    with ThreadPoolExecutor(workers) as executor:
+        assert list(ordered(executor, workers, work, items)) == [(item, item) for item in items]
+
+
+def test_quick_work_stays_in_this_thread(executor, monkeypatch):
+    """What is done in no time is not handed over: that would cost more than it."""
+    monkeypatch.setattr(pool, "_WORTH_A_THREAD_S", WAIT_S)  # on a busy machine nothing is done in no time
+    here = threading.get_ident()
+    assert {name for _, name in ordered(executor, 3, lambda _: threading.get_ident(), range(5))} == {here}
+
+
+def test_long_work_is_done_at_the_same_time(executor):
+    """After one that took long the others run side by side: three of them can meet."""
+    barrier = threading.Barrier(3, timeout=WAIT_S)
+
+    def meet(item):
+        if item == 0:
+            time.sleep(LONG_S)
+            return item
+        barrier.wait()
+        return item
+
+    assert [result for _, result in ordered(executor, 3, meet, range(7))] == list(range(7))
+
+
+def test_an_exception_is_a_result(executor):
+    """What raises gives its exception in its place, and the others go on, with threads and without."""
+
+    def invert(item):
+        return 6 // item
+
+    for threads, function in ((None, invert), (executor, slow(invert))):
+        results = list(ordered(threads, 3, function, [0, 1, 0, 3]))
+        assert [item for item, _ in results] == [0, 1, 0, 3]
+        assert [result if isinstance(result, int) else type(result) for _, result in results] == [
+            ZeroDivisionError,
+            6,
+            ZeroDivisionError,
+            2,
+        ]
+
+
+def test_what_runs_ahead_is_bounded(executor):
+    """While nobody asks for the next result, few items are taken from any number of them."""
+    taken = []
+
+    def endless():
+        for number in range(10_000):
+            taken.append(number)
+            yield number
+
+    results = ordered(executor, 3, slow(str), endless())
+    for _ in range(3):
+        next(results)
+    assert len(taken) <= 3 + 3 * 4 + 1
+    results.close()
+    assert len(taken) <= 3 + 3 * 4 + 1
+
+
+def test_who_stops_asking_starts_nothing_more(executor):
+    """What waits is cancelled when the results are let go of."""
+    done = []
+    results = ordered(executor, 3, slow(done.append), range(1000))
+    next(results)
+    next(results)
+    results.close()
+    executor.shutdown(wait=True)
+    assert len(done) <= 2 + 3 * 4
+
+
+class StopItError(BaseException):
+    """What an interrupt is to the one who is interrupted."""
+
+
+@pytest.mark.parametrize("at", [0, 1, 4])
+def test_an_interrupt_without_threads(at):
+    """It comes through at once; what was done before it was given out before it."""
+
+    def work(item):
+        if item == at:
+            raise StopItError
+        return item
+
+    results = ordered(None, 1, work, range(6))
+    for expected in range(at):
+        assert next(results) == (expected, expected)
+    with pytest.raises(StopItError):
+        next(results)
+
+
+def test_an_interrupt_with_threads(executor):
+    """What was begun when it came is given out first, then it goes on; what was not begun is never done."""
+    begun, may_end = [], threading.Event()
+
+    def work(item):
+        begun.append(item)
+        if item == 0:
+            time.sleep(LONG_S)
+        elif item == 1:
+            may_end.wait(WAIT_S)
+            raise StopItError
+        else:
+            may_end.wait(WAIT_S)
+        return item
+
+    results = ordered(executor, 3, work, range(50))
+    assert next(results) == (0, 0)
+    threading.Timer(LONG_S, may_end.set).start()
+    given = []
+
+    def take_all():
+        for item, result in results:
+            given.append(item)
+            assert result == item
+
+    with pytest.raises(StopItError):
+        take_all()
+    executor.shutdown(wait=True)
+    assert sorted({0, 1, *given}) == sorted(begun)
+    assert len(begun) <= 1 + 3 * 4
+
+
+def test_one_worker_needs_no_threads():
+    """For one worker, or one item, there is no pool."""
+    with executor_of(1, 100) as executor:
+        assert executor is None
+    with executor_of(4, 1) as executor:
+        assert executor is None
+
+
+def test_the_threads_end_with_the_block():
+    """Also where an error leaves it: no thread goes on behind one's back, and what waits is not begun."""
+    done = []
+    gate = threading.Event()
+
+    def leave():
+        with executor_of(2, 100) as executor:
+            for number in range(100):
+                executor.submit(lambda number=number: gate.wait(WAIT_S) and done.append(number))
+            threading.Timer(LONG_S, gate.set).start()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        leave()
+    assert len(done) <= 2
+    assert not [one for one in threading.enumerate() if one.name.startswith("lazyrag ingestion")]
+
+
+def test_a_progress_bar_is_silent_where_nobody_watches(capsys):
+    """Without a terminal nothing is printed, however long it takes."""
+    bar = progress_bar(3, "sync")
+    for _ in range(3):
+        bar.update(1)
+    bar.close()
+    assert capsys.readouterr() == ("", "")
