@@ -8,7 +8,8 @@ from lazyrag.document.failures import Failures
 from lazyrag.document.ingestion import Ingestion, batches
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.loading import Loading
-from lazyrag.document.pool import executor_of, progress_bar
+from lazyrag.document.pool import executor_of
+from lazyrag.document.progress import OnProgress, ProgressMeter
 from lazyrag.document.step import Step
 from lazyrag.document.work import Targets, Work
 from lazyrag.errors import IngestionError, LazyRAGError, sentence
@@ -27,6 +28,7 @@ class Bringer:
         where: The Document, as messages name it.
         loading: Calls loaders.
         workers: How many threads call loaders and transforms.
+        on_progress: Told how far it is.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Bringer:
         where: Callable[[], str],
         loading: Loading,
         workers: int,
+        on_progress: OnProgress | None,
     ) -> None:
         self._ledger = ledger
         self._ingestion = ingestion
@@ -44,6 +47,7 @@ class Bringer:
         self._where = where
         self._loading = loading
         self._workers = workers
+        self._on_progress = on_progress
 
     def bring(
         self, works: Iterable[Work], targets: Targets, what: str, count: int, *, stop: bool = False
@@ -65,25 +69,22 @@ class Bringer:
         """
         done: list[Work] = []
         with self._loading.running(count), executor_of(self._workers, count) as executor:
-            bar = progress_bar(count, what)
-            try:
+            stages = len(targets.groups) + len(targets.spaces) + 1
+            with ProgressMeter(what, count, stages, self._on_progress) as meter:
                 for batch in batches(works, _size_of, _BATCH, _BATCH_BYTES):
                     self._read_before(batch)
-                    self._ingestion.bring(batch, targets, executor, self._failed)
+                    self._ingestion.bring(batch, targets, executor, self._failed, meter.tick)
                     self._note_failures(batch)
                     for work in batch:
-                        work.segments.clear()
-                        work.terms.clear()
+                        work.let_go()
                     done += batch
-                    bar.update(len(batch))
+                    meter.reach(len(done))
                     failed = [(step, error) for work in batch for step, error in work.failures.items()]
                     if stop and failed:
                         step, error = failed[0]
                         told = f"A file failed to {step}: {sentence(error)}"
                         msg = f"{told} What was done before is kept. ({self._where()})"
                         raise IngestionError(msg) from error
-            finally:
-                bar.close()
         return done
 
     def _read_before(self, batch: Sequence[Work]) -> None:

@@ -103,6 +103,7 @@ class Builder:
             lambda: self.where,
             self.loading,
             workers,
+            options.on_progress,
         )
         self._asked: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and spaces that were last built

@@ -16,6 +16,7 @@ from lazyrag.document.dataset import FileMetadata, PathLike, make_dataset
 from lazyrag.document.group import GroupGraph, built_in_groups, group_name, make_group
 from lazyrag.document.maintenance import MaintainedDocument
 from lazyrag.document.opening import make_options, open_builder
+from lazyrag.document.progress import OnProgress
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, NotBuiltError
@@ -70,6 +71,7 @@ class Document(MaintainedDocument):
         processes: Processes that load files, for many PDF or docx. Only loaders that can be imported by name; the
             others are called here. As always with processes, a program that asks for them does so under
             ``if __name__ == "__main__":``.
+        on_progress: Called with a `Progress` at every step of ingestion; a terminal shows a bar anyhow.
 
     Raises:
         DatasetPathError: If a path is not there.
@@ -112,6 +114,7 @@ class Document(MaintainedDocument):
         keep_versions: int = 0,
         workers: int | None = None,
         processes: int = 0,
+        on_progress: OnProgress | None = None,
     ) -> None:
         if manager is not False:
             msg = f"manager is {manager!r}: the managing service is not built yet. Leave it False."
@@ -126,7 +129,13 @@ class Document(MaintainedDocument):
         embedders = make_embedders(embed)
         schema = make_schema(doc_fields)
         dataset = make_dataset(dataset_path, doc_files, file_metadata)
-        options = make_options(workers=workers, processes=processes, keep_versions=keep_versions, read_only=read_only)
+        options = make_options(
+            workers=workers,
+            processes=processes,
+            keep_versions=keep_versions,
+            read_only=read_only,
+            on_progress=on_progress,
+        )
         conf = StoreConf.parse(store_conf)
         self._graph = GroupGraph(type(self)._graph)
         self._builder = open_builder(self.name, dataset, self._graph, schema, embedders, conf, options)

@@ -38,6 +38,7 @@ class Indexing:
         works: Sequence[Work],
         targets: Targets,
         fail: Callable[[Step, Work, LazyRAGError], None],
+        tick: Callable[[Step], None],
     ) -> None:
         """Embed what a collection of vectors does not hold yet."""
         ready = self._uncovered(target, works)
@@ -53,6 +54,7 @@ class Indexing:
         done: list[Work] = []
         try:
             for work, results in embed_documents(target.embedder, target.dimension, texts(), known):
+                tick(target.step)
                 try:
                     vectors = stacked(results, target.embedder.name)
                 except NOT_THE_FILES_FAULT:
@@ -102,11 +104,13 @@ class Indexing:
         works: Sequence[Work],
         targets: Targets,
         fail: Callable[[Step, Work, LazyRAGError], None],
+        tick: Callable[[Step], None],
     ) -> None:
         """Analyse what a lexical index does not hold yet; the terms stay with the documents until they become live."""
         ready = self._uncovered(target, works)
         self._fetch(ready, target.group, targets)
         for work in ready:
+            tick(target.step)
             segments = work.segments[target.group]
             try:
                 terms = [target.terms_of(content_text(one.content)) for one in segments]

@@ -60,6 +60,7 @@ class Ingestion:
         targets: Targets,
         executor: Executor | None,
         failed: Callable[[Step, Work, LazyRAGError], None],
+        tick: Callable[[Step], None],
     ) -> None:
         """Bring documents to targets and make them live, in one transaction.
 
@@ -71,6 +72,7 @@ class Ingestion:
             targets: What they are brought to.
             executor: Whose threads call loaders and transforms; None for this one.
             failed: Told of each failure.
+            tick: Told of each step that a document has taken.
         """
 
         def fail(step: Step, work: Work, error: LazyRAGError) -> None:
@@ -78,13 +80,13 @@ class Ingestion:
             failed(step, work, error)
 
         try:
-            self._make_roots(works, targets, executor, fail)
+            self._make_roots(works, targets, executor, fail, tick)
             for group in targets.groups:
-                self._transform(group, works, targets, executor, fail)
+                self._transform(group, works, targets, executor, fail, tick)
             for vectors in targets.vectors:
-                self._indexing.embed(vectors, works, targets, fail)
+                self._indexing.embed(vectors, works, targets, fail, tick)
             for terms in targets.terms:
-                self._indexing.analyse(terms, works, targets, fail)
+                self._indexing.analyse(terms, works, targets, fail, tick)
         except BaseException:
             # An interrupt, or a store that fails: what is complete need not be done again.
             with suppress(StoreError):
@@ -98,6 +100,7 @@ class Ingestion:
         targets: Targets,
         executor: Executor | None,
         fail: Callable[[Step, Work, LazyRAGError], None],
+        tick: Callable[[Step], None],
     ) -> None:
         loading = [work for work in works if work.make_root is not None]
         if not loading:
@@ -111,6 +114,7 @@ class Ingestion:
         made: list[tuple[Work, Root]] = []
         try:
             for (work, _), result in ordered(executor, self._workers, make, zip(loading, numbers, strict=True)):
+                tick(LOADING)
                 if isinstance(result, Exception):
                     fail(LOADING, work, _expected(result))
                 else:
@@ -145,6 +149,7 @@ class Ingestion:
         targets: Targets,
         executor: Executor | None,
         fail: Callable[[Step, Work, LazyRAGError], None],
+        tick: Callable[[Step], None],
     ) -> None:
         ready = [work for work in works if target.id not in work.current and target.parent in work.current]
         if not ready:
@@ -183,6 +188,7 @@ class Ingestion:
         since = time.monotonic()
         try:
             for (work, number, told), result in ordered(executor, self._workers, transform, to_do):
+                tick(Step(target.name))
                 if isinstance(result, Exception):
                     fail(Step(target.name), work, _expected(result))
                     continue

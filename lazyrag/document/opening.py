@@ -17,6 +17,7 @@ from lazyrag.document.group import GroupGraph
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.options import Options
+from lazyrag.document.progress import OnProgress
 from lazyrag.document.sync import synchronise
 from lazyrag.document.targets import TargetMaker
 from lazyrag.errors import ConfigError
@@ -29,14 +30,20 @@ _GRACE_S = 10.0  # longer than a query takes; who reads for longer does it again
 _MOST_WORKERS = 4
 
 
-def make_options(*, workers: int | None, processes: int, keep_versions: int, read_only: bool) -> Options:
+def make_options(
+    *, workers: int | None, processes: int, keep_versions: int, read_only: bool, on_progress: OnProgress | None
+) -> Options:
     """A Document's arguments on how it ingests, checked."""
+    if on_progress is not None and not callable(on_progress):
+        msg = f"on_progress is {on_progress!r}; give a function that takes a Progress, or None."
+        raise ConfigError(msg)
     threads = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else whole_number("workers", workers, 1)
     return Options(
         workers=threads,
         processes=whole_number("processes", processes, 0),
         keep_versions=whole_number("keep_versions", keep_versions, 0),
         read_only=yes_or_no("read_only", read_only),
+        on_progress=on_progress,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lazyrag.document.progress import OnProgress
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -15,6 +17,7 @@ class Options:
         keep_versions: Versions of a document before the live one that are kept.
         grace_s: How long what is live no more stays for those who are reading it.
         read_only: Whether nothing is to be written.
+        on_progress: Told how far ingestion is.
     """
 
     workers: int = 1
@@ -22,3 +25,4 @@ class Options:
     keep_versions: int = 0
     grace_s: float = 0.0
     read_only: bool = False
+    on_progress: OnProgress | None = None

@@ -1,4 +1,4 @@
-"""Work done by several threads, its results in order, and how far it is."""
+"""Work done by several threads, its results in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -89,10 +89,3 @@ def executor_of(workers: int, count: int) -> Iterator[ThreadPoolExecutor | None]
         yield executor
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
-
-
-def progress_bar(count: int, what: str) -> Any:
-    """A bar for what takes longer than two seconds, where someone is watching."""
-    from tqdm import tqdm  # a tenth of the time that importing all of this package takes
-
-    return tqdm(total=count, desc=what, unit="file", delay=2, leave=False, disable=None)

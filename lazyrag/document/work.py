@@ -174,6 +174,13 @@ class Work:
         self.before = before
         self.current = {} if self.make_root is not None and not self.beside else dict(before)
 
+    def let_go(self) -> None:
+        """Keep no more of it than what a report needs."""
+        self.before, self.current = {}, {}
+        self.segments.clear()
+        self.terms.clear()
+        self.covered.clear()
+
     def new_root(self, build: int) -> Root:
         """Its new root node.
 

@@ -53,7 +53,14 @@ class DocumentTable:
 
     def note_files(self, rows: Iterable[DocumentRow]) -> None:
         """Renew what is known of files whose content is as it was."""
+        rows = list(rows)
         with self._at.writing() as connection:
+            # The live version was made of a file of the same text, unless an earlier one was made live again.
+            connection.executemany(
+                "UPDATE version SET content_hash = ? WHERE document = ? "
+                "AND content_hash = (SELECT content_hash FROM document WHERE id = ?)",
+                [(row.content_hash, row.id, row.id) for row in rows],
+            )
             connection.executemany(
                 "UPDATE document SET size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, content_hash = ?, mark = ? "
                 "WHERE id = ?",
@@ -80,7 +87,8 @@ class DocumentTable:
         with self._at.reading() as connection:
             rows = connection.execute(
                 "SELECT document.id FROM document JOIN version ON version.document = document.id "
-                "AND version.number = document.version WHERE ledger = ? AND version.content_hash <> document.content_hash",
+                "AND version.number = document.version "
+                "WHERE ledger = ? AND version.content_hash <> document.content_hash",
                 (self._at.id,),
             )
             return {row for (row,) in rows}

@@ -1,0 +1,294 @@
+"""Whether what is live is what the present definitions would give: across processes, and within one."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document.definitions import Definitions, embed_identity, schema_digest
+from lazyrag.document.group import GroupGraph, built_in_groups, make_group
+from lazyrag.document.ledger.tree import LiveGroup, Tree
+from lazyrag.errors import ConfigError, NotRegisteredError
+from tests.interpreter import python
+
+PROGRAM = """
+import json, threading
+from lazyrag import Document
+from lazyrag.data.fields import DataType, DocField
+
+WIDTH = 40
+
+def lines(text):
+    # comments and layout do not count
+    return [line[:WIDTH] for line in text.splitlines()]
+
+class Client:
+    def __init__(self):
+        self.connection = threading.Lock()
+
+class Asking:
+    def __init__(self, client, model):
+        self.client = client
+        self.model = model
+    def __call__(self, text):
+        return [text]
+
+docs = Document(doc_fields={"year": DocField(DataType.INT32)})
+docs.create_node_group("line", transform=lines)
+docs.create_node_group("word", transform=str.split, parent="line")
+docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
+docs.create_node_group("asked", transform=Asking(Client(), "small"))
+docs.create_node_group("set", transform=lambda text: [one for one in text.split() if one not in {"a", "b", "c", "d"}])
+print(json.dumps(docs.reader.tree.definitions.all_fingerprints(), sort_keys=True))
+"""
+
+
+def fingerprints(source):
+    """The fingerprints of a program's groups, as a fresh interpreter finds them."""
+    done = python("-c", source)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def graph():
+    """A graph with a group, and one below it, besides the built-in ones."""
+    made = GroupGraph(built_in_groups())
+    made.define(group("line", lambda text: text.splitlines()))
+    made.define(group("word", lambda text: text.split(), parent="line"))
+    return made
+
+
+def group(name, transform, parent=LAZY_ROOT_NAME, *, version=None):
+    """A definition."""
+    return make_group(name, transform, parent, trans_node=False, version=version, kwargs={})
+
+
+def definitions(graph, fields=None, name="default"):
+    """What they are to a ledger."""
+    return Definitions(name, graph, make_schema(fields))
+
+
+def live(name, fingerprint):
+    """A live group of a fingerprint."""
+    return LiveGroup(1, name, LAZY_ROOT_NAME, fingerprint, f"c-{name}", whole=True)
+
+
+def test_processes_agree():
+    """Two interpreters give every group the same fingerprint, whatever their hashes of texts and addresses are."""
+    first = fingerprints(PROGRAM)
+    assert set(first) >= {LAZY_ROOT_NAME, "line", "word", "chunk", "asked", "set", "FineChunk"}
+    assert fingerprints(PROGRAM) == first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "others"),
+    [
+        ("# comments and layout do not count", "# another comment", set()),
+        ("    return [line[:WIDTH]", "    return   [ line[:WIDTH]", set()),
+        ("WIDTH = 40", "WIDTH = 41", {"line", "word"}),
+        ("text.splitlines()]", "text.splitlines(True)]", {"line", "word"}),
+        ("transform=str.split", "transform=str.splitlines", {"word"}),
+        ("chunk_size=64", "chunk_size=65", {"chunk"}),
+        ('"small"', '"large"', {"asked"}),
+        ('{"a", "b", "c", "d"}', '{"d", "c", "b", "a"}', set()),
+    ],
+)
+def test_what_an_edit_changes(old, new, others, tmp_path):
+    """Fingerprints change for the edited group and those below it; for none where only layout or comments did."""
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(PROGRAM)
+    after.write_text(PROGRAM.replace(old, new))
+    assert before.read_text() != after.read_text()
+    told = [json.loads(python(str(path)).stdout) for path in (before, after)]
+    assert {name for name in told[0] if told[0][name] != told[1][name]} == others
+
+
+def test_other_fields_change_all(graph):
+    """Nodes carry the values of fields, so that other fields are other groups, from the root on."""
+    plain, other = definitions(graph), definitions(graph, {"year": DocField(DataType.INT32)})
+    changed = {name for name, told in plain.all_fingerprints().items() if told != other.all_fingerprints()[name]}
+    assert changed == {LAZY_ROOT_NAME, *graph}
+
+
+def test_the_order_of_fields_does_not_matter():
+    """Fields are a mapping."""
+    one, other = DocField(DataType.INT32), DocField(DataType.VARCHAR, max_size=9)
+    first, second = make_schema({"a": one, "b": other}), make_schema({"b": other, "a": one})
+    assert schema_digest(first) == schema_digest(second)
+    assert schema_digest(first) != schema_digest(make_schema({"a": one, "b": DocField(DataType.VARCHAR, max_size=8)}))
+    assert schema_digest(first) != schema_digest(
+        make_schema({"a": DocField(DataType.INT32, default_value=1), "b": other})
+    )
+
+
+def test_the_name_of_the_document_does_not_matter(graph):
+    """It tells collections apart, and no definitions."""
+    one, other = definitions(graph), definitions(graph, name="other")
+    assert one.all_fingerprints() == other.all_fingerprints()
+    assert one.collections("line")("") != other.collections("line")("")
+
+
+def test_collections_differ(graph):
+    """By group, by embed key, by suffix."""
+    told = definitions(graph)
+    names = {
+        told.collections("line")(""),
+        told.collections("word")(""),
+        told.collections("line", "default")(""),
+        told.collections("line", "other")(""),
+        told.collections("line")(".2"),
+    }
+    assert len(names) == 5
+
+
+def test_what_is_current(graph):
+    """A live group is current while its definition, and those above it, are what it was made by."""
+    told = definitions(graph)
+    tree = Tree(groups={name: live(name, told.fingerprint(name)) for name in (LAZY_ROOT_NAME, "line", "word")})
+    assert set(told.current(tree)) == {LAZY_ROOT_NAME, "line", "word"}
+    graph.define(group("word", lambda text: text.split(","), parent="line"), replace=True)
+    assert set(told.current(tree)) == {LAZY_ROOT_NAME, "line"}
+    graph.define(group("line", lambda text: [text]), replace=True)
+    assert set(told.current(tree)) == {LAZY_ROOT_NAME}
+
+
+def test_what_is_not_defined(graph):
+    """A live group that this program does not define is not current; its fingerprint cannot be asked."""
+    told = definitions(graph)
+    assert not told.is_defined("other")
+    assert not told.is_current(live("other", "f"))
+    assert "other" not in told.all_fingerprints()
+    with pytest.raises(NotRegisteredError, match="'other'"):
+        told.fingerprint("other")
+
+
+def test_a_group_whose_parent_is_missing(graph):
+    """It is not defined, until its parent is."""
+    graph.define(group("below", lambda text: [text], parent="word"))
+    told = definitions(graph)
+    assert told.is_defined("below")
+    assert [one.name for one in told.line("below")] == ["below", "word", "line"]
+    assert told.line(LAZY_ROOT_NAME) == []
+
+
+def test_definitions_in_a_circle(graph):
+    """A group that would stand above itself is refused, or is no definition."""
+    try:
+        graph.define(group("line", lambda text: [text], parent="word"), replace=True)
+    except ConfigError:
+        return
+    assert not definitions(graph).is_defined("line")
+
+
+def asking(client):
+    """A transform whose client no fingerprint sees."""
+    return lambda text: [text, client.name]
+
+
+class Client:
+    """Something that holds more than plain values."""
+
+    def __init__(self, name):
+        """Be somebody."""
+        self.name = name
+        self.open = iter([name])
+
+
+def test_what_no_fingerprint_sees_counts_in_one_process(graph):
+    """Another client under the same code is another definition here and now; it is not stored anywhere."""
+    first, second = group("asked", asking(Client("a"))), group("asked", asking(Client("b")))
+    assert first.fingerprint.value == second.fingerprint.value
+    graph.define(first)
+    told = definitions(graph)
+    made = live("asked", told.fingerprint("asked"))
+    assert told.is_current(made)
+    assert told.sees_all("asked")
+    graph.define(second, replace=True)
+    assert told.fingerprint("asked") == made.fingerprint
+    assert told.is_replaced("asked")
+    assert not told.is_current(made)
+    assert not told.sees_all("asked")
+    told.accept("asked", told.revisions("asked"))
+    assert told.is_current(made)
+
+
+def test_another_process_takes_what_is_stored_for_its_own(graph):
+    """Revisions begin anew with each process: only fingerprints decide about what another one made."""
+    graph.define(group("asked", asking(Client("a"))))
+    graph.define(group("asked", asking(Client("b"))), replace=True)
+    later = definitions(graph)
+    made = live("asked", definitions(graph).fingerprint("asked"))
+    assert later.is_current(made)
+    assert str(later.revisions("asked")[0]) not in made.fingerprint or made.fingerprint == later.fingerprint("asked")
+
+
+def test_the_same_definition_again(graph):
+    """Defining a group once more in the same words replaces nothing."""
+    told = definitions(graph)
+    before, revisions = told.fingerprint("line"), told.revisions("word")
+    graph.define(group("line", lambda text: text.splitlines()))
+    assert (told.fingerprint("line"), told.revisions("word")) == (before, revisions)
+    assert not told.is_replaced("word")
+
+
+def test_nothing_is_defined_meanwhile(graph):
+    """While definitions are held no other thread changes them, and this one still may."""
+    told = definitions(graph)
+    with told.held():
+        graph.define(group("more", lambda text: [text]))
+        assert told.is_defined("more")
+        assert all(lock.acquire(blocking=False) for lock in graph.locks())  # it is this thread's
+        for lock in graph.locks():
+            lock.release()
+
+
+def vector(text):
+    """An embed callable."""
+    return [float(len(text))]
+
+
+def other_vector(text):
+    """Another one."""
+    return [float(len(text)), 1.0]
+
+
+class Model:
+    """An embed callable with something to hold."""
+
+    def __init__(self, name):
+        """Hold it."""
+        self.name = name
+
+    def __call__(self, text):
+        """One number."""
+        return [float(len(text))]
+
+
+def test_which_model_embeds():
+    """What it says of itself counts before all; then its name and code, and never what it holds."""
+    assert embed_identity(vector, "m-1") == embed_identity(other_vector, "m-1") == "m-1"
+    assert embed_identity(vector, "") != embed_identity(other_vector, "")
+    assert embed_identity(Model("a"), "") == embed_identity(Model("b"), "")
+    assert embed_identity(Model("a").__call__, "") == embed_identity(Model("b").__call__, "")
+    assert embed_identity(functools.partial(vector, "x"), "") == embed_identity(vector, "")
+    assert embed_identity(len, "") == embed_identity(len, "") != embed_identity(max, "")
+
+
+def test_the_identity_of_a_callable_in_another_process():
+    """Name and code are the same there, whatever it closes over."""
+    code = """
+from lazyrag.document.definitions import embed_identity
+def made(size):
+    def embed(text):
+        return [float(len(text)), size]
+    return embed
+print(embed_identity(made(1), "") == embed_identity(made(2), ""), embed_identity(made(1), ""))
+"""
+    first, second = python("-c", code).stdout, python("-c", code).stdout
+    assert first == second
+    assert first.startswith("True code:")

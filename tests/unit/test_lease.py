@@ -1,0 +1,390 @@
+"""Who may write: one program at a time, for as long as it runs and goes on, under definitions nobody contradicts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from lazyrag import Document
+from lazyrag.document.ledger import lease as leases
+from lazyrag.document.ledger.lease import Lease, Program, check_definitions
+from lazyrag.document.ledger.ledger import Ledger
+from lazyrag.errors import StoreBusyError, StoreError
+from lazyrag.stores.store_file import StoreFile
+from tests.interpreter import python
+
+LONG_S = 30.0
+ELSEWHERE = "another-machine"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """An open store file with one ledger."""
+    with closing(StoreFile(tmp_path / "store.db")) as opened:
+        Ledger(opened, "default")
+        yield opened
+
+
+def row(file):
+    """Who holds the lease, and for how many seconds from now."""
+    with file.reading() as connection:
+        holder, expires = connection.execute("SELECT holder, expires_at FROM ledger").fetchone()
+    return holder, expires - time.time()
+
+
+def entered(file, program, seconds):
+    """Enter a program as the holder."""
+    with file.writing() as connection:
+        connection.execute(
+            "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ?",
+            (program.id, program.to_json(), time.time() + seconds),
+        )
+
+
+def ended():
+    """A program of this machine that runs no more."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        pass
+    return Program(pid=child.pid, started=1)
+
+
+def running():
+    """A program of this machine that runs: the one above this one."""
+    return Program(name="other", pid=os.getppid(), started=leases._started(os.getppid()))
+
+
+def elsewhere():
+    """A program of another machine, of which nobody here knows whether it runs."""
+    return Program(name="other", host=ELSEWHERE, pid=1, started=7)
+
+
+def test_a_lease_is_taken_and_given_back(file):
+    """While it is held the ledger names the program; afterwards nobody."""
+    lease = Lease(file, 1, Program())
+    with lease.held():
+        holder, seconds = row(file)
+        assert holder == lease.program.id
+        assert 0 < seconds <= leases.LEASE_S
+    assert row(file)[0] == ""
+
+
+def test_who_holds_it_goes_on(file):
+    """Within one another it is one lease, which ends with the outermost block, also by an error."""
+    lease = Lease(file, 1, Program())
+
+    def fail():
+        with lease.held(), lease.held():
+            with lease.held():
+                pass
+            assert row(file)[0] == lease.program.id
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert row(file)[0] == ""
+    with lease.held():
+        assert row(file)[0] == lease.program.id
+
+
+@pytest.mark.parametrize("program", [running, elsewhere])
+def test_another_program_holds_it(file, program):
+    """Then it is refused, the holder named, and what to do."""
+    other = program()
+    entered(file, other, LONG_S)
+    with (
+        pytest.raises(StoreBusyError, match=rf"is being written by 'other', process {other.pid} on .*read_only=True"),
+        Lease(file, 1, Program()).held(),
+    ):
+        pass
+    assert row(file)[0] == other.id
+
+
+def test_two_programs_in_one_process(file):
+    """Two opened ledgers of one process are two programs: the second one waits for the first."""
+    first, second = Lease(file, 1, Program()), Lease(file, 1, Program())
+    with first.held():
+        with pytest.raises(StoreBusyError, match=r"\(this process\)"), second.held():
+            pass
+        assert row(file)[0] == first.program.id
+    with second.held():
+        assert row(file)[0] == second.program.id
+
+
+def test_it_is_waited_for(file):
+    """Who has patience gets it as soon as it is given back."""
+    first, second = Lease(file, 1, Program()), Lease(file, 1, Program())
+    waiting, got = threading.Event(), threading.Event()
+
+    def wait():
+        waiting.set()
+        with second.held(LONG_S):
+            got.set()
+
+    with first.held():
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert waiting.wait(LONG_S)
+        assert not got.wait(0.1)
+    assert got.wait(LONG_S)
+    thread.join(LONG_S)
+    assert not thread.is_alive()
+
+
+def test_patience_ends(file):
+    """After the time given it is refused, and not before."""
+    entered(file, running(), LONG_S)
+    since = time.monotonic()
+    with pytest.raises(StoreBusyError), Lease(file, 1, Program()).held(0.2):
+        pass
+    assert time.monotonic() - since >= 0.2
+
+
+@pytest.mark.parametrize("program", [running, elsewhere])
+def test_it_runs_out(file, program):
+    """A lease that nobody renewed is taken over, whoever held it: its machine may be gone."""
+    entered(file, program(), -0.001)
+    lease = Lease(file, 1, Program())
+    with lease.held():
+        assert row(file)[0] == lease.program.id
+
+
+def test_a_holder_that_has_ended(file):
+    """Its lease is taken over at once, long before it runs out."""
+    entered(file, ended(), LONG_S)
+    with Lease(file, 1, Program()).held():
+        pass
+    assert row(file)[0] == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells when a process began")
+def test_a_process_of_the_same_number(file):
+    """Numbers of processes are used again: another process of the number, begun at another time, is not the holder."""
+    entered(file, replace(running(), started=1), LONG_S)
+    with Lease(file, 1, Program()).held():
+        pass
+    assert row(file)[0] == ""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of zombies")
+def test_a_holder_that_nobody_has_waited_for(file):
+    """A killed process that still stands in the list of processes, as in containers, has ended."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # noqa: RUF100
+    try:
+        program = Program(pid=child.pid, started=leases._started(child.pid))
+        assert not program.has_ended()
+        entered(file, program, LONG_S)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        assert program.has_ended()
+        with Lease(file, 1, Program()).held():
+            pass
+    finally:
+        child.communicate()
+
+
+def test_a_long_operation_keeps_it(file, monkeypatch):
+    """It is renewed while it is held, so that it outlasts its own length."""
+    monkeypatch.setattr(leases, "LEASE_S", 2.0)
+    lease = Lease(file, 1, Program())
+    with lease.held():
+        with file.reading() as connection:
+            [first] = connection.execute("SELECT expires_at FROM ledger").fetchone()
+        deadline = time.monotonic() + LONG_S
+        while time.monotonic() < deadline:
+            with file.reading() as connection:
+                [now] = connection.execute("SELECT expires_at FROM ledger").fetchone()
+            if now > first:
+                break
+            threading.Event().wait(0.02)
+        assert now > first
+    assert row(file)[0] == ""
+
+
+def test_a_lease_that_was_lost(file):
+    """A program that did not go on for too long finds that another one has taken over, and writes nothing."""
+    slow = Lease(file, 1, Program())
+    taker = running()
+    with slow.held():
+        entered(file, taker, LONG_S)
+        with (
+            pytest.raises(StoreBusyError, match="has run out and was taken over by 'other'"),
+            file.writing() as connection,
+        ):
+            slow.check(connection)
+    assert row(file)[0] == taker.id  # it gives back what is its own only
+
+
+def test_a_lost_lease_nobody_took(file):
+    """Where it was taken and given back meanwhile, it is lost as well."""
+    lease = Lease(file, 1, Program())
+    with lease.held():
+        with file.writing() as connection:
+            connection.execute("UPDATE ledger SET holder = '', holder_told = ''")
+        with pytest.raises(StoreBusyError, match=r"was taken over:.*call sync\(\) again"), file.writing() as connection:
+            lease.check(connection)
+
+
+def test_a_zombie_writes_nothing(tmp_path):
+    """A sync whose lease is taken over in the middle ends with an error; what was live stays, the next one goes on."""
+    dataset = tmp_path / "dataset"
+    dataset.mkdir()
+    (dataset / "a.txt").write_text("green tea")
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    taken = []
+
+    def lines(text):
+        if "white" in text and not taken:
+            entered(docs.reader.tree.ledger.file, running(), LONG_S)
+            taken.append(text)
+        return text.splitlines()
+
+    with Document(dataset, store_conf=conf, workers=1) as docs:
+        docs.create_node_group("line", transform=lines)
+        docs.activate_group("line")
+        before = list(docs.dump())
+        (dataset / "a.txt").write_text("white tea")
+        with pytest.raises(StoreBusyError, match="has run out and was taken over"):
+            docs.sync()
+        assert list(docs.dump()) == before
+        entered(docs.reader.tree.ledger.file, running(), -1)
+        assert docs.sync().updated == ("a.txt",)
+        assert [node.text for node in docs.get_nodes("line")] == ["white tea"]
+        assert docs.verify() == ()
+
+
+def test_nobody_writes_without_it(file):
+    """Every change of a ledger outside of a held lease is refused."""
+    ledger = Ledger(file, "default")
+    for work in (
+        lambda: ledger.flip([]),
+        lambda: ledger.builds.reserve(1),
+        lambda: ledger.documents.tombstone([1], "deleted"),
+        ledger.announce_removal,
+    ):
+        with pytest.raises(StoreBusyError):
+            work()
+
+
+def test_ledgers_of_one_file(file):
+    """Each Document of a file has a lease of its own: two of different names do not wait for each other."""
+    first, second = Ledger(file, "one"), Ledger(file, "two")
+    with first.lease.held(), second.lease.held():
+        assert first.writer() != ""
+        assert second.writer() != ""
+    assert first.writer() == second.writer() == ""
+
+
+def test_a_file_that_is_closed_meanwhile(tmp_path):
+    """Giving back what lies in a closed file raises nothing: who comes next sees that it has run out."""
+    opened = StoreFile(tmp_path / "store.db")
+    Ledger(opened, "default")
+    lease = Lease(opened, 1, Program())
+    with lease.held():
+        opened.close()
+    with closing(StoreFile(tmp_path / "store.db")) as again:
+        assert row(again)[0] == lease.program.id
+        entered(again, lease.program, -1)
+        with Lease(again, 1, Program()).held():
+            pass
+
+
+def test_a_program_is_told_to_others():
+    """What one program writes another one reads: the same program, and a sentence about it."""
+    program = Program(name="demo.py", host=ELSEWHERE, pid=4711, started=9)
+    assert Program.from_json(program.to_json(), program.id) == program
+    assert str(program) == "'demo.py', process 4711 on another-machine"
+    assert not program.is_here
+    assert not program.has_ended()
+
+
+def test_this_program():
+    """It knows itself, and every opened ledger has an id of its own."""
+    one, other = Program(), Program()
+    assert one.is_here
+    assert not one.has_ended()
+    assert one.id != other.id
+    assert str(one).endswith(f"process {os.getpid()} on {platform.node()} (this process)")
+
+
+def test_a_child_is_another_program():
+    """Another process sees that this one runs, and that it is not itself."""
+    told = Program().to_json()
+    code = (
+        "from lazyrag.document.ledger.lease import Program\n"
+        f"one = Program.from_json({told!r}, 'x')\n"
+        "print(one.is_here, one.has_ended())"
+    )
+    assert python("-c", code).stdout.strip() == "False False"
+
+
+def define(file, program, **definitions):
+    """Say by which definitions a program works."""
+    with file.writing() as connection:
+        check_definitions(connection, 1, program, definitions)
+
+
+@pytest.mark.parametrize("program", [running, elsewhere])
+def test_definitions_that_contradict(file, program):
+    """Two running programs do not work with different definitions of one group: the second is refused."""
+    define(file, program(), line="one", word="same")
+    with pytest.raises(StoreBusyError, match=r"The node group 'line' is in use under another definition, by 'other'"):
+        define(file, Program(), line="two", word="same")
+    with file.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM program").fetchone() == (1,)
+
+
+def test_definitions_that_do_not(file):
+    """Equal ones, and such of groups that the other one does not have, go together."""
+    define(file, running(), line="one")
+    define(file, Program(), line="one", page="other")
+    define(file, Program(), page="another")
+
+
+@pytest.mark.parametrize("program", [ended, Program])
+def test_definitions_of_who_is_gone(file, program):
+    """A program that has ended has no say, nor has the cell of a notebook that was run before."""
+    define(file, program(), line="one")
+    define(file, Program(), line="two")
+
+
+def test_definitions_of_a_machine_that_is_silent(file):
+    """A program of another machine that has not worked for the length of a lease has no say any more."""
+    define(file, elsewhere(), line="one")
+    with file.writing() as connection:
+        connection.execute("UPDATE program SET seen_at = seen_at - ?", (leases.LEASE_S + 1,))
+    define(file, Program(), line="two")
+
+
+def test_a_program_may_change_its_mind(file):
+    """Its own earlier definitions do not hold it."""
+    program = Program()
+    define(file, program, line="one")
+    define(file, program, line="two")
+    with file.reading() as connection:
+        assert connection.execute("SELECT definitions FROM program").fetchall() == [('{"line": "two"}',)]
+
+
+def test_closing_takes_definitions_back(tmp_path):
+    """After a Document is closed, nobody is bound by what it defined."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(store_conf=conf) as docs:
+        docs.sync()
+    with closing(StoreFile(tmp_path / "store.db")) as file, file.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM program").fetchone() == (0,)
+
+
+def test_a_reader_takes_no_lease(tmp_path):
+    """With read_only=True the right to write is refused without a wait."""
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    with Document(store_conf=conf) as docs:
+        docs.sync()
+    with Document(store_conf=conf, read_only=True) as docs, pytest.raises(StoreError, match="read_only"):
+        docs.reader.tree.ledger.lease.held(LONG_S).__enter__()

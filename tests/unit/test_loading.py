@@ -1,0 +1,105 @@
+"""Loading in processes of its own: the same nodes, and a loader that crashes costs its file, not the program."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from lazyrag import Document, IngestionWarning, register_loader
+from lazyrag.errors import ConfigError
+
+FILES = {f"{name}.txt": f"tea of {name}" for name in ("a", "b", "c", "d")}
+
+CRASHING = '''
+import os
+
+from lazyrag import register_loader
+
+
+@register_loader(".crash")
+class Crashing:
+    """Ends the process that it runs in, for files that say so; else tells which process that is."""
+
+    def load(self, path):
+        text = path.read_text(encoding="utf-8")
+        if text == "crash":
+            os._exit(3)
+        return f"{text} in process {os.getpid()}"
+'''
+
+
+@pytest.fixture
+def crashing(tmp_path, monkeypatch):
+    """A loader in a module of its own, which other processes can import."""
+    place = tmp_path / "modules"
+    place.mkdir()
+    (place / "crashing_loader.py").write_text(CRASHING, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(place))
+    import crashing_loader  # noqa: F401  it registers itself
+
+    yield
+    sys.modules.pop("crashing_loader")
+
+
+def texts(docs) -> dict[str, str]:
+    """The text of each document."""
+    return {node.path: node.text for node in docs.get_nodes()}
+
+
+def test_the_same_as_without(folder):
+    """Files loaded by two processes give what they give in one, in the same order."""
+    path = folder({**FILES, "page.html": "<p>Green tea</p>", "note.md": "# Tea\n\nGreen."})
+    with Document(path, processes=2) as docs:
+        found = list(docs.dump()) or docs.get_nodes()
+    with Document(path) as docs:
+        assert [node.text for node in docs.get_nodes()] == [node.text for node in found]
+
+
+def test_a_loader_that_crashes_fails_its_file(folder, crashing):
+    """The process ends; its file is reported, and all the others are in, loaded by other processes than this one."""
+    files = {f"{name}.crash": text for name, text in (("a", "tea"), ("b", "crash"), ("c", "milk"), ("d", "water"))}
+    with Document(folder(files), processes=2) as docs:
+        with pytest.warns(
+            IngestionWarning, match=r"1 of 4 files failed to load.*The process that loaded the file ended"
+        ):
+            found = texts(docs)
+        assert sorted(found) == ["a.crash", "c.crash", "d.crash"]
+        assert not any(text.endswith(f"process {os.getpid()}") for text in found.values())
+        assert [failure.path for failure in docs.last_report.failed] == ["b.crash"]
+
+
+def test_a_loader_that_no_process_can_import_is_called_here(folder):
+    """A class that is defined in a function works as without processes."""
+
+    @register_loader(".here")
+    class Here:
+        """Tells which process it runs in."""
+
+        def load(self, path):
+            """The number of the process."""
+            return f"process {os.getpid()}"
+
+    with Document(folder({"a.here": "x", "b.here": "x"}), processes=2) as docs:
+        assert set(texts(docs).values()) == {f"process {os.getpid()}"}
+
+
+def test_a_failure_is_told_as_without(folder):
+    """What a loader in another process says of a file is what the report says."""
+    path = folder({**FILES, "empty.txt": "", "strange.xyz": "x"})
+    told = []
+    for processes in (0, 2):
+        with Document(path, processes=processes) as docs:
+            with pytest.warns(IngestionWarning):
+                docs.get_nodes()
+            told.append([(failure.path, str(failure.error)) for failure in docs.last_report.failed])
+    assert told[0] == told[1]
+    assert len(told[0]) == 2
+
+
+@pytest.mark.parametrize("processes", [-1, 1.5, "2", None, True])
+def test_a_number_of_processes_is_a_whole_one(processes):
+    """Anything else is refused."""
+    with pytest.raises(ConfigError, match="processes"):
+        Document(processes=processes)
