@@ -21,7 +21,7 @@ from lazyrag.document.roots import file_root, renewed_root, text_root
 from lazyrag.document.step import LOADING
 from lazyrag.document.sync import MAX_DELETED, compare_files, marker, synchronise, would_report
 from lazyrag.document.work import Root, Work
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, known_names
+from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, known_names, sentence, warn_user
 from lazyrag.loaders.directory import FoundFile, hash_file, signature_of
 
 
@@ -198,9 +198,11 @@ def _brought(builder: Builder, works: list[Work], rows: Mapping[str, DocumentRow
     builder.failures.forget(lambda _, identity: identity in names)
     targets = builder.targets.of_live()
     done = builder.bringer.bring(works, targets, "add", len(works))
-    with suppress(IngestionError):  # stands in the report
+    try:
         for step in sorted({LOADING, *builder.failures.steps()}, key=str):
             builder.failures.check(step, builder.count_done(step, targets))
+    except IngestionError as exc:  # nobody has asked anything yet
+        warn_user(sentence(exc.__cause__ or exc), IngestionWarning)
     builder.purge()
     live = {name for name, row in rows.items() if row.status == "live"}
     renewed = [work.row.identity for work in done if work.flipped and work.is_new_version]

@@ -664,6 +664,7 @@ def test_every_added_file_fails(shelf):
     """The call reports them and warns; nothing of them is there."""
     docs = Document()
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    report = docs.add_files([shelf.write_elsewhere("broken.txt", "")])
+    with pytest.warns(IngestionWarning, match="The file holds no text"):
+        report = docs.add_files([shelf.write_elsewhere("broken.txt", "")])
     assert [one.path for one in report.failed] == ["broken.txt"]
     assert docs.get_nodes("line") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag.document import pool
-from lazyrag.document.pool import executor_of, ordered, progress_bar
+from lazyrag.document.pool import executor_of, ordered
 
 LONG_S = 0.01  # longer than what is done without threads
 WAIT_S = 30.0
@@ -182,6 +183,36 @@ def test_an_interrupt_with_threads(executor):
     assert len(begun) <= 1 + 3 * 4
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows sends no signals to threads")
+def test_an_interrupt_while_waiting(executor):
+    """One that reaches this thread, while it waits for a worker, loses nothing of what the workers have begun."""
+    begun, seen = [], threading.Event()
+
+    def interrupt(*_):
+        seen.set()
+        raise StopItError
+
+    def work(item):
+        begun.append(item)
+        time.sleep(LONG_S)
+        if item == 1:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            seen.wait(WAIT_S)
+        return item
+
+    results = ordered(executor, 3, work, range(50))
+    given = [next(results)[0]]
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(StopItError):
+            given.extend(item for item, _ in results)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    executor.shutdown(wait=True)
+    assert sorted(given) == sorted(begun)
+    assert len(begun) <= 1 + 3 * 4
+
+
 def test_one_worker_needs_no_threads():
     """For one worker, or one item, there is no pool."""
     with executor_of(1, 100) as executor:
@@ -206,12 +237,3 @@ def test_the_threads_end_with_the_block():
         leave()
     assert len(done) <= 2
     assert not [one for one in threading.enumerate() if one.name.startswith("lazyrag ingestion")]
-
-
-def test_a_progress_bar_is_silent_where_nobody_watches(capsys):
-    """Without a terminal nothing is printed, however long it takes."""
-    bar = progress_bar(3, "sync")
-    for _ in range(3):
-        bar.update(1)
-    bar.close()
-    assert capsys.readouterr() == ("", "")

@@ -61,8 +61,9 @@ def test_every_public_class_and_function_is_exported():
         shown = importlib.import_module(room).__all__
         classes = [name for name in shown if inspect.isclass(getattr(importlib.import_module(room), name))]
         registering = [name for name in shown if name.startswith("register_")]
-        # A Protocol for type checkers, and a part of the report that nobody makes.
-        missing = {*classes, *registering} - set(lazyrag.__all__) - {"DataLoader", "Failure"}
+        # A Protocol for type checkers, and what methods return and nobody makes.
+        told = "Failure DocumentStatus DocumentVersion GroupStatus Plan PlannedStep Problem Progress".split()
+        missing = {*classes, *registering} - set(lazyrag.__all__) - {"DataLoader", *told}
         assert missing == set(), room
 
 
