@@ -25,7 +25,7 @@ from lazyrag.document.upkeep import retry_failed as upkeep_retry_failed
 from lazyrag.document.upkeep import sync as upkeep_sync
 from lazyrag.document.upkeep import update_metadata as upkeep_update_metadata
 from lazyrag.document.upkeep import would_sync as upkeep_would_sync
-from lazyrag.document.verify import look
+from lazyrag.document.verify import verified
 from lazyrag.document.versions import DocumentVersion, roll_back, versions_of
 from lazyrag.errors import ConfigError, known_names
 
@@ -131,14 +131,17 @@ class MaintainedDocument:
         """Compare the ledger with what the stores and files really hold; all of it is read.
 
         Returns:
-            What is wrong; () for nothing.
+            What is wrong; () for nothing. Kept versions before the live ones are not looked at; `rollback` does that.
+
+        Raises:
+            StoreBusyError: If another program writes all the time.
 
         Example:
             >>> from lazyrag import Document
             >>> Document().verify()
             ()
         """
-        return tuple(look(self._whole("verify")).problems)
+        return tuple(verified(self._whole("verify")).problems)
 
     def repair(self) -> tuple[Problem, ...]:
         """Mend what `verify` finds: what has a source is made anew, what nobody knows of is removed.

@@ -66,8 +66,13 @@ def _threaded(
                 result: R | Exception = future.result()
             except Exception as exc:  # noqa: BLE001  it is the item's result
                 result = exc
-            except BaseException as exc:  # noqa: BLE001  raised below, after what was begun is done
+            except BaseException as exc:
+                if interrupt is not None:  # somebody insists
+                    raise
                 interrupt = exc
+                came_here = not future.done() or future.exception() is not exc
+                if came_here:  # while this thread waited for the item
+                    waiting.appendleft((item, future))
                 waiting = deque(pair for pair in waiting if not pair[1].cancel())
                 continue
             yield item, result

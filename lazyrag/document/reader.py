@@ -221,10 +221,13 @@ class Reader:
         """The nodes of a ranking, with their scores, and with the embed key that they were found by."""
         built = self._group(group)
         found = {one.key: one for one in self._nodes.segments.get(built.collection, [key for key, _ in ranking])}
+        if len(found) < len(ranking):
+            msg = f"The store has {len(found)} of {len(ranking)} nodes of {group!r} that were found. Run verify()."
+            raise StoreError(msg, collection=built.collection)
         return [
             DocNode.from_segment(found[key], self, score=score, embed_key=embed_key)
             for key, score in ranking
-            if key in found and self._sees(found[key])
+            if self._sees(found[key])
         ]
 
     def line(self, group: str) -> list[str]:

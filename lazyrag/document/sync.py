@@ -60,8 +60,11 @@ def compare_files(builder: Builder, max_deleted: float = MAX_DELETED) -> Compari
     rows = builder.ledger.documents.all()
     said, mark = marker(builder)
     excluded = {row.identity for row in rows.values() if row.status == "excluded" or row.origin != "dataset"}
+    roots = builder.ledger.tree.groups.get(LAZY_ROOT_NAME)
     known = [
         KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
+        if roots is not None and row.uid in roots.builds
+        else KnownFile(row.identity, None, "", 0, row.mark)  # its root node is lost: it has to be read again
         for row in rows.values()
         if row.status == "live" and row.origin == "dataset" and builder.dataset.is_given
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -13,11 +14,36 @@ from lazyrag.document.ledger.rows import BuildRow
 from lazyrag.document.ledger.tree import Build, LiveGroup, Tree
 from lazyrag.document.segments import input_digest, output_digest, root_digest
 from lazyrag.document.verify_spaces import look_at_terms, look_at_vectors
-from lazyrag.errors import StoreError
+from lazyrag.errors import StoreBusyError, StoreError
+
+_PATIENCE_S = 10.0
+
+
+def verified(builder: Builder) -> Findings:
+    """Look at all of a Document at one moment: while nobody writes, or, where it may only read, until nobody did.
+
+    Raises:
+        StoreBusyError: If another program writes all the time.
+    """
+    if not builder.ledger.file.read_only:
+        with builder.writing():
+            return look(builder)
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        before = builder.ledger.file.changed()
+        try:
+            findings: Findings | None = look(builder)
+        except LookupError:  # what was listed a moment ago is no more
+            findings = None
+        if findings is not None and (not findings.problems or before == builder.ledger.file.changed()):
+            return findings
+        if time.monotonic() > deadline:
+            msg = f"{builder.where} is being changed while it is looked at. Call verify() when nobody writes."
+            raise StoreBusyError(msg, store=str(builder.ledger.file.path))
 
 
 def look(builder: Builder) -> Findings:
-    """Look at all that is live, and at all that the stores hold."""
+    """Look at all that is live, and at all that the stores hold; nobody writes meanwhile."""
     tree = builder.ledger.tree
     findings = Findings()
     told = builder.ledger.file.damage()

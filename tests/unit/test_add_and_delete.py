@@ -93,6 +93,12 @@ def shelf(request, tmp_path):
 
 
 @pytest.fixture
+def in_memory(tmp_path):
+    """One in memory, for what does not depend on where it lies."""
+    return Shelf(tmp_path, in_memory=True)
+
+
+@pytest.fixture
 def stored(tmp_path):
     """One that lies in a file."""
     return Shelf(tmp_path, in_memory=False)
@@ -262,19 +268,19 @@ def test_metadata_of_added_files(shelf):
         ({"one.txt": {"what": object()}}, "what"),
     ],
 )
-def test_metadata_that_are_none(shelf, metadata, message):
+def test_metadata_that_are_none(in_memory, metadata, message):
     """They are refused before anything is taken in."""
-    path = shelf.write_elsewhere("one.txt", "rose hip")
-    with shelf.open() as docs:
+    path = in_memory.write_elsewhere("one.txt", "rose hip")
+    with in_memory.open() as docs:
         asked(docs)
         with pytest.raises(ConfigError, match=message):
             docs.add_files([path], metadata=metadata)
         assert "one.txt" not in paths(docs)
 
 
-def test_a_value_that_does_not_fit_its_field(shelf):
+def test_a_value_that_does_not_fit_its_field(in_memory):
     """It fails its file, as it does in a sync."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         with pytest.warns(IngestionWarning, match="year"):
             report = docs.add_texts({"note": "rose hip"}, metadata={"note": {"year": "last"}})
@@ -292,24 +298,24 @@ def test_a_value_that_does_not_fit_its_field(shelf):
         ([7], ConfigError, "give a path"),
     ],
 )
-def test_files_that_are_none(shelf, files, error, message):
+def test_files_that_are_none(in_memory, files, error, message):
     """The message says what is needed, and nothing is taken in."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         with pytest.raises(error, match=message):
             docs.add_files(files)
         assert len(paths(docs)) == 3
 
 
-def test_a_folder_is_no_file(shelf):
+def test_a_folder_is_no_file(in_memory):
     """A folder is refused, with the place where one goes."""
-    with shelf.open() as docs, pytest.raises(ConfigError, match="names a folder"):
-        docs.add_files([shelf.elsewhere])
+    with in_memory.open() as docs, pytest.raises(ConfigError, match="names a folder"):
+        docs.add_files([in_memory.elsewhere])
 
 
-def test_nothing_to_add(shelf):
+def test_nothing_to_add(in_memory):
     """Empty lists and mappings do nothing."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         before = list(docs.dump())
         assert docs.add_files([]) == docs.add_files({}) == docs.add_texts({}) == IngestReport()
@@ -355,9 +361,9 @@ def test_a_text_again(shelf):
 
 
 @pytest.mark.parametrize("texts", [{"note": " \n"}, {"note": ""}, {" ": "text"}, {"": "text"}])
-def test_blank_texts(shelf, texts):
+def test_blank_texts(in_memory, texts):
     """A blank text or id is refused, and with it the whole call."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         with pytest.raises(ConfigError, match="blank text or id"):
             docs.add_texts({"good": "rose hip", **texts})
@@ -365,18 +371,18 @@ def test_blank_texts(shelf, texts):
 
 
 @pytest.mark.parametrize("texts", ["text", ["text"], {"note": 7}, {7: "text"}, {"note": None}])
-def test_texts_that_are_none(shelf, texts):
+def test_texts_that_are_none(in_memory, texts):
     """What is no mapping of ids to texts is refused."""
-    with shelf.open() as docs, pytest.raises(ConfigError, match="give a mapping of ids of your own to texts"):
+    with in_memory.open() as docs, pytest.raises(ConfigError, match="give a mapping of ids of your own to texts"):
         docs.add_texts(texts)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "sub/b.txt", "one.txt"])
-def test_the_id_of_a_file(shelf, name):
+def test_the_id_of_a_file(in_memory, name):
     """A text does not take a file's place, be it of the dataset or from elsewhere; the others of the call wait."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
-        docs.add_files([shelf.write_elsewhere("one.txt", "rose hip")])
+        docs.add_files([in_memory.write_elsewhere("one.txt", "rose hip")])
         with pytest.raises(ConfigError, match=rf"the id '{name}', which is that of a file"):
             docs.add_texts({"good": "lemon", name: "text"})
         assert "good" not in paths(docs)
@@ -462,9 +468,9 @@ def test_an_unknown_name_deletes_nothing(shelf):
 
 
 @pytest.mark.parametrize("names", ["a.txt", 7, None])
-def test_names_that_are_none(shelf, names):
+def test_names_that_are_none(in_memory, names):
     """One text instead of a list would be taken for its letters: it is refused."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         with pytest.raises(ConfigError, match="give a list of files"):
             docs.delete_files(names)
@@ -595,9 +601,9 @@ def test_updates_stay_over_a_restart(stored):
         ({"a.txt": {"what": {1, 2}}}, "what"),
     ],
 )
-def test_updates_that_are_none(shelf, changes, message):
+def test_updates_that_are_none(in_memory, changes, message):
     """They are refused as a whole."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         before = list(docs.dump())
         with pytest.raises(ConfigError, match=message):
@@ -630,9 +636,9 @@ def test_an_update_that_does_not_fit(shelf):
         ("dump", []),
     ],
 )
-def test_a_restricted_view_changes_nothing(shelf, work, arguments):
+def test_a_restricted_view_changes_nothing(in_memory, work, arguments):
     """Whoever sees a part of a Document only cannot change it, nor look after it."""
-    with shelf.open() as docs:
+    with in_memory.open() as docs:
         asked(docs)
         before = list(docs.dump())
         view = docs.restricted({"file_name": "a.txt"})

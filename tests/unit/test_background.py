@@ -247,6 +247,7 @@ def test_keyboard_interrupt_cancels_the_work():
         "ended = threading.Event()\n"
         "async def long():\n"
         "    try:\n"
+        "        await asyncio.sleep(0.2)\n"  # until the caller waits
         "        print('running', flush=True)\n"
         "        await asyncio.sleep(1000)\n"
         "    finally:\n"

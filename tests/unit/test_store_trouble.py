@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import random
@@ -19,7 +18,6 @@ from lazyrag.document import term_spaces
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.stores import conf as store_conf
 from lazyrag.stores import map_vectors
-from lazyrag.stores.store_file import StoreFile
 from tests.interpreter import python
 
 LINES = 100
@@ -249,7 +247,7 @@ def test_a_file_in_place_of_the_folder_of_arrays(shelf):
 
 def test_a_locked_store(shelf, monkeypatch):
     """While another connection writes for too long, a sync says so, questions are answered; the next one succeeds."""
-    monkeypatch.setattr(store_conf, "StoreFile", functools.partial(StoreFile, timeout_s=0.2))
+    monkeypatch.setattr(store_conf, "_TIMEOUT_S", 0.2)
     with shelf.open() as docs:
         dump = shelf.built(docs)
         shelf.edit()
@@ -269,7 +267,7 @@ def test_a_locked_store(shelf, monkeypatch):
 def test_a_store_that_is_locked_when_it_is_opened(shelf, monkeypatch):
     """That is said at once, and nothing is left open."""
     shelf.build()
-    monkeypatch.setattr(store_conf, "StoreFile", functools.partial(StoreFile, timeout_s=0.2))
+    monkeypatch.setattr(store_conf, "_TIMEOUT_S", 0.2)
     with closing(sqlite3.connect(shelf.store, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreError, match="is locked"), shelf.open() as docs:

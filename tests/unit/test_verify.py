@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -170,6 +172,10 @@ _OWN = (
     "SELECT segment.id FROM segment JOIN segment_origin ON segment_origin.id = segment.origin "
     "WHERE node_group = ? AND path = 'b.txt' ORDER BY segment.id"
 )
+_OWN_KEYS = (
+    "SELECT key FROM segment JOIN segment_origin ON segment_origin.id = segment.origin "
+    "WHERE node_group = ? AND path = 'b.txt' ORDER BY number"
+)
 
 
 def _segments(statement, group, *values, limit=-1):
@@ -182,16 +188,22 @@ def _segments(statement, group, *values, limit=-1):
     return plant
 
 
+_OF_GROUP = (
+    " WHERE node_group = (SELECT id FROM node_group WHERE name = ?) "
+    "AND document = (SELECT id FROM document WHERE identity = 'b.txt')"
+)
+_OF_SPACE = (
+    " WHERE space = (SELECT space.id FROM space JOIN node_group ON node_group.id = node_group "
+    "WHERE kind = ? AND node_group.name = ?)"
+)
+
+
 def _of_group(statement, *values):
     """A statement on the ledger's rows of b.txt in a group; the group comes last among the values."""
 
     def plant(file):
         with file.writing() as connection:
-            connection.execute(
-                f"{statement} WHERE node_group = (SELECT id FROM node_group WHERE name = ?) "
-                "AND document = (SELECT id FROM document WHERE identity = 'b.txt')",
-                values,
-            )
+            connection.execute(statement + _OF_GROUP, values)
 
     return plant
 
@@ -201,11 +213,7 @@ def _of_space(statement, kind, group):
 
     def plant(file):
         with file.writing() as connection:
-            connection.execute(
-                f"{statement} WHERE space = (SELECT space.id FROM space JOIN node_group ON node_group.id = node_group "
-                "WHERE kind = ? AND node_group.name = ?)",
-                (kind, group),
-            )
+            connection.execute(statement + _OF_SPACE, (kind, group))
 
     return plant
 
@@ -226,13 +234,8 @@ def _vectors(file, group):
 
 def _own_keys(file, group):
     with file.reading() as connection:
-        return [
-            key
-            for (key,) in connection.execute(
-                f"SELECT key FROM segment WHERE id IN ({_OWN}) ORDER BY number",
-                (group,),
-            )
-        ]
+        rows = connection.execute(_OWN_KEYS, (group,))
+        return [key for (key,) in rows]
 
 
 def _copy_segment(group, change):
@@ -291,18 +294,18 @@ def _no_vector_parts(group):
     return plant
 
 
+_TERM_PARTS = (
+    "SELECT term_part.id, arrays, file FROM term_part JOIN space ON space.id = space JOIN node_group "
+    "ON node_group.id = node_group WHERE node_group.name = ?"
+)
+_VECTOR_PARTS = (
+    "SELECT vector_part.id, content, arrays FROM vector_part JOIN vector_collection ON vector_collection.id = "
+    "vector_part.collection JOIN space ON space.collection = vector_collection.name JOIN node_group "
+    "ON node_group.id = node_group WHERE node_group.name = ?"
+)
 _PARTS = {
-    "terms": (
-        "SELECT term_part.id, arrays, file FROM term_part JOIN space ON space.id = space JOIN node_group "
-        "ON node_group.id = node_group WHERE node_group.name = ?",
-        "UPDATE term_part SET arrays = ? WHERE id = ?",
-    ),
-    "vectors": (
-        "SELECT vector_part.id, content, arrays FROM vector_part JOIN vector_collection ON vector_collection.id = "
-        "vector_part.collection JOIN space ON space.collection = vector_collection.name JOIN node_group "
-        "ON node_group.id = node_group WHERE node_group.name = ?",
-        "UPDATE vector_part SET content = ? WHERE id = ?",
-    ),
+    "terms": (_TERM_PARTS, "UPDATE term_part SET arrays = ? WHERE id = ?"),
+    "vectors": (_VECTOR_PARTS, "UPDATE vector_part SET content = ? WHERE id = ?"),
 }
 
 
@@ -546,14 +549,29 @@ def test_a_node_more_than_was_made(made, tmp_path, group):
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_document_that_is_live_nowhere(made, tmp_path, group):
-    """Where the ledger itself lost the row that makes a document's nodes live, they are missing, and made live again."""
+    """Where the ledger itself lost the row that makes nodes live, they are missing, and made live again."""
     shelf = made.copied(tmp_path)
     shelf.plant(Fault("", _of_group("DELETE FROM live", group), "", ""))
     with shelf.open() as docs:
         assert ("missing", group, "b.txt") in told(docs.verify())
+        answers(docs)  # nothing but a StoreError
         assert docs.repair() == ()
         assert list(docs.dump()) == made.dump
         assert answers(docs) == made.answers
+
+
+def test_a_touched_file_without_a_root(made, tmp_path, dataset):
+    """A file that is only looked at, whose root node the ledger lost, is read again: there is nothing to go on with."""
+    own = tmp_path / "dataset"
+    shutil.copytree(dataset, own)
+    shelf = made.copied(tmp_path)
+    shelf.dataset = own
+    shelf.plant(Fault("", _of_group("DELETE FROM live", LAZY_ROOT_NAME), "", ""))
+    os.utime(own / "b.txt", (1.5e9, 1.5e9))
+    with shelf.open() as docs:
+        answers(docs)  # nothing but a StoreError
+        assert docs.repair() == ()
+        assert [node.text for node in docs.get_nodes()] == list(FILES.values())
 
 
 @pytest.mark.parametrize("counts", ["[1]", "[3]", "[1, 1, 1]"])
@@ -785,6 +803,41 @@ def test_other_programs_see_what_was_repaired(made, tmp_path):
             docs.repair()
         assert answers(reader) == made.answers
         assert reader.verify() == ()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"read_only": True}], ids=["a writer", "a reader"])
+def test_nothing_is_found_beside_a_writer(tmp_path, arguments):
+    """While another program edits and syncs again and again, what it is at is never taken for a fault."""
+    (tmp_path / "dataset").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / "dataset" / name).write_text(text)
+    shelf = Shelf(tmp_path / "dataset", tmp_path / "store.db")
+    ended, synced, errors = threading.Event(), threading.Event(), []
+
+    def work():
+        try:
+            for number in itertools.count():
+                (shelf.dataset / "a.txt").write_text(f"tea {number}\nmilk")
+                docs.sync()
+                synced.set()
+                if ended.is_set():
+                    return
+        except Exception as exc:  # noqa: BLE001  a thread's errors are asserted on below
+            errors.append(exc)
+
+    with shelf.open() as docs:
+        asked(docs)
+        with shelf.open(**arguments) as looking:
+            thread = threading.Thread(target=work)
+            thread.start()
+            try:
+                assert synced.wait(30)
+                for _ in range(8):
+                    assert looking.verify() == ()
+            finally:
+                ended.set()
+                thread.join()
+        assert errors == []
 
 
 def test_a_reader_repairs_nothing(made, tmp_path):

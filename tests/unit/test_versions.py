@@ -73,6 +73,12 @@ def shelf(request, tmp_path):
 
 
 @pytest.fixture
+def in_memory(tmp_path):
+    """One in memory, for what does not depend on where it lies."""
+    return Shelf(tmp_path, in_memory=True)
+
+
+@pytest.fixture
 def stored(tmp_path):
     """One that lies in a file."""
     return Shelf(tmp_path, in_memory=False)
@@ -109,11 +115,11 @@ def numbers(docs, name="a.txt"):
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4]), (9, [1, 2, 3, 4])])
-def test_so_many_versions_are_kept(shelf, keep, kept):
+def test_so_many_versions_are_kept(in_memory, keep, kept):
     """With keep_versions=n there are the live one and n before it, in order, each with its time."""
     before = dt.datetime.now(dt.timezone.utc)
-    with shelf.open(keep_versions=keep) as docs:
-        written(docs, shelf, "one", "two", "three", "four")
+    with in_memory.open(keep_versions=keep) as docs:
+        written(docs, in_memory, "one", "two", "three", "four")
         assert numbers(docs) == (kept, [4])
         times = [one.created_at for one in docs.versions("a.txt")]
         assert times == sorted(times)
@@ -334,10 +340,10 @@ def test_a_document_that_comes_back(shelf):
 
 
 @pytest.mark.parametrize("number", [3, 4, 99])
-def test_a_version_that_is_not_there(shelf, number):
+def test_a_version_that_is_not_there(in_memory, number):
     """The live one, and one that never was, are refused with those that are kept; nothing is changed."""
-    with shelf.open() as docs:
-        written(docs, shelf, "one", "two", "three")
+    with in_memory.open() as docs:
+        written(docs, in_memory, "one", "two", "three")
         with pytest.raises(
             ConfigError, match=rf"version {number} no longer; the live one is 3, kept before it: 1, 2\."
         ):
@@ -347,36 +353,36 @@ def test_a_version_that_is_not_there(shelf, number):
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, "1", True])
-def test_a_number_that_is_none(shelf, number):
+def test_a_number_that_is_none(in_memory, number):
     """Versions are whole numbers from 1."""
-    with shelf.open() as docs:
-        written(docs, shelf, "one", "two")
+    with in_memory.open() as docs:
+        written(docs, in_memory, "one", "two")
         with pytest.raises(ConfigError, match="version"):
             docs.rollback("a.txt", number)
 
 
-def test_without_keeping_versions(shelf):
+def test_without_keeping_versions(in_memory):
     """By default there is none to go back to, and the message says what keeps them."""
-    with shelf.open(keep_versions=0) as docs:
-        written(docs, shelf, "one", "two")
+    with in_memory.open(keep_versions=0) as docs:
+        written(docs, in_memory, "one", "two")
         with pytest.raises(ConfigError, match=r"kept before it: none\. Document\(keep_versions=n\) keeps n"):
             docs.rollback("a.txt")
 
 
 @pytest.mark.parametrize("name", ["nobody.txt", "", "line"])
-def test_a_document_that_is_not_there(shelf, name):
+def test_a_document_that_is_not_there(in_memory, name):
     """The message names those that are."""
-    with shelf.open() as docs:
-        written(docs, shelf, "one")
+    with in_memory.open() as docs:
+        written(docs, in_memory, "one")
         for work in (docs.versions, docs.rollback):
             with pytest.raises(ConfigError, match=rf"There is no document '{name}'.*a\.txt, b\.txt"):
                 work(name)
 
 
-def test_a_view_has_no_versions(shelf):
+def test_a_view_has_no_versions(in_memory):
     """They concern all of a Document: a restricted view refuses both."""
-    with shelf.open() as docs:
-        written(docs, shelf, "one", "two")
+    with in_memory.open() as docs:
+        written(docs, in_memory, "one", "two")
         view = docs.restricted({"file_name": "b.txt"})
         with pytest.raises(ConfigError, match=r"versions\(\) concerns all"):
             view.versions("a.txt")
