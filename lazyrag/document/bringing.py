@@ -29,6 +29,7 @@ class Bringer:
         loading: Calls loaders.
         workers: How many threads call loaders and transforms.
         on_progress: Told how far it is.
+        owner: Whose threads the workers are, see `lazyrag.document.pool.is_worker_of`.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class Bringer:
         loading: Loading,
         workers: int,
         on_progress: OnProgress | None,
+        *,
+        owner: object,
     ) -> None:
         self._ledger = ledger
         self._ingestion = ingestion
@@ -48,9 +51,10 @@ class Bringer:
         self._loading = loading
         self._workers = workers
         self._on_progress = on_progress
+        self._owner = owner
 
     def bring(
-        self, works: Iterable[Work], targets: Targets, what: str, count: int, *, stop: bool = False
+        self, works: Iterable[Work], targets: Targets, what: str, count: int, *, stop: bool = False, steps: int = 0
     ) -> list[Work]:
         """Bring documents to targets, batch by batch.
 
@@ -60,6 +64,7 @@ class Bringer:
             what: What is done, for the progress bar.
             count: How many documents there are.
             stop: Stop after the first batch in which one fails.
+            steps: How many steps each of them takes; 0 for all of the targets.
 
         Returns:
             The documents; what they hold is let go.
@@ -68,9 +73,9 @@ class Bringer:
             IngestionError: If one fails and ``stop`` is set.
         """
         done: list[Work] = []
-        with self._loading.running(count), executor_of(self._workers, count) as executor:
-            stages = len(targets.groups) + len(targets.spaces) + 1
-            with ProgressMeter(what, count, stages, self._on_progress) as meter:
+        with self._loading.running(count), executor_of(self._workers, count, self._owner) as executor:
+            steps = steps or len(targets.groups) + len(targets.spaces) + 1
+            with ProgressMeter(what, count, steps, self._on_progress) as meter:
                 for batch in batches(works, _size_of, _BATCH, _BATCH_BYTES):
                     self._read_before(batch)
                     self._ingestion.bring(batch, targets, executor, self._failed, meter.tick)
@@ -90,7 +95,8 @@ class Bringer:
     def _read_before(self, batch: Sequence[Work]) -> None:
         live = self._ledger.builds.live({row.id for work in batch for row in work.sources if row.id})
         for work in batch:
-            work.begin(live.get(work.row.id, {}))
+            moved = work.moved_from
+            work.begin(live.get(work.row.id, {}), live.get(moved.id, {}) if moved is not None else {})
 
     def _failed(self, step: Step, work: Work, error: LazyRAGError) -> None:
         self._failures.add(step, work.row.identity, error)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -22,6 +21,7 @@ from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
 from lazyrag.document.loading import Loading
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.options import Options
+from lazyrag.document.pool import is_worker_of
 from lazyrag.document.purge import purge
 from lazyrag.document.report import IngestReport
 from lazyrag.document.roots import renewed_root
@@ -31,7 +31,7 @@ from lazyrag.document.targets import Rebuild, TargetMaker
 from lazyrag.document.term_spaces import TermSpaces
 from lazyrag.document.views import Views
 from lazyrag.document.work import Targets, Work
-from lazyrag.errors import IngestionError, LoadError, StaleNodeError, StoreBusyError, StoreError
+from lazyrag.errors import ConfigError, IngestionError, LoadError, StaleNodeError, StoreBusyError, StoreError
 from lazyrag.indexes.parts import LexicalState
 from lazyrag.models.embedding import CheckedEmbedder
 
@@ -82,7 +82,7 @@ class Builder:
         self.options = options
         self.views = Views(ledger, definitions)
         self.terms = TermSpaces(ledger)
-        self.close = close
+        self._close = close
         self.failures = Failures(lambda: self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
@@ -104,12 +104,19 @@ class Builder:
             self.loading,
             workers,
             options.on_progress,
+            owner=self,
         )
         self._asked: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and spaces that were last built
         self._synced = False
         self._try_again_at = 0.0
         self._swept = False
+
+    def close(self) -> None:
+        """Let go of files and connections, after what another thread may be building; twice does no harm."""
+        with self.lock:
+            close, self._close = self._close, lambda: None
+            close()
 
     @property
     def where(self) -> str:
@@ -130,30 +137,6 @@ class Builder:
     def locks(self) -> list[Any]:
         """While these are held, taken in this order, nobody else in this process builds or defines groups."""
         return [self.lock, *sorted(self.definitions.graph.locks(), key=id)]
-
-    def last_report(self, sees: Callable[[Segment], bool] | None) -> IngestReport | None:
-        """What became of every file; None before the first sync.
-
-        Args:
-            sees: Whether a root node may be seen. Then files count only whose root node is there and may be.
-        """
-        report = self.report
-        if report is None:
-            return None
-        failed = sorted(self.failures, key=lambda failure: (failure.path, failure.stage))
-        if sees is None:
-            return replace(report, failed=tuple(failed))
-        tree = self.ledger.tree
-        root = tree.groups.get(LAZY_ROOT_NAME)
-        own = [] if root is None else self.nodes.of_builds(root.collection, list(tree.builds(root)))
-        seen = {segment.path for segments in own for segment in segments if sees(segment)}
-        return IngestReport(
-            added=tuple(one for one in report.added if one in seen),
-            updated=tuple(one for one in report.updated if one in seen),
-            unchanged=tuple(one for one in report.unchanged if one in seen),
-            moved=tuple(pair for pair in report.moved if pair[1] in seen),
-            failed=tuple(one for one in failed if one.path in seen and one.path not in self.failures.misnamed),
-        )
 
     def group(self, name: str) -> LiveGroup:
         """A group, built for every document for which that could be done.
@@ -206,6 +189,7 @@ class Builder:
         settled = self._synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
         if not (settled and self._has(view, step)):
             self.definitions.line(step.group)  # raises where it is not defined
+            self._refuse_workers(step)
             # Whoever holds the lock may be waiting for another program: what is live is served meanwhile.
             if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
                 try:
@@ -213,6 +197,15 @@ class Builder:
                 finally:
                     self.lock.release()
         return self.views.keep(view)
+
+    def _refuse_workers(self, step: Step) -> None:
+        """A thread that ingests cannot wait for something to be built: who builds it, waits for this thread."""
+        if is_worker_of(self):
+            msg = (
+                f"A loader or transform asked its own Document to {step}, which nobody has built yet. Build it before, "
+                f"with activate_group({step.group!r}), or make it the parent group."
+            )
+            raise ConfigError(msg)
 
     def _made(self, step: Step) -> View:
         """A view with a group or an index; who asks, holds the lock.
@@ -276,7 +269,9 @@ class Builder:
         rows = {row.id: row for row in self.ledger.documents.all().values()} if todo else {}
         works = [rows[one] for one in todo if not self.failures.has(rebuild.steps, rows[one].identity)]
         works.sort(key=lambda row: row.identity)
-        self.bringer.bring((Work(row) for row in works), rebuild.targets, str(step), len(works))
+        self.bringer.bring(
+            (Work(row) for row in works), rebuild.targets, str(step), len(works), steps=len(rebuild.steps)
+        )
         for one in rebuild.steps:
             self.failures.check(one, self.count_done(one, rebuild.targets))
         self._switch(rebuild)
@@ -371,8 +366,10 @@ class Builder:
             self.ledger.builds.abandon()
             self.ledger.groups.abandon(self.definitions.all_fingerprints())
         purge(self.ledger, self.nodes, before)
-        if not self._swept or self.ledger.file.stray_array_files(older_than_s=self.options.grace_s):
+        stray = self.ledger.file.stray_array_files(older_than_s=self.options.grace_s)
+        if stray:
             self.ledger.announce_removal()
+        if stray or not self._swept:
             self.ledger.file.collect_array_files(older_than_s=self.options.grace_s)
             self._swept = True
 

@@ -147,7 +147,8 @@ def compare(
         >>> [(one.known.identity, one.file.identity) for one in compare(files, ledger, **here).moved]
         [('old/tea.txt', 'new/tea.txt')]
     """
-    if not 0 <= max_deleted <= 1:
+    is_number = isinstance(max_deleted, (int, float)) and not isinstance(max_deleted, bool)
+    if not is_number or not 0 <= max_deleted <= 1:
         msg = f"max_deleted is {max_deleted!r}; give a share of the known files from 0 to 1. 1 lets all of them go."
         raise ConfigError(msg)
     gone = {file.identity: file for file in known}

@@ -46,7 +46,7 @@ def consistent_read(builders: Sequence[Builder], read: Callable[[], R]) -> R:
         if paused and not kept:  # so it was done by what the question itself calls
             msg = "A similarity function or embed callable redefined a node group while the question was answered."
             raise RetrievalError(msg)
-        if time.monotonic() > deadline:
+        if tries > 2 * _TRIES and time.monotonic() > deadline:
             msg = f"{builders[0].where} is being changed faster than it can be read. Ask again when it is changed less."
             raise StoreError(msg)
         if tries > _TRIES:

@@ -154,8 +154,9 @@ class Ingestion:
         ready = [work for work in works if target.id not in work.current and target.parent in work.current]
         if not ready:
             return
-        self._fetch_all(ready, target.parent, targets)
-        self._fetch_all(ready, targets.root, targets)
+        above_it = targets.line(target)
+        for group in above_it:
+            self._fetch_all(ready, group, targets)
         documents = {row.id for work in ready for row in work.sources}
         written = self._known_builds(target.id, documents)
         numbers = self._ledger.builds.reserve(len(ready))
@@ -163,9 +164,8 @@ class Ingestion:
         to_do: list[tuple[Work, int, str]] = []
         for work, number in zip(ready, numbers, strict=True):
             above = work.current[target.parent]
-            told = input_digest(
-                work.segments[target.parent], work.segments[targets.root][0], sees_nodes=target.sees_nodes
-            )
+            line = [work.segments[group] for group in above_it]
+            told = input_digest(line, sees_nodes=target.sees_nodes)
             known = written.get((work.row.id, above.number, told))
             if known is not None:
                 work.current[target.id] = known
@@ -174,10 +174,7 @@ class Ingestion:
             copied = next((one for one in same if one is not None), None)
             if copied is not None:
                 row = BuildRow(number, work.row.id, target.id, above.number, above.root, told, copied.counts)
-                before = self._segments_of([copied], target.collection)[copied.number]
-                counts = json.loads(copied.counts)
-                parents = work.segments[target.parent]
-                new.append((work, row, rebound_segments(before, parents, counts, number, self._nodes.schema)))
+                new.append((work, row, self._copied(copied, work.segments[target.parent], number, target, targets)))
             else:
                 to_do.append((work, number, told))
 
@@ -201,6 +198,16 @@ class Ingestion:
                     new, since = [], time.monotonic()
         finally:
             self._write(target.collection, new)
+
+    def _copied(
+        self, copied: BuildRow, parents: Sequence[Segment], number: int, target: GroupTarget, targets: Targets
+    ) -> list[Segment]:
+        """The nodes of a build that was made of equal parents, as nodes of these."""
+        build = self._ledger.builds.with_parents([copied.number])[copied.number]
+        before = self._nodes.of_build(target.collection, build)
+        parents_before = self._nodes.of_build(targets.collection(target.parent), build.parent) if build.parent else []
+        counts = json.loads(copied.counts)
+        return rebound_segments(before, parents_before, parents, counts, number, self._nodes.schema)
 
     def _transformed(
         self, target: GroupTarget, work: Work, number: int, targets: Targets
@@ -316,7 +323,7 @@ def _is_complete(work: Work, targets: Targets) -> bool:
 
 def _would_lose(work: Work, targets: Targets) -> bool:
     """Whether a document's new version lacks something that its live one has, because a step failed."""
-    had = {targets.names.get(group) for group in work.before}
+    had = {targets.names.get(group) for group in (*work.before, *work.moved_before)}
     return any(step.group in had for step in work.failures)
 
 

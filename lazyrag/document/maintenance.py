@@ -35,7 +35,8 @@ OnError = Literal["collect", "raise"]
 class MaintainedDocument:
     """What a `Document` offers beside reading: to sync, to take in and let go of, to look after its store.
 
-    None of it can be asked of a view that `Document.restricted` made: it concerns what such a view does not see.
+    None of it but `retry_failed` can be asked of a view that `Document.restricted` made: it concerns what such a view
+    does not see.
     """
 
     _builder: Builder
@@ -56,6 +57,7 @@ class MaintainedDocument:
         Files are known by size, time of modification and inode, and hashed where these leave a doubt. What changed is
         loaded, transformed and embedded as far as it is new, beside what is live, and becomes live document by document
         as a whole. A file that fails leaves what was live of it as it was. The first use of a Document syncs by itself.
+        Groups and embeddings that nothing has asked for yet are no part of it: they are made when something asks.
 
         Args:
             dry_run: Only report what would be done, as far as files tell.
@@ -81,6 +83,9 @@ class MaintainedDocument:
             msg = f"on_error is {on_error!r}. {known_names(str(on_error), get_args(OnError))}"
             raise ConfigError(msg)
         builder = self._whole("sync")
+        if isinstance(wait_s, bool) or not isinstance(wait_s, (int, float)) or not wait_s >= 0:
+            msg = f"wait_s is {wait_s!r}; give a number of seconds, at least 0."
+            raise ConfigError(msg)
         if yes_or_no("dry_run", dry_run):
             return upkeep_would_sync(builder, max_deleted=max_deleted)
         if max_calls is not None:
@@ -94,6 +99,7 @@ class MaintainedDocument:
                 raise ConfigError(msg)
         return upkeep_sync(builder, max_deleted=max_deleted, raises=on_error == "raise", wait_s=wait_s)
 
+    @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED) -> Plan:
         """What `sync` would do and cost. Changed files are loaded for it; no transform and no model is called.
 
@@ -161,6 +167,7 @@ class MaintainedDocument:
         """
         return repair(self._whole("repair"))
 
+    @known_keywords
     def versions(self, document: str) -> list[DocumentVersion]:
         """The versions of a document that are kept, oldest first; see ``keep_versions``.
 
@@ -172,6 +179,7 @@ class MaintainedDocument:
         """
         return versions_of(self._whole("versions"), document)
 
+    @known_keywords
     def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
         """Make an earlier version of a document live again, until its file changes.
 
@@ -189,6 +197,7 @@ class MaintainedDocument:
         number = None if version is None else whole_number("version", version, 1)
         return roll_back(self._whole("rollback"), document, number)
 
+    @known_keywords
     def add_files(
         self,
         files: Sequence[PathLike] | Mapping[str, PathLike],
@@ -213,6 +222,7 @@ class MaintainedDocument:
         """
         return upkeep_add_files(self._whole("add_files"), files, metadata)
 
+    @known_keywords
     def add_texts(
         self, texts: Mapping[str, str], metadata: Mapping[str, Mapping[str, Any]] | None = None
     ) -> IngestReport:
@@ -237,6 +247,7 @@ class MaintainedDocument:
         """
         return upkeep_add_texts(self._whole("add_texts"), texts, metadata)
 
+    @known_keywords
     def delete_files(self, documents: Iterable[str]) -> IngestReport:
         """Let go of documents: hidden at once, removed from the stores after that.
 
@@ -251,6 +262,7 @@ class MaintainedDocument:
         """
         return upkeep_delete_files(self._whole("delete_files"), documents)
 
+    @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
         """Change documents' metadata. They go before ``file_metadata`` and what loaders find, and stay over a sync.
 
@@ -265,6 +277,7 @@ class MaintainedDocument:
         """
         return upkeep_update_metadata(self._whole("update_metadata"), changes)
 
+    @known_keywords
     def export(self, folder: PathLike) -> Path:
         """Write what is live into a new folder: documents and nodes as JSON lines, vectors as arrays.
 
@@ -282,6 +295,7 @@ class MaintainedDocument:
         """
         return export(self._whole("export"), folder)
 
+    @known_keywords
     def import_from(self, folder: PathLike) -> int:
         """Bring in what `export` wrote, into a Document that holds nothing yet.
 

@@ -70,7 +70,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [str(self.files), *map(str, self.steps)]
-        return "\n".join([*lines, *(f"not seen: {what} of {name}" for name, what in self.unseen)])
+        return "\n".join([*lines, *(f"not seen of {name}: {what}" for name, what in self.unseen)])
 
 
 def make_plan(builder: Builder, max_deleted: float = MAX_DELETED) -> Plan:
@@ -138,4 +138,4 @@ def _unseen(builder: Builder) -> Iterator[tuple[str, str]]:
                 yield from ((name, f"{what} ({type(held).__name__})") for what, held in definition.fingerprint.unseen)
     for key, embedder in builder.embedders.items():
         if not embedder.embedder.identity:
-            yield key, "which model the embed callable asks; its name and code count"
+            yield key, "which model its embed callable asks (its name and code are seen)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -83,13 +84,25 @@ def _threaded(
         raise interrupt
 
 
+_owners = threading.local()
+
+
+def is_worker_of(owner: object) -> bool:
+    """Whether this thread is one of the workers of an owner, see `executor_of`."""
+    return getattr(_owners, "owner", None) is owner
+
+
+def _belong_to(owner: object) -> None:
+    _owners.owner = owner
+
+
 @contextmanager
-def executor_of(workers: int, count: int) -> Iterator[ThreadPoolExecutor | None]:
+def executor_of(workers: int, count: int, owner: object) -> Iterator[ThreadPoolExecutor | None]:
     """Threads for what takes several; at once let go of where somebody stops."""
     if workers == 1 or count < 2:
         yield None
         return
-    executor = ThreadPoolExecutor(workers, thread_name_prefix="lazyrag ingestion")
+    executor = ThreadPoolExecutor(workers, "lazyrag ingestion", initializer=_belong_to, initargs=(owner,))
     try:
         yield executor
     finally:

@@ -49,4 +49,5 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
                 nodes.vectors.delete(vectors, keys=keys)
             nodes.segments.delete(collection, keys=keys)
     ledger.builds.forget(number for number, _, _ in builds)
+    ledger.documents.forget_deleted()
     return len(builds)

@@ -16,6 +16,7 @@ from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
 from lazyrag.document.report import IngestReport
+from lazyrag.document.reporting import report_of
 from lazyrag.document.step import Step
 from lazyrag.errors import (
     ConfigError,
@@ -58,7 +59,7 @@ class Reader:
 
     def report(self) -> IngestReport | None:
         """What became of the files that may be seen; None before the first use."""
-        return self._builder.last_report(None if self._scope is None else self._sees)
+        return report_of(self._builder, None if self._scope is None else self._sees)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -121,13 +121,19 @@ def child_segments(
 
 
 def rebound_segments(
-    before: Sequence[Segment], parents: Sequence[Segment], counts: Sequence[int], build: int, schema: Schema
+    before: Sequence[Segment],
+    parents_before: Sequence[Segment],
+    parents: Sequence[Segment],
+    counts: Sequence[int],
+    build: int,
+    schema: Schema,
 ) -> list[Segment]:
     """Nodes that were made of equal parents, as nodes of these: what the transform would return again.
 
     Args:
         before: The nodes, in order.
-        parents: The nodes above them now.
+        parents_before: The nodes above them.
+        parents: The nodes above them now, as many.
         counts: How many each of these has.
         build: Number of the build they are part of.
         schema: The filterable fields.
@@ -142,10 +148,19 @@ def rebound_segments(
             path=parent.path,
             parent=parent.uid,
             fields=_own_fields(parent.fields, node.metadata, schema) if node.metadata else parent.fields,
+            span=_moved_span(node.span, parent_before, parent),
         )
-        for parent, count in zip(parents, counts, strict=True)
+        for parent_before, parent, count in zip(parents_before, parents, counts, strict=True)
         for ordinal, node in enumerate(itertools.islice(rest, count), start=1)
     ]
+
+
+def _moved_span(span: Span | None, parent_before: Segment, parent: Segment) -> Span | None:
+    """A span in a parent's source, where an equal parent stands elsewhere."""
+    if span is None:
+        return None
+    shift = (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
+    return span[0] + shift, span[1] + shift
 
 
 def root_digest(root: Segment) -> str:
@@ -171,20 +186,25 @@ def output_digest(nodes: Sequence[Segment]) -> str:
     return digest(parts)
 
 
-def input_digest(parents: Sequence[Segment], root: Segment, *, sees_nodes: bool) -> str:
+def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
     """Digest of what a transform can see of the nodes it is called with.
 
-    The six built-in fields are left out: a file that is moved or touched costs no transform.
+    The six built-in fields are left out: a file that is moved or touched costs no transform. So is what stands beside
+    or beneath a node, which may not be made yet.
 
     Args:
-        parents: The nodes of the parent group.
-        root: Their document's root node.
-        sees_nodes: Whether it is called with nodes; else it sees their content only.
+        line: The document's nodes of the parent group, of the group above that and so on; the root node last.
+        sees_nodes: Whether it is called with nodes, through which it reaches those above; else it sees nothing but the
+            parents' content.
     """
-    parts = [json.dumps(one.content, sort_keys=True) for one in parents]
+    parts = [str(len(line[0])), *(json.dumps(one.content, sort_keys=True) for one in line[0])]
     if sees_nodes:
-        parts += [_metadata_text(one) for one in (root, *parents)]
-    return digest([str(len(parents)), *parts])
+        for nodes in line:
+            parts += [_metadata_text(one) for one in nodes]
+            parts += [json.dumps([one.span, one.number]) for one in nodes]
+        parts += [json.dumps(one.content, sort_keys=True) for nodes in line[1:] for one in nodes]
+        parts += [json.dumps([place.start, place.end, place.kind, place.label]) for place in line[-1][0].places]
+    return digest(parts)
 
 
 def _metadata_text(segment: Segment) -> str:

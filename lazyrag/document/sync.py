@@ -41,12 +41,14 @@ class Comparison:
         listing: The files.
         changes: What became of each.
         rows: What the ledger knows, by identity.
+        skipped: Pairs (identity, reason) of what was passed over.
         said: What the user says of each file that was looked at.
     """
 
     listing: Listing
     changes: Changes
     rows: Mapping[str, DocumentRow]
+    skipped: tuple[tuple[str, str], ...]
     said: dict[str, Mapping[str, Any] | LazyRAGError] = field(default_factory=dict)
 
 
@@ -59,24 +61,47 @@ def compare_files(builder: Builder, max_deleted: float = MAX_DELETED) -> Compari
     listing = builder.dataset.list_files()
     rows = builder.ledger.documents.all()
     said, mark = marker(builder)
-    excluded = {row.identity for row in rows.values() if row.status == "excluded" or row.origin != "dataset"}
+    passed_over = {row.identity: reason for row in rows.values() if (reason := _why_passed_over(row))}
+    passed_over |= {file.identity: "the store's own file" for file in listing.found if _is_of_store(builder, file)}
     roots = builder.ledger.tree.groups.get(LAZY_ROOT_NAME)
     known = [
-        KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
-        if roots is not None and row.uid in roots.builds
-        else KnownFile(row.identity, None, "", 0, row.mark)  # its root node is lost: it has to be read again
+        _known(row, is_there=roots is not None and row.uid in roots.builds)
         for row in rows.values()
         if row.status == "live" and row.origin == "dataset" and builder.dataset.is_given
     ]
     changes = compare(
-        [file for file in listing.found if file.identity not in excluded],
+        [file for file in listing.found if file.identity not in passed_over],
         known,
         unlisted=listing.unlisted,
         content_hash=lambda file: hash_file(file.path),
         mark=mark,
         max_deleted=max_deleted,
     )
-    return Comparison(listing, changes, rows, said)
+    found = {file.identity for file in listing.found}
+    skipped = [(name, reason) for name, reason in passed_over.items() if name in found]
+    return Comparison(listing, changes, rows, tuple(sorted([*listing.skipped, *skipped])), said)
+
+
+def _why_passed_over(row: DocumentRow) -> str:
+    """Why a file of a document's name is not looked at; "" if it is."""
+    if row.status == "excluded":
+        return "deleted by delete_files"
+    if row.status == "live" and row.origin != "dataset":
+        return "its name is that of a document that was added singly"
+    return ""
+
+
+def _is_of_store(builder: Builder, file: FoundFile) -> bool:
+    store = builder.ledger.file.path
+    return store is not None and str(file.path).startswith(str(store))
+
+
+def _known(row: DocumentRow, *, is_there: bool) -> KnownFile:
+    """What is known of a document's file; nothing of its content, where it has to be read again whatever it holds."""
+    was_in_flux = row.signature is None and row.seen_ns >= 0  # it was another file while it was read than before
+    if was_in_flux or not is_there:
+        return KnownFile(row.identity, None, "", 0, row.mark)
+    return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
 
 
 def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError], Callable[[FoundFile], str]]:
@@ -113,7 +138,7 @@ def would_report(compared: Comparison) -> IngestReport:
     return IngestReport(
         added=_names(changes.added),
         failed=tuple(_unreadable(file, exc) for file, exc in changes.unreadable),
-        skipped=_skipped(compared),
+        skipped=compared.skipped,
         updated=tuple(sorted(_names(changes.changed) + _names(changes.remarked))),
         unchanged=tuple(sorted(_names(changes.unchanged) + _names(changes.touched))),
         deleted=tuple(one.identity for one in changes.deleted),
@@ -278,7 +303,7 @@ def _report(compared: Comparison, done: list[Work]) -> IngestReport:
     pinned = set(_names(changes.touched)) - {work.row.identity for work in done}
     return IngestReport(
         added=tuple(name for name in _names(changes.added) if name in flipped),
-        skipped=_skipped(compared),
+        skipped=compared.skipped,
         updated=tuple(sorted(name for name in again if name in renewed)),
         unchanged=tuple(sorted([*unchanged, *(name for name in again if name in (flipped | pinned) - renewed)])),
         deleted=tuple(one.identity for one in changes.deleted),
@@ -296,16 +321,6 @@ def _loader_identity(suffix: str) -> str:
     if suffix not in loaders:
         return suffix
     return f"{suffix} {loaders.target(suffix) or fingerprint(loaders[suffix]).value}"
-
-
-def _skipped(compared: Comparison) -> tuple[tuple[str, str], ...]:
-    found = {file.identity for file in compared.listing.found}
-    excluded = [
-        (row.identity, "deleted by delete_files")
-        for row in compared.rows.values()
-        if row.status == "excluded" and row.identity in found
-    ]
-    return tuple(sorted([*compared.listing.skipped, *excluded]))
 
 
 def _unreadable(file: FoundFile, exc: OSError) -> Failure:

@@ -170,7 +170,6 @@ class TargetMaker:
             fingerprint_now,
             self._definitions.collections(name),
             fresh=live is not None and live.fingerprint == fingerprint_now and self._definitions.is_replaced(name),
-            revive=self._definitions.sees_all(name),
         )
         self._nodes.segments.create(collection, self._nodes.schema)
         return LiveGroup(

@@ -56,7 +56,7 @@ def export(builder: Builder, folder: str | os.PathLike[str]) -> Path:
         ConfigError: If something is there already.
         StoreError: If the folder cannot be written.
     """
-    target = Path(folder).expanduser().absolute()
+    target = _path(folder, "export").absolute()
     if target.exists():
         msg = f"{target} exists already. Give the path of a folder that export() is to make."
         raise ConfigError(msg)
@@ -71,6 +71,13 @@ def export(builder: Builder, folder: str | os.PathLike[str]) -> Path:
         msg = f"The export to {target} cannot be written: {exc.strerror or exc}. Nothing of it was kept."
         raise StoreError(msg, store=str(target)) from exc
     return target
+
+
+def _path(folder: Any, what: str) -> Path:
+    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+        msg = f"{what}() got {folder!r}; give the path of a folder."
+        raise ConfigError(msg)
+    return Path(folder).expanduser()
 
 
 def _write(builder: Builder, folder: Path) -> None:
@@ -131,7 +138,7 @@ def import_from(builder: Builder, folder: str | os.PathLike[str]) -> int:
         ConfigError: If the folder holds no export, or one with other fields, or the Document holds documents.
         StoreBusyError: If another program writes.
     """
-    source = Path(folder).expanduser()
+    source = _path(folder, "import_from")
     groups = _read_manifest(builder, source)
     with builder.writing():
         builder.open_root()
@@ -142,16 +149,16 @@ def import_from(builder: Builder, folder: str | os.PathLike[str]) -> int:
         vectors = {(group.name, space.name): _read_vectors(source, space) for group in groups for space in group.spaces}
         opened = _open_spaces(builder, groups, rows)
         nodes = {group.name: _Nodes(source / group.nodes) for group in groups}
-        count = 0
+        flips: list[Flip] = []
         for some in _chunks(_lines(source / "documents.jsonl")):
-            _bring(builder, some, groups, rows, nodes, vectors, opened)
-            count += len(some)
+            flips += _brought(builder, some, groups, rows, nodes, vectors, opened)
+        builder.ledger.flip(flips)  # all of it in one moment: what was interrupted before is as if it had never begun
         builder.ledger.switch(
             [number for name, (number, _) in rows.items() if name != LAZY_ROOT_NAME],
             [one[0] for one in opened.values()],
             [],
         )
-    return count
+    return len(flips)
 
 
 def _read_manifest(builder: Builder, folder: Path) -> list[_Group]:
@@ -207,7 +214,7 @@ def _open_spaces(
     return opened
 
 
-def _bring(
+def _brought(
     builder: Builder,
     documents: Sequence[dict[str, Any]],
     groups: Sequence[_Group],
@@ -215,8 +222,8 @@ def _bring(
     nodes: Mapping[str, _Nodes],
     vectors: Mapping[tuple[str, str], Mapping[str, Any]],
     spaces: Mapping[tuple[str, str], tuple[int, str]],
-) -> None:
-    """Bring in some documents, and make them live."""
+) -> list[Flip]:
+    """Write some documents; what has to become live of them."""
     ledger = builder.ledger
     registered = ledger.documents.register([_row_from_json(one) for one in documents])
     numbers = iter(ledger.builds.reserve(len(documents) * len(groups)))
@@ -260,17 +267,15 @@ def _bring(
             whole = {one.document_id for one in segments if one.uid in known}
             for uid in whole:
                 covered[uid].append((number, made[uid][group.name].number))
-    ledger.flip(
-        [
-            Flip(
-                row,
-                {build.node_group: build.number for build in made[row.uid].values()},
-                covered[row.uid],
-                made[row.uid][LAZY_ROOT_NAME].number,
-            )
-            for row in registered
-        ]
-    )
+    return [
+        Flip(
+            row,
+            {build.node_group: build.number for build in made[row.uid].values()},
+            covered[row.uid],
+            made[row.uid][LAZY_ROOT_NAME].number,
+        )
+        for row in registered
+    ]
 
 
 class _Nodes:
@@ -344,6 +349,7 @@ def _row_from_json(told: Mapping[str, Any]) -> DocumentRow:
         root_uid(told["identity"]),
         told["identity"],
         told["origin"],
+        seen_ns=-1,  # its file has not been looked at here: a sync compares the content
         content_hash=told["content_hash"],
         mark=told["mark"],
         loaded=json.dumps(told["loaded"]),
@@ -361,4 +367,6 @@ def _node_to_json(segment: Segment) -> dict[str, Any]:
 def _node_from_json(told: Mapping[str, Any], build: int) -> Segment:
     span = told["span"]
     places = tuple(Place(*one) for one in told["places"])
-    return Segment(**{**told, "build": build, "span": None if span is None else tuple(span), "places": places})
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in told["fields"].items()}
+    own = {"build": build, "fields": fields, "span": None if span is None else tuple(span), "places": places}
+    return Segment(**{**told, **own})

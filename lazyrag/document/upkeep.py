@@ -17,6 +17,7 @@ from lazyrag.document.builder import Builder
 from lazyrag.document.dataset import PathLike, named_files
 from lazyrag.document.ledger.rows import DocumentRow
 from lazyrag.document.report import IngestReport
+from lazyrag.document.reporting import report_of
 from lazyrag.document.roots import file_root, renewed_root, text_root
 from lazyrag.document.step import LOADING
 from lazyrag.document.sync import MAX_DELETED, compare_files, marker, synchronise, would_report
@@ -39,7 +40,7 @@ def sync(
         builder.has_synced()
         report = synchronise(builder, max_deleted=max_deleted, raises=raises)
         builder.retry()
-    return builder.last_report(None) or report
+    return report_of(builder) or report
 
 
 def would_sync(builder: Builder, *, max_deleted: float = MAX_DELETED) -> IngestReport:
@@ -65,7 +66,7 @@ def retry_failed(builder: Builder) -> IngestReport:
         updated=tuple(sorted(updated)),
         unchanged=tuple(one for one in now.unchanged if one not in added | updated),
     )
-    return builder.last_report(None) or now
+    return report_of(builder) or now
 
 
 def add_files(
@@ -138,6 +139,11 @@ def add_texts(
             row = replace(
                 base,
                 origin="text",
+                signature=None,
+                seen_ns=0,
+                content_hash="",
+                mark="",
+                loaded="{}",
                 said=json.dumps(dict(check_metadata(said.get(name, {})))),
                 updates=base.updates if base.status == "live" else "{}",
             )
@@ -267,6 +273,9 @@ def _metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, 
         msg = f"metadata is {metadata!r:.60}; give a mapping of files or ids to metadata."
         raise ConfigError(msg)
     for name, said in metadata.items():
+        if not isinstance(name, str):
+            msg = f"metadata has the key {name!r}; keys are files or ids."
+            raise ConfigError(msg)
         if name not in names:
             msg = f"metadata names {name!r}, which is not among what is added. {known_names(str(name), names)}"
             raise ConfigError(msg)
@@ -285,7 +294,12 @@ def _names(identities: Any) -> list[str]:
     if isinstance(identities, (str, os.PathLike)) or not isinstance(identities, Iterable):
         msg = f"Got {identities!r}; give a list of files (paths relative to the dataset) or ids."
         raise ConfigError(msg)
-    return list(dict.fromkeys(map(os.fspath, identities)))
+    names = list(identities)
+    strange = [name for name in names if not isinstance(name, (str, os.PathLike))]
+    if strange:
+        msg = f"Got {strange[0]!r} in a list of documents; they are paths relative to the dataset, or ids."
+        raise ConfigError(msg)
+    return list(dict.fromkeys(map(os.fspath, names)))
 
 
 def _check_known(names: Sequence[str], live: Mapping[str, DocumentRow]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
+from lazyrag.data.segment import Segment, key_build
 from lazyrag.document.builder import Builder
 from lazyrag.document.findings import Findings, ProblemKind, pages
 from lazyrag.document.ledger.rows import BuildRow
@@ -131,16 +131,15 @@ class _Look:
         """What the build's input must be, whether its transform saw nodes or content only."""
         if build.parent is None:
             return {root_digest(nodes[0])} if nodes else set()
-        parent = self._tree.groups[str(self._group.parent)]
-        root = build.parent
-        while root.parent is not None:
-            root = root.parent
+        line: list[list[Segment]] = []
+        above: Build | None = build.parent
         try:
-            above = self._builder.nodes.of_build(parent.collection, build.parent)
-            roots = self._builder.nodes.of_build(self._tree.groups[LAZY_ROOT_NAME].collection, root)
+            while above is not None:
+                line.append(self._builder.nodes.of_build(self._tree.groups[above.group].collection, above))
+                above = above.parent
         except StoreError:
             return set()  # reported where it is missing
-        return {input_digest(above, roots[0], sees_nodes=sees) for sees in (False, True)}
+        return {input_digest(line, sees_nodes=sees) for sees in (False, True)}
 
     def _report_orphans(self, keys: Sequence[str]) -> None:
         if keys:

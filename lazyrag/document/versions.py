@@ -79,8 +79,8 @@ def _wanted(identity: str, row: DocumentRow, kept: list[Version], number: int | 
         told = ", ".join(str(one.number) for one in before) or "none"
         asked = "an earlier version" if number is None else f"version {number!r}"
         msg = (
-            f"{identity!r} has {asked} no longer; the live one is {row.version}, kept before it: {told}. "
-            "Document(keep_versions=n) keeps n."
+            f"{identity!r} cannot go back to {asked}: it is not kept. The live one is {row.version}; kept before it: "
+            f"{told}. Document(keep_versions=n) keeps n."
         )
         raise ConfigError(msg)
     return found[-1]

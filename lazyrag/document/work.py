@@ -129,6 +129,14 @@ class Targets:
         """Rows of the root group and the groups."""
         return {self.root, *(one.id for one in self.groups)}
 
+    def line(self, target: GroupTarget) -> list[int]:
+        """Rows of the groups above a target, the root group last."""
+        parents = {one.id: one.parent for one in self.groups}
+        line = [target.parent]
+        while line[-1] != self.root:
+            line.append(parents[line[-1]])
+        return line
+
     def collection(self, group: int) -> str:
         """Where a target group's segments are."""
         if group == self.root:
@@ -160,6 +168,7 @@ class Work:
         self.moved_from = moved_from
         self.beside = beside
         self.before: Mapping[int, BuildRow] = {}  # its live builds, by group row
+        self.moved_before: Mapping[int, BuildRow] = {}  # those of the document that it was moved from
         self.current: dict[int, BuildRow] = {}  # those of what it is on its way to
         self.segments: dict[int, list[Segment]] = {}  # by group row, as far as they are at hand
         self.terms: dict[int, BuildTerms] = {}  # by space
@@ -169,14 +178,14 @@ class Work:
         self.is_new_version = False
         self.version_hash = ""  # of the file that the version is made of, where that is not the present one
 
-    def begin(self, before: Mapping[int, BuildRow]) -> None:
-        """Set out from what is live of it."""
-        self.before = before
+    def begin(self, before: Mapping[int, BuildRow], moved_before: Mapping[int, BuildRow]) -> None:
+        """Set out from what is live of it, and of the document that it was moved from."""
+        self.before, self.moved_before = before, moved_before
         self.current = {} if self.make_root is not None and not self.beside else dict(before)
 
     def let_go(self) -> None:
         """Keep no more of it than what a report needs."""
-        self.before, self.current = {}, {}
+        self.before, self.moved_before, self.current = {}, {}, {}
         self.segments.clear()
         self.terms.clear()
         self.covered.clear()

@@ -107,8 +107,9 @@ class StoreConf:
             _check_built(part, choice)
         segment, vector = choices.get("segment_store"), choices.get("vector_store")
         # The one that is not named, or that names no file, lies with the other one.
-        segment = segment or _beside(vector)
-        if vector is None or (vector.type == "map" and not vector.kwargs):
+        if segment is None or (segment.type == "map" and "uri" not in segment.kwargs):
+            segment = _beside(vector) if vector is not None else StoreChoice()
+        if vector is None or (vector.type == "map" and "uri" not in vector.kwargs):
             vector = _beside(segment)
         ledger = _ledger_path(store_conf.get("ledger"))
         if ledger is not None and StoreChoice() in (segment, vector):
@@ -180,7 +181,7 @@ def _vector_store(file: StoreFile) -> VectorStore:
 
 def _beside(other: StoreChoice | None) -> StoreChoice:
     """A ``map`` store that lies with another one."""
-    if other is None or other.type != "map":
+    if other is None or other.type != "map" or "uri" not in other.kwargs:
         return StoreChoice()
     return StoreChoice("map", dict(other.kwargs))
 

@@ -14,6 +14,7 @@ CREATE TABLE ledger (
     name TEXT NOT NULL UNIQUE,
     changes INTEGER NOT NULL DEFAULT 0,   -- grows when what is live changes
     removals INTEGER NOT NULL DEFAULT 0,  -- grows before anything is removed from a store
+    forgotten INTEGER NOT NULL DEFAULT 0, -- value of changes when rows of deleted documents were last removed
     holder TEXT NOT NULL DEFAULT '',      -- who may write: the lease
     holder_told TEXT NOT NULL DEFAULT '', -- the same for people, and how to see whether it still runs (JSON)
     expires_at REAL NOT NULL DEFAULT 0    -- seconds since 1970

@@ -318,7 +318,7 @@ def test_what_no_fingerprint_sees(shelf):
         assert {name for name, _ in unseen} == {"asked", "bare"}
         [what] = [what for name, what in unseen if name == "asked"]
         assert what.startswith("client.connection")
-        assert f"not seen: {what} of asked" in str(docs.plan())
+        assert f"not seen of asked: {what}" in str(docs.plan())
 
 
 def test_a_plan_as_text(shelf):

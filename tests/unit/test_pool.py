@@ -215,9 +215,9 @@ def test_an_interrupt_while_waiting(executor):
 
 def test_one_worker_needs_no_threads():
     """For one worker, or one item, there is no pool."""
-    with executor_of(1, 100) as executor:
+    with executor_of(1, 100, "owner") as executor:
         assert executor is None
-    with executor_of(4, 1) as executor:
+    with executor_of(4, 1, "owner") as executor:
         assert executor is None
 
 
@@ -227,7 +227,7 @@ def test_the_threads_end_with_the_block():
     gate = threading.Event()
 
     def leave():
-        with executor_of(2, 100) as executor:
+        with executor_of(2, 100, "owner") as executor:
             for number in range(100):
                 executor.submit(lambda number=number: gate.wait(WAIT_S) and done.append(number))
             threading.Timer(LONG_S, gate.set).start()

@@ -308,7 +308,7 @@ def test_of_a_file_that_was_moved(shelf):
         assert numbers(docs, "z.txt") == ([1], [1])
         with pytest.raises(ConfigError, match=r"There is no document 'a\.txt'.*z\.txt"):
             docs.versions("a.txt")
-        with pytest.raises(ConfigError, match=r"'z\.txt' has an earlier version no longer.*kept before it: none"):
+        with pytest.raises(ConfigError, match=r"'z\.txt' cannot go back to an earlier version.*before it: none"):
             docs.rollback("z.txt")
         shelf.edit("three", "z.txt")
         docs.sync()
@@ -345,7 +345,7 @@ def test_a_version_that_is_not_there(in_memory, number):
     with in_memory.open() as docs:
         written(docs, in_memory, "one", "two", "three")
         with pytest.raises(
-            ConfigError, match=rf"version {number} no longer; the live one is 3, kept before it: 1, 2\."
+            ConfigError, match=rf"to version {number}: it is not kept. The live one is 3; kept before it: 1, 2\."
         ):
             docs.rollback("a.txt", number)
         assert lines(docs) == ["three"]

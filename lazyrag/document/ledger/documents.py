@@ -82,6 +82,17 @@ class DocumentTable:
             for document in documents:
                 bury(connection, document, status, changes)
 
+    def forget_deleted(self) -> None:
+        """Remove the rows of documents of which nothing is left, in the stores and in the ledger."""
+        with self._at.writing() as connection:
+            gone = connection.execute(
+                "DELETE FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
+                "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)",
+                (self._at.id,),
+            )
+            if gone.rowcount:
+                connection.execute("UPDATE ledger SET forgotten = changes WHERE id = ?", (self._at.id,))
+
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than what is there now."""
         with self._at.reading() as connection:

@@ -29,7 +29,6 @@ class GroupTable:
         collection: Callable[[str], str],
         *,
         fresh: bool = False,
-        revive: bool = True,
     ) -> tuple[int, str]:
         """The row of a group under some definitions, and its collection; where there is none, a new one.
 
@@ -39,22 +38,16 @@ class GroupTable:
             fingerprint: Of the definitions.
             collection: From a suffix, which tells collections of the same definitions apart, to a collection's name.
             fresh: Do not go on with one that is there: what cannot be seen of the definitions is another thing now.
-            revive: Take one up again that was dropped and is not purged yet.
         """
         with self._at.writing() as connection:
-            rows = connection.execute(
-                "SELECT id, collection, status FROM node_group WHERE ledger = ? AND name = ? AND parent IS ? "
-                "AND fingerprint = ? ORDER BY status = 'dropped', id DESC",
+            # One that was dropped is not taken up again: it waits to be removed, and what it was made of may be gone.
+            present = connection.execute(
+                "SELECT id, collection FROM node_group WHERE ledger = ? AND name = ? AND parent IS ? "
+                "AND fingerprint = ? AND status <> 'dropped' ORDER BY id DESC",
                 (self._at.id, name, parent, fingerprint),
-            ).fetchall()
-            for number, place, status in () if fresh else rows:
-                if status != "dropped":
-                    return number, place
-                if revive:
-                    connection.execute(
-                        "UPDATE node_group SET status = 'building', whole = 0, dropped_at = 0 WHERE id = ?", (number,)
-                    )
-                    return number, place
+            ).fetchone()
+            if present is not None and not fresh:
+                return int(present[0]), str(present[1])
             place = collection("")
             if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (place,)).fetchone():
                 place = collection(f".{next_builds(connection, 1)[0]}")
@@ -121,9 +114,15 @@ class GroupTable:
         """
         with self._at.writing() as connection:
             rows = connection.execute(
-                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status = 'building'", (self._at.id,)
+                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status = 'building' ORDER BY id",
+                (self._at.id,),
             ).fetchall()
-            gone = [(time.time(), number) for number, name, mark in rows if fingerprints.get(name) != mark]
+            newest = {name: number for number, name, _ in rows}  # earlier ones were begun by definitions before it
+            gone = [
+                (time.time(), number)
+                for number, name, mark in rows
+                if fingerprints.get(name) != mark or number != newest[name]
+            ]
             connection.executemany("UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone)
             connection.executemany("DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone])
 

@@ -224,9 +224,11 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         ledger: Row of the ledger.
         previous: An earlier state of the same ledger; `Tree()` for none.
     """
-    [changes] = connection.execute("SELECT changes FROM ledger WHERE id = ?", (ledger,)).fetchone()
+    changes, forgotten = connection.execute("SELECT changes, forgotten FROM ledger WHERE id = ?", (ledger,)).fetchone()
     if changes == previous.changes:
         return previous
+    if forgotten > previous.changes:  # rows are gone that would tell what is live no more
+        previous = Tree()
     changed = connection.execute(
         "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ?", (ledger, previous.changes)
     ).fetchall()
