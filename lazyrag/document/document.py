@@ -57,7 +57,9 @@ class Document(MaintainedDocument):
             ``batch_size`` above 1 it gets lists of texts.
         manager: Must be False: the service is not built yet.
         launcher: Must be None: clusters are not built yet.
-        store_conf: Where segments and vectors are kept: ``{"segment_store": {"type": "map"}, "vector_store": ...}``.
+        store_conf: Where segments and vectors are kept: in memory, if it is left out; in a file and a folder beside it,
+            with ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}``. ``timeout_s`` beside ``uri``
+            says how long to wait for another program's lock on the file (30 s).
         doc_fields: Fields beyond the built-in ones that filters may read, by name.
         name: Tells Documents in one store apart. None means ``"default"``.
         doc_files: Single files instead of a folder: paths (each file's name is its identity), or a mapping of ids of
@@ -333,7 +335,7 @@ class Document(MaintainedDocument):
         return view
 
     def close(self) -> None:
-        """Let go of what the stores hold. The ``map`` stores hold nothing but memory; those of others may hold files.
+        """Let go of files and connections, after what another thread may be building; twice does no harm.
 
         A Document is also a context manager that closes itself.
 

@@ -128,7 +128,14 @@ class StoreFile:
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
         named = {name for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES) for (name,) in connection.execute(query)}
         stray = [name for name in self.arrays.names() if name not in named]
-        return [name for name in stray if self.arrays.age_s(name) >= older_than_s]
+        return [name for name in stray if self._age_s(name) >= older_than_s]
+
+    def _age_s(self, name: str) -> float:
+        """How long ago a file was written; no time at all where another program has just removed it."""
+        try:
+            return self.arrays.age_s(name)
+        except StoreError:
+            return 0.0
 
     def changed(self) -> int:
         """A number that moves whenever anything was committed, by this process or another one.
