@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import operator
 import threading
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, loaders
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 
 class Loading:
@@ -67,6 +70,9 @@ class Loading:
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
+    import multiprocessing  # which few programs need, and all would wait for
+    from concurrent.futures import ProcessPoolExecutor
+
     # A fork would copy locks that other threads hold.
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
