@@ -18,13 +18,15 @@ from lazyrag.document.report import IngestReport
 from lazyrag.document.status import DocumentStatus, status_of
 from lazyrag.document.sync import MAX_DELETED
 from lazyrag.document.transfer import export, import_from
-from lazyrag.document.upkeep import add_files as upkeep_add_files
-from lazyrag.document.upkeep import add_texts as upkeep_add_texts
-from lazyrag.document.upkeep import delete_files as upkeep_delete_files
-from lazyrag.document.upkeep import retry_failed as upkeep_retry_failed
-from lazyrag.document.upkeep import sync as upkeep_sync
-from lazyrag.document.upkeep import update_metadata as upkeep_update_metadata
-from lazyrag.document.upkeep import would_sync as upkeep_would_sync
+from lazyrag.document.upkeep import (
+    add_files,
+    add_texts,
+    delete_files,
+    retry_failed,
+    sync,
+    update_metadata,
+    would_sync,
+)
 from lazyrag.document.verify import verified
 from lazyrag.document.versions import DocumentVersion, roll_back, versions_of
 from lazyrag.errors import ConfigError, known_names
@@ -87,7 +89,7 @@ class MaintainedDocument:
             msg = f"wait_s is {wait_s!r}; give a number of seconds, at least 0."
             raise ConfigError(msg)
         if yes_or_no("dry_run", dry_run):
-            return upkeep_would_sync(builder, max_deleted=max_deleted)
+            return would_sync(builder, max_deleted=max_deleted)
         if max_calls is not None:
             allowed = whole_number("max_calls", max_calls, 0)
             planned = make_plan(builder, max_deleted)
@@ -97,7 +99,7 @@ class MaintainedDocument:
                     "done. plan() tells what they are for; call sync() with a larger max_calls, or without."
                 )
                 raise ConfigError(msg)
-        return upkeep_sync(builder, max_deleted=max_deleted, raises=on_error == "raise", wait_s=wait_s)
+        return sync(builder, max_deleted=max_deleted, raises=on_error == "raise", wait_s=wait_s)
 
     @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED) -> Plan:
@@ -120,7 +122,7 @@ class MaintainedDocument:
             >>> Document().retry_failed().failed
             ()
         """
-        upkeep_retry_failed(self._builder)
+        retry_failed(self._builder)
         return self._reader.report() or IngestReport()
 
     def status(self) -> DocumentStatus:
@@ -220,7 +222,7 @@ class MaintainedDocument:
             ConfigError: If an argument is of the wrong kind.
             StoreBusyError: If another program writes the store.
         """
-        return upkeep_add_files(self._whole("add_files"), files, metadata)
+        return add_files(self._whole("add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
@@ -245,7 +247,7 @@ class MaintainedDocument:
             >>> print(docs.add_texts({"note-1": "Green tea is not roasted."}))
             1 added, 0 failed, 0 skipped
         """
-        return upkeep_add_texts(self._whole("add_texts"), texts, metadata)
+        return add_texts(self._whole("add_texts"), texts, metadata)
 
     @known_keywords
     def delete_files(self, documents: Iterable[str]) -> IngestReport:
@@ -260,7 +262,7 @@ class MaintainedDocument:
             ConfigError: If there is no such document; then nothing is deleted.
             StoreBusyError: If another program writes the store.
         """
-        return upkeep_delete_files(self._whole("delete_files"), documents)
+        return delete_files(self._whole("delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -275,7 +277,7 @@ class MaintainedDocument:
             ConfigError: If there is no such document, a name is built in, or a value cannot be kept.
             StoreBusyError: If another program writes the store.
         """
-        return upkeep_update_metadata(self._whole("update_metadata"), changes)
+        return update_metadata(self._whole("update_metadata"), changes)
 
     @known_keywords
     def export(self, folder: PathLike) -> Path:
