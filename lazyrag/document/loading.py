@@ -55,7 +55,14 @@ class Loading:
         if self._executor is None or place is None:
             return load_file(path)
         try:
-            return self._executor.submit(_load, *place, str(path)).result()
+            loaded = self._executor.submit(_load, *place, str(path))
+        except (
+            BrokenExecutor,
+            OSError,
+        ):  # the latter if one is to start while another one breaks them
+            return self._load_alone(place, path)
+        try:
+            return loaded.result()
         except BrokenExecutor:
             return self._load_alone(place, path)
 

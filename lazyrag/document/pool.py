@@ -57,31 +57,38 @@ def _threaded(
     interrupt: BaseException | None = None
     try:
         while True:
-            if interrupt is None:
-                some = itertools.islice(items, _AHEAD * workers - len(waiting))
-                waiting.extend((item, executor.submit(function, item)) for item in some)
-            if not waiting:
-                break
-            item, future = waiting.popleft()
             try:
-                result: R | Exception = future.result()
-            except Exception as exc:  # noqa: BLE001  it is the item's result
-                result = exc
+                if interrupt is None:
+                    for item in itertools.islice(items, _AHEAD * workers - len(waiting)):
+                        waiting.append((item, executor.submit(function, item)))
+                if not waiting:
+                    break
+                result = _result(waiting[0][1])
             except BaseException as exc:
                 if interrupt is not None:  # somebody insists
                     raise
                 interrupt = exc
-                came_here = not future.done() or future.exception() is not exc
-                if came_here:  # while this thread waited for the item
-                    waiting.appendleft((item, future))
-                waiting = deque(pair for pair in waiting if not pair[1].cancel())
+                waiting = deque(pair for pair in waiting if not (pair[1].cancel() or _raised(pair[1], exc)))
                 continue
+            item, _ = waiting.popleft()
             yield item, result
     finally:
         for _, future in waiting:
             future.cancel()
     if interrupt is not None:
         raise interrupt
+
+
+def _result(future: Future[R]) -> R | Exception:
+    try:
+        return future.result()
+    except Exception as exc:  # noqa: BLE001  it is the item's result
+        return exc
+
+
+def _raised(future: Future[R], exc: BaseException) -> bool:
+    """Whether an interrupt reached the worker that had this item, not the thread that waits."""
+    return future.done() and future.exception() is exc
 
 
 _owners = threading.local()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,14 @@ def executor():
     """Three threads."""
     with ThreadPoolExecutor(3) as threads:
         yield threads
+
+
+def until(condition):
+    """Wait for a condition."""
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(LONG_S)
 
 
 def slow(function):
@@ -186,7 +195,16 @@ def test_an_interrupt_with_threads(executor):
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows sends no signals to threads")
 def test_an_interrupt_while_waiting(executor):
     """One that reaches this thread, while it waits for a worker, loses nothing of what the workers have begun."""
-    begun, seen = [], threading.Event()
+    begun, seen, handed_over = [], threading.Event(), []
+    main = threading.main_thread().ident
+
+    def items():
+        for item in range(50):
+            handed_over.append(item)
+            yield item
+
+    def is_waiting():
+        return len(handed_over) == 1 + 3 * 4 and sys._current_frames()[main].f_code.co_name == "wait"
 
     def interrupt(*_):
         seen.set()
@@ -196,11 +214,12 @@ def test_an_interrupt_while_waiting(executor):
         begun.append(item)
         time.sleep(LONG_S)
         if item == 1:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            until(is_waiting)
+            signal.pthread_kill(main, signal.SIGINT)
             seen.wait(WAIT_S)
         return item
 
-    results = ordered(executor, 3, work, range(50))
+    results = ordered(executor, 3, work, items())
     given = [next(results)[0]]
     before = signal.signal(signal.SIGINT, interrupt)
     try:
