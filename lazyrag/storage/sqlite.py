@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,6 +136,9 @@ class Database:
                 isolation_level=None,  # transactions begin where we say so
                 check_same_thread=False,
             )
+            # Who forgets to close is not warned of it (Python does, from 3.13 on): what is let go of is closed.
+            self._let_go = weakref.finalize(self, _close, self._connection, self._process)
+            self._let_go.atexit = False
             self._closed = False
             try:
                 self._prepare()
@@ -210,7 +214,7 @@ class Database:
             return  # a fork's copy: SQLite allows nothing to be done with it, and the file belongs to the parent
         with self._turn:
             self._closed = True
-            self._connection.close()
+            self._let_go()
 
     @contextmanager
     def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -342,6 +346,11 @@ class Database:
     def _error(self, what: str) -> StoreError:
         path = os.fspath(self.path)
         return StoreError(f"The {self.file_format.name} {path!r} {what}", store=path)
+
+
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    if os.getpid() == process:
+        connection.close()
 
 
 def _absolute(path: str | os.PathLike[str], name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import tempfile
@@ -593,6 +594,17 @@ def test_a_closed_database_says_so(path):
     for use in (read, write, Database.shrink, Database.data_version):
         with pytest.raises(StoreError, match=r"notes\.db' is closed\. Open it again"):
             use(database)
+
+
+def test_a_forgotten_database_is_closed(path):
+    """Nobody has it any more: SQLite's files beside it go, and no ResourceWarning comes, which would fail this test."""
+    database = Database(path, NOTES)
+    write(database)
+    beside = path.with_name(path.name + "-wal")
+    assert beside.exists()
+    del database
+    gc.collect()
+    assert not beside.exists()
 
 
 def test_closing_waits_for_a_transaction_of_another_thread(path):
