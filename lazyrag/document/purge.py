@@ -28,6 +28,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     groups = ledger.groups.dropped_groups(before)
     spaces = ledger.groups.dropped_spaces(before)
     if not (builds or groups or spaces):
+        ledger.documents.forget_deleted()  # whose builds went just before a program ended
         return 0
     ledger.announce_removal()
     for space, collection in spaces:

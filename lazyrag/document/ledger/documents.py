@@ -84,13 +84,15 @@ class DocumentTable:
 
     def forget_deleted(self) -> None:
         """Remove the rows of documents of which nothing is left, in the stores and in the ledger."""
+        gone = (
+            "FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
+            "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
+        )
+        with self._at.reading() as connection:
+            if not connection.execute(f"SELECT 1 {gone} LIMIT 1", (self._at.id,)).fetchone():
+                return
         with self._at.writing() as connection:
-            gone = connection.execute(
-                "DELETE FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
-                "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)",
-                (self._at.id,),
-            )
-            if gone.rowcount:
+            if connection.execute(f"DELETE {gone}", (self._at.id,)).rowcount:
                 connection.execute("UPDATE ledger SET forgotten = changes WHERE id = ?", (self._at.id,))
 
     def rolled_back(self) -> set[int]:
