@@ -12,11 +12,11 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, copy_value
 from lazyrag.document.ledger.rows import BuildRow, DocumentRow
 from lazyrag.document.step import Step
 from lazyrag.document.term_spaces import BuildTerms
-from lazyrag.errors import LazyRAGError, NotBuiltError, StaleNodeError, StoreError
+from lazyrag.errors import IngestionError, LazyRAGError, NotBuiltError, StaleNodeError, StoreError
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.typing import Vector
 
-NOT_THE_FILES_FAULT = (NotBuiltError, StoreError)
+NOT_THE_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)
 """Errors after which no other file would do better."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -14,8 +15,17 @@ FILES = {f"{name}.txt": f"tea of {name}" for name in ("a", "b", "c", "d")}
 
 CRASHING = '''
 import os
+import time
 
 from lazyrag import register_loader
+from lazyrag.loaders import LoadedFile
+
+
+class OnlyThere:
+    """Can be taken apart, and not put together."""
+
+    def __reduce__(self):
+        return int, ("no number",)
 
 
 @register_loader(".crash")
@@ -26,6 +36,14 @@ class Crashing:
         text = path.read_text(encoding="utf-8")
         if text == "crash":
             os._exit(3)
+        if text == "leave a child":
+            if hasattr(os, "fork") and os.fork() == 0:
+                time.sleep(30)
+            os._exit(3)
+        if text == "lambda":
+            return LoadedFile(text, metadata={"call": lambda: text})
+        if text == "unreadable":
+            return LoadedFile(text, metadata={"call": OnlyThere()})
         return f"{text} in process {os.getpid()}"
 '''
 
@@ -68,6 +86,39 @@ def test_a_loader_that_crashes_fails_its_file(folder, crashing):
         assert sorted(found) == ["a.crash", "c.crash", "d.crash"]
         assert not any(text.endswith(f"process {os.getpid()}") for text in found.values())
         assert [failure.path for failure in docs.last_report.failed] == ["b.crash"]
+
+
+def test_each_crash_costs_one_file(folder, crashing):
+    """However many processes end, and whatever they leave behind, all other files are in; nothing waits for ever."""
+    files = {f"{number:02}.crash": "tea" for number in range(24)}
+    files |= {f"{number:02}.crash": "crash" for number in range(0, 24, 3)}
+    files["01.crash"] = "leave a child"
+    with Document(folder(files), processes=3) as docs:
+        with pytest.warns(IngestionWarning, match="9 of 24 files failed to load"):
+            found = texts(docs)
+        assert sorted(found) == sorted(path for path, text in files.items() if text == "tea")
+
+
+@pytest.mark.parametrize("what", ["lambda", "unreadable"])
+def test_what_cannot_pass_between_processes_fails_its_file(folder, crashing, what):
+    """It says so, and what to do; the process goes on."""
+    with Document(folder({"a.crash": "tea", "b.crash": what, "c.crash": "milk"}), processes=1) as docs:
+        with pytest.warns(IngestionWarning, match=r"Crashing.*cannot pass between processes: .*processes=0"):
+            found = texts(docs)
+        assert sorted(found) == ["a.crash", "c.crash"]
+        assert len({text.split()[-1] for text in found.values()}) == 1
+
+
+def test_a_program_that_processes_cannot_import(tmp_path, folder):
+    """Without the usual guard no process starts; the error names it, and nothing is tried for every file."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"from lazyrag import Document\nDocument({str(folder(FILES))!r}, processes=2).get_nodes()\n", encoding="utf-8"
+    )
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "IngestionError: No process to load files in could be started" in ran.stderr
+    assert ran.stderr.count("bootstrapping phase") == 1
 
 
 def test_a_loader_that_no_process_can_import_is_called_here(folder):
