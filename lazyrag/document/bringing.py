@@ -11,7 +11,7 @@ from lazyrag.document.loading import Loading
 from lazyrag.document.pool import executor_of
 from lazyrag.document.progress import OnProgress, ProgressMeter
 from lazyrag.document.step import Step
-from lazyrag.document.work import Targets, Work
+from lazyrag.document.work import Batch, Targets, Work
 from lazyrag.errors import IngestionError, LazyRAGError, sentence
 
 _BATCH = 256  # documents that become live together
@@ -76,15 +76,15 @@ class Bringer:
         with self._loading.running(count), executor_of(self._workers, count, self._owner) as executor:
             steps = steps or len(targets.groups) + len(targets.spaces) + 1
             with ProgressMeter(what, count, steps, self._on_progress) as meter:
-                for batch in batches(works, _size_of, _BATCH, _BATCH_BYTES):
-                    self._read_before(batch)
-                    self._ingestion.bring(batch, targets, executor, self._failed, meter.tick)
-                    self._note_failures(batch)
-                    for work in batch:
+                for some in batches(works, _size_of, _BATCH, _BATCH_BYTES):
+                    self._read_before(some)
+                    self._ingestion.bring(Batch(some, targets, executor, self._failed, meter.tick))
+                    self._note_failures(some)
+                    for work in some:
                         work.let_go()
-                    done += batch
+                    done += some
                     meter.reach(len(done))
-                    failed = [(step, error) for work in batch for step, error in work.failures.items()]
+                    failed = [(step, error) for work in some for step, error in work.failures.items()]
                     if stop and failed:
                         step, error = failed[0]
                         told = f"A file failed to {step}: {sentence(error)}"

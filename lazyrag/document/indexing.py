@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from lazyrag.data.node import content_text
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
-from lazyrag.document.step import Step
 from lazyrag.document.term_spaces import BuildTerms
 from lazyrag.document.vectors import embed_documents
-from lazyrag.document.work import NOT_THE_FILES_FAULT, Targets, TermsTarget, VectorsTarget, Work
+from lazyrag.document.work import NOT_THE_FILES_FAULT, Batch, Targets, TermsTarget, VectorsTarget, Work
 from lazyrag.errors import LazyRAGError
 from lazyrag.models.embedding import stacked
 from lazyrag.models.protocol import Embedded
@@ -32,35 +31,27 @@ class Indexing:
         self._nodes = nodes
         self._fetch = fetch
 
-    def embed(
-        self,
-        target: VectorsTarget,
-        works: Sequence[Work],
-        targets: Targets,
-        fail: Callable[[Step, Work, LazyRAGError], None],
-        tick: Callable[[Step], None],
-    ) -> None:
+    def embed(self, target: VectorsTarget, batch: Batch) -> None:
         """Embed what a collection of vectors does not hold yet."""
-        ready = self._uncovered(target, works)
-        self._fetch(ready, target.group, targets)
+        ready = self._ready(target, batch)
         known: dict[str, Embedded] = {}
 
         def texts() -> Iterator[tuple[Work, Sequence[str]]]:
             for work in ready:
-                known.update(self._known_vectors(target, work, targets))
+                known.update(self._known_vectors(target, work, batch.targets))
                 yield work, [content_text(one.content) for one in work.segments[target.group]]
 
         rows: list[VectorRow] = []
         done: list[Work] = []
         try:
             for work, results in embed_documents(target.embedder, target.dimension, texts(), known):
-                tick(target.step)
+                batch.tick(target.step)
                 try:
                     vectors = stacked(results, target.embedder.name)
                 except NOT_THE_FILES_FAULT:
                     raise
                 except LazyRAGError as exc:
-                    fail(target.step, work, exc)
+                    batch.fail(target.step, work, exc)
                     continue
                 self._open_vectors(target, vectors.shape[1])
                 own = zip(work.segments[target.group], vectors, strict=True)
@@ -98,36 +89,30 @@ class Indexing:
             found.update((texts[one.key], one.vector) for one in stored)
         return found
 
-    def analyse(
-        self,
-        target: TermsTarget,
-        works: Sequence[Work],
-        targets: Targets,
-        fail: Callable[[Step, Work, LazyRAGError], None],
-        tick: Callable[[Step], None],
-    ) -> None:
+    def analyse(self, target: TermsTarget, batch: Batch) -> None:
         """Analyse what a lexical index does not hold yet; the terms stay with the documents until they become live."""
-        ready = self._uncovered(target, works)
-        self._fetch(ready, target.group, targets)
+        ready = self._ready(target, batch)
         for work in ready:
-            tick(target.step)
+            batch.tick(target.step)
             segments = work.segments[target.group]
             try:
                 terms = [target.terms_of(content_text(one.content)) for one in segments]
             except LazyRAGError as exc:
-                fail(target.step, work, exc)
+                batch.fail(target.step, work, exc)
                 continue
             number = work.current[target.group].number
             keys, fields = [one.key for one in segments], [one.fields for one in segments]
             work.terms[target.id] = BuildTerms(number, keys, terms, fields)
             work.covered.append((target.id, number))
 
-    def _uncovered(self, target: TermsTarget | VectorsTarget, works: Sequence[Work]) -> list[Work]:
-        """The documents whose build of a target's group has nodes that the target does not hold."""
+    def _ready(self, target: TermsTarget | VectorsTarget, batch: Batch) -> list[Work]:
+        """The documents whose build of a target's group has nodes that the target does not hold, these at hand."""
         having = {
             work.current[target.group].number: work
-            for work in works
+            for work in batch.works
             if target.group in work.current and any(json.loads(work.current[target.group].counts))
         }
         covered = self._ledger.builds.covered(target.id, having)
-        return [work for number, work in having.items() if number not in covered]
+        ready = [work for number, work in having.items() if number not in covered]
+        self._fetch(ready, target.group, batch.targets)
+        return ready

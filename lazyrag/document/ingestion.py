@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -24,7 +23,7 @@ from lazyrag.document.pool import ordered
 from lazyrag.document.segments import child_segments, input_digest, output_digest, rebound_segments, root_digest
 from lazyrag.document.step import LOADING, Step
 from lazyrag.document.term_spaces import TermSpaces
-from lazyrag.document.work import NOT_THE_FILES_FAULT, GroupTarget, Root, Targets, Work, WorkSource
+from lazyrag.document.work import NOT_THE_FILES_FAULT, Batch, GroupTarget, Root, Targets, Work, WorkSource
 from lazyrag.errors import ConfigError, LazyRAGError, StoreBusyError, StoreError, TransformError
 from lazyrag.transforms.base import run_transform
 
@@ -54,39 +53,21 @@ class Ingestion:
         self._keep_versions = keep_versions
         self._indexing = Indexing(ledger, nodes, self._fetch_all)
 
-    def bring(
-        self,
-        works: Sequence[Work],
-        targets: Targets,
-        executor: Executor | None,
-        failed: Callable[[Step, Work, LazyRAGError], None],
-        tick: Callable[[Step], None],
-    ) -> None:
-        """Bring documents to targets and make them live, in one transaction.
+    def bring(self, batch: Batch) -> None:
+        """Bring documents to their targets and make them live, in one transaction.
 
         A document whose step fails is reported and left out of that step. One that was live before stays as it was, if
         it would lose something by that.
-
-        Args:
-            works: The documents.
-            targets: What they are brought to.
-            executor: Whose threads call loaders and transforms; None for this one.
-            failed: Told of each failure.
-            tick: Told of each step that a document has taken.
         """
-
-        def fail(step: Step, work: Work, error: LazyRAGError) -> None:
-            work.failures[step] = error
-            failed(step, work, error)
-
+        works, targets = batch.works, batch.targets
         try:
-            self._make_roots(works, targets, executor, fail, tick)
+            self._make_roots(batch)
             for group in targets.groups:
-                self._transform(group, works, targets, executor, fail, tick)
+                self._transform(group, batch)
             for vectors in targets.vectors:
-                self._indexing.embed(vectors, works, targets, fail, tick)
+                self._indexing.embed(vectors, batch)
             for terms in targets.terms:
-                self._indexing.analyse(terms, works, targets, fail, tick)
+                self._indexing.analyse(terms, batch)
         except BaseException:
             # An interrupt, or a store that fails: what is complete need not be done again.
             with suppress(StoreError):
@@ -94,15 +75,8 @@ class Ingestion:
             raise
         self._flip(works, targets)
 
-    def _make_roots(
-        self,
-        works: Sequence[Work],
-        targets: Targets,
-        executor: Executor | None,
-        fail: Callable[[Step, Work, LazyRAGError], None],
-        tick: Callable[[Step], None],
-    ) -> None:
-        loading = [work for work in works if work.make_root is not None]
+    def _make_roots(self, batch: Batch) -> None:
+        loading = [work for work in batch.works if work.make_root is not None]
         if not loading:
             return
         numbers = self._ledger.builds.reserve(len(loading))
@@ -113,14 +87,14 @@ class Ingestion:
 
         made: list[tuple[Work, Root]] = []
         try:
-            for (work, _), result in ordered(executor, self._workers, make, zip(loading, numbers, strict=True)):
-                tick(LOADING)
+            for (work, _), result in ordered(batch.executor, self._workers, make, zip(loading, numbers, strict=True)):
+                batch.tick(LOADING)
                 if isinstance(result, Exception):
-                    fail(LOADING, work, _expected(result))
+                    batch.fail(LOADING, work, _expected(result))
                 else:
                     made.append((work, result))
         finally:
-            self._write_roots(made, targets)
+            self._write_roots(made, batch.targets)
 
     def _write_roots(self, made: Sequence[tuple[Work, Root]], targets: Targets) -> None:
         """Write root nodes, or find those that are written already."""
@@ -142,15 +116,8 @@ class Ingestion:
             new.append((work, BuildRow(number, row.id, targets.root, None, number, told, "[1]"), [root.segment]))
         self._write(targets.root_collection, new)
 
-    def _transform(
-        self,
-        target: GroupTarget,
-        works: Sequence[Work],
-        targets: Targets,
-        executor: Executor | None,
-        fail: Callable[[Step, Work, LazyRAGError], None],
-        tick: Callable[[Step], None],
-    ) -> None:
+    def _transform(self, target: GroupTarget, batch: Batch) -> None:
+        works, targets = batch.works, batch.targets
         ready = [work for work in works if target.id not in work.current and target.parent in work.current]
         if not ready:
             return
@@ -184,10 +151,10 @@ class Ingestion:
 
         since = time.monotonic()
         try:
-            for (work, number, told), result in ordered(executor, self._workers, transform, to_do):
-                tick(Step(target.name))
+            for (work, number, told), result in ordered(batch.executor, self._workers, transform, to_do):
+                batch.tick(Step(target.name))
                 if isinstance(result, Exception):
-                    fail(Step(target.name), work, _expected(result))
+                    batch.fail(Step(target.name), work, _expected(result))
                     continue
                 counts, segments = result
                 above = work.current[target.parent]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -215,6 +216,30 @@ class Work:
 
 def _root_of(builds: Mapping[int, BuildRow]) -> int | None:
     return next((row.root for row in builds.values()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Documents that are brought to targets together.
+
+    Args:
+        works: The documents.
+        targets: What they are brought to.
+        executor: Whose threads call loaders and transforms; None for this one.
+        failed: Told of each failure.
+        tick: Told of each step that a document has taken.
+    """
+
+    works: Sequence[Work]
+    targets: Targets
+    executor: Executor | None
+    failed: Callable[[Step, Work, LazyRAGError], None]
+    tick: Callable[[Step], None]
+
+    def fail(self, step: Step, work: Work, error: LazyRAGError) -> None:
+        """Note that a step failed for a document."""
+        work.failures[step] = error
+        self.failed(step, work, error)
 
 
 class WorkSource:
