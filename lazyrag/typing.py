@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,6 +14,18 @@ Vector: TypeAlias = "NDArray[np.float32]"
 
 Matrix: TypeAlias = "NDArray[np.float32]"
 """Dense embeddings, one per row: shape (n, dim), float32."""
+
+SparseVector: TypeAlias = "dict[int, float]"
+"""One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and not 0."""
+
+Embedding: TypeAlias = "Vector | SparseVector"
+"""One embedding of either kind."""
+
+Embeddings: TypeAlias = "Matrix | Sequence[SparseVector]"
+"""Embeddings of one kind."""
+
+SPARSE: Final = -1
+"""Stands where the length of dense vectors stands, for sparse ones: they have none."""
 
 Metadata: TypeAlias = Mapping[str, Any]
 """Names to values; what filters read is checked against declared fields, the rest is free."""

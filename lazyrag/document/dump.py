@@ -13,6 +13,7 @@ import numpy as np
 from lazyrag.data.segment import Segment, key_build, key_uid
 from lazyrag.document.builder import Builder
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace, Tree
+from lazyrag.typing import Embedding
 
 if TYPE_CHECKING:
     from lazyrag.indexes.parts import TermPart
@@ -72,10 +73,16 @@ def _vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveSpace) -
         return {}
     keys = [key for build in tree.builds(group) for key in build.keys]
     rows = builder.nodes.vectors.get(space.collection, keys)
-    return {
-        key_uid(row.key): hashlib.blake2b(np.ascontiguousarray(row.vector, "<f4").tobytes(), digest_size=16).hexdigest()
-        for row in rows
-    }
+    return {key_uid(row.key): hashlib.blake2b(_bytes_of(row.vector), digest_size=16).hexdigest() for row in rows}
+
+
+def _bytes_of(vector: Embedding) -> bytes:
+    """The same bytes for equal vectors: the numbers, or the dimensions in order and their weights."""
+    if not isinstance(vector, dict):
+        return np.ascontiguousarray(vector, "<f4").tobytes()
+    ordered = sorted(vector)
+    weights = np.array([vector[dimension] for dimension in ordered], "<f4")
+    return np.array(ordered, "<u8").tobytes() + weights.tobytes()
 
 
 def _terms(builder: Builder, tree: Tree, group: LiveGroup, space: LiveSpace) -> dict[str, dict[str, int]]:
@@ -96,7 +103,7 @@ def _terms_of_rows(part: TermPart) -> dict[str, dict[str, int]]:
     postings = part.postings
     for number, term in enumerate(part.vocabulary.terms()):
         first, last = int(postings.starts[number]), int(postings.starts[number + 1])
-        for row, count in zip(postings.rows[first:last].tolist(), postings.counts[first:last].tolist(), strict=True):
+        for row, count in zip(postings.rows[first:last].tolist(), postings.values[first:last].tolist(), strict=True):
             by_row[row][term] = int(count)
     for row, terms in by_row.items():
         found[keys[row]] = terms

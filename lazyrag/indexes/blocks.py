@@ -155,7 +155,7 @@ class RowBlock:
         field_ids: (n,) int32, numbers of lines of the table.
         fields: The distinct fields; the rows of one file share a line.
         masks: What `mask` found for the last filters, in the order in which they were first asked.
-        orders: Filled when `find` is first called: the rows in the order of their keys; None if they lie so.
+        orders: Filled when keys are first looked for: the rows in the order of their keys; None if they lie so.
         remembering: Held while ``masks`` changes.
     """
 
@@ -218,15 +218,34 @@ class RowBlock:
         """(k,) the row of each key; -1 where there is none."""
         if not len(self):
             return np.full(len(keys), -1)
-        if not self.orders:  # several threads may find it at once; each finds the same
-            lie_so = bool((self.keys[:-1] < self.keys[1:]).all())
-            self.orders.append(None if lie_so else self.keys.argsort())
-        order = self.orders[0]
+        order = self._order()
         # In this block's width, or numpy would copy the block. A key that is cut here is not equal below.
         at = self.keys.searchsorted(keys.astype(self.keys.dtype), sorter=order)
         at = np.minimum(at, len(self) - 1)
         rows = at if order is None else order[at]
         return np.where(self.keys[rows] == keys, rows, -1)
+
+    def after(self, key: NDArray[np.bytes_], limit: int, alive: Mask | None) -> NDArray[np.intp]:
+        """The rows of the next keys that are greater than one, in the order of keys.
+
+        Args:
+            key: (1,) see `encoded_keys`; it need not be there.
+            limit: At most so many.
+            alive: Of each row, whether it counts; None where all do.
+        """
+        order = self._order()
+        # In this block's width: what is equal to a key that was cut, is less than the whole key.
+        [first] = self.keys.searchsorted(key.astype(self.keys.dtype), side="right", sorter=order).tolist()
+        last = min(first + limit, len(self)) if alive is None else len(self)
+        rows = np.arange(first, last) if order is None else order[first:last]
+        return rows if alive is None else rows[alive[rows]][:limit]
+
+    def _order(self) -> NDArray[np.intp] | None:
+        """The rows in the order of their keys; None if they lie so."""
+        if not self.orders:  # several threads may find it at once; each finds the same
+            lie_so = bool((self.keys[:-1] < self.keys[1:]).all())
+            self.orders.append(None if lie_so else self.keys.argsort())
+        return self.orders[0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_arrays` makes an equal block of."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes.blocks import Mask, RowBlock, decoded_keys, encoded_keys, pick
+from lazyrag.indexes.blocks import Mask, RowBlock, encoded_keys, pick
 from lazyrag.indexes.rows import LiveRows, check_new_rows, ranked
 from lazyrag.indexes.tiers import tidied, without
 from lazyrag.storage.array_format import Arrays
@@ -157,20 +157,12 @@ class DenseState:
 
     def get(self, keys: Sequence[str]) -> list[tuple[str, Vector, Fields]]:
         """Key, vector as it was added and fields of those keys that live, in the order asked for."""
-        rows = self._find(encoded_keys(keys))
+        rows = self._rows.find(encoded_keys(keys))
         return [self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0]
 
     def page(self, after: str, limit: int) -> list[tuple[str, Vector, Fields]]:
         """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in key order."""
-        start = encoded_keys([after])
-        found = [np.zeros(0, np.bytes_)]
-        for block, mask in zip(self.blocks, self.alive, strict=True):
-            [first] = block.keys.searchsorted(start, side="right").tolist()
-            if mask is None:
-                found.append(block.keys[first : first + limit])
-            else:
-                found.append(block.keys[first + np.flatnonzero(mask[first:])[:limit]])
-        return self.get(decoded_keys(np.sort(np.concatenate(found))[:limit]))
+        return self.get(self._rows.page(after, limit))
 
     def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
         """The keys of the live rows that a bound filter lets through."""
@@ -264,15 +256,6 @@ class DenseState:
             for block, first, place in zip(self.blocks, firsts[:-1], places, strict=True)
             if place.start < place.stop
         ]
-
-    def _find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key that lives, -1 for the others."""
-        found = np.full(len(keys), -1)
-        for block, mask, first in zip(self.blocks, self.alive, self._rows.firsts[:-1], strict=True):
-            rows = block.find(keys)
-            live = rows >= 0 if mask is None else (rows >= 0) & mask[rows]
-            found[live] = rows[live] + first
-        return found
 
     def _row(self, key: str, row: int) -> tuple[str, Vector, Fields]:
         number = int(self._rows.firsts.searchsorted(row, side="right")) - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from lazyrag.indexes import scoring
 from lazyrag.indexes.blocks import Mask, RowBlock, pick
 from lazyrag.indexes.bm25 import BM25, Statistics
 from lazyrag.indexes.postings import Postings, Vocabulary
-from lazyrag.indexes.rows import LiveRows, best_rows, check_new_rows, contenders, ranked
+from lazyrag.indexes.rows import LiveRows, best_rows, check_new_rows, contenders, ranked, scratch_zeros
 from lazyrag.indexes.scoring import Ranges, Saturation
 from lazyrag.storage.array_format import Arrays
 from lazyrag.typing import Fields, Ranking
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 _Wanted: TypeAlias = tuple[float, float, float]
 """What a saturation depends on beside the part: k1, b, mean length."""
-
-_scratch = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,7 @@ class TermPart:
             "vocabulary": self.vocabulary.text(),
             "starts": self.postings.starts,
             "rows": self.postings.rows,
-            "counts": self.postings.counts,
+            "counts": self.postings.values,
         }
 
     @classmethod
@@ -276,9 +273,9 @@ class LexicalState:
         firsts = self._rows.firsts.tolist()
         if min(weights) <= 0:
             # Only okapi's idf can be 0 or less; then a score does not tell whether a row shares a term.
-            rows = scoring.matching_rows([part.postings for part in self.parts], ranges, firsts[:-1])
+            rows = scoring.matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
-        scores = _zeros(len(self._rows))
+        scores = scratch_zeros(len(self._rows))
 
         def add_up(terms: list[int]) -> None:
             for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
@@ -356,13 +353,3 @@ class LexicalState:
             # a later state may be looking through it.
             self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
         return found
-
-
-def _zeros(n: int) -> NDArray[np.float32]:
-    """A row of zeros that this thread uses again for every query; fresh memory costs more than clearing it."""
-    buffer: NDArray[np.float32] | None = getattr(_scratch, "buffer", None)
-    if buffer is None or len(buffer) < n:
-        buffer = _scratch.buffer = np.zeros(n + n // 4, np.float32)
-    scores = buffer[:n]
-    scores.fill(0.0)
-    return scores

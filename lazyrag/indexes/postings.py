@@ -1,4 +1,4 @@
-"""Postings: which rows have a term, and how often."""
+"""Postings: which rows have a term, and how often; or a dimension, and with which weight."""
 
 from __future__ import annotations
 
@@ -71,21 +71,24 @@ def _read_terms(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The postings of some rows, by term; never changed. Both are numbered from 0.
+    """The postings of some rows, by term or by dimension; never changed. Both are numbered from 0.
+
+    What is said of terms here is true of the dimensions of sparse vectors as well.
 
     Args:
         starts: (t + 1,) int64, where each term's postings begin; no term is without.
         rows: (p,) int32, for each term the rows that have it, ascending.
-        counts: (p,) unsigned, how often, at least 1; as wide as the largest needs.
+        values: (p,) for each of those how often it has it: unsigned, at least 1, as wide as the largest needs; or the
+            weight of the dimension: float32, not 0.
     """
 
     starts: NDArray[np.int64]
     rows: NDArray[np.int32]
-    counts: NDArray[np.unsignedinteger[Any]]
+    values: NDArray[Any]
 
     @classmethod
     def of_rows(cls, flat: NDArray[np.int32], lengths: NDArray[np.int32]) -> Postings:
-        """Postings of new rows.
+        """Postings of new rows, with counts.
 
         Args:
             flat: The term numbers of all rows, one row after the other; every number up to the largest occurs.
@@ -97,6 +100,21 @@ class Postings:
         narrow = counts.astype(np.min_scalar_type(counts.max(initial=1)))
         return cls(_starts(sizes), (pairs & 0xFFFFFFFF).astype(np.int32), narrow)
 
+    @classmethod
+    def of_weights(
+        cls, flat: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]], weights: NDArray[np.float32]
+    ) -> Postings:
+        """Postings of new rows, with weights.
+
+        Args:
+            flat: The dimensions' numbers of all rows, one row after the other; every number up to the largest occurs.
+            lengths: How many of them belong to each row, which has none twice.
+            weights: One for each of them.
+        """
+        order = sorted_order(flat)
+        rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        return cls(_starts(np.bincount(flat)), rows[order], weights[order])
+
     def kept(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
         """Without the postings of the other rows, whose numbers the rows behind them take; and the terms left."""
         of_kept = mask[self.rows]
@@ -104,7 +122,7 @@ class Postings:
         left = np.flatnonzero(np.diff(starts))
         new_rows = np.cumsum(mask, dtype=np.int32) - np.int32(1)
         starts = np.append(starts[left], starts[-1])
-        return Postings(starts, new_rows[self.rows[of_kept]], self.counts[of_kept]), left
+        return Postings(starts, new_rows[self.rows[of_kept]], self.values[of_kept]), left
 
     @classmethod
     def joined(
@@ -123,14 +141,28 @@ class Postings:
         starts = _starts(sizes)
         free = starts[:-1].copy()
         rows = np.empty(starts[-1], np.int32)
-        counts = np.empty(starts[-1], np.result_type(np.uint8, *(part.counts.dtype for part in parts)))
+        values = np.empty(starts[-1], np.result_type(np.uint8, *(part.values.dtype for part in parts)))
         for part, first, own in zip(parts, first_rows, numbers, strict=True):
             of_term = np.diff(part.starts)
             places = np.repeat(free[own] - part.starts[:-1], of_term) + np.arange(len(part.rows))
             rows[places] = part.rows + np.int32(first)
-            counts[places] = part.counts
+            values[places] = part.values
             free[own] += of_term
-        return cls(starts, rows, counts)
+        return cls(starts, rows, values)
+
+
+def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Places of numbers from 0 to 2**31 - 1 in ascending order, equal ones as they stand; at most 2**32 of them.
+
+    It sorts pairs of number and place: for whole numbers numpy's sort takes a fifth of the time of its stable argsort.
+
+    Example:
+        >>> sorted_order(np.array([7, 0, 7])).tolist()
+        [1, 0, 2]
+    """
+    pairs = (numbers.astype(np.int64) << 32) | np.arange(len(numbers))
+    pairs.sort()
+    return pairs & 0xFFFFFFFF
 
 
 def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

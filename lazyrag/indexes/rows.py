@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,15 @@ import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError
-from lazyrag.indexes.blocks import Mask, RowBlock, decoded_keys
+from lazyrag.indexes.blocks import Mask, RowBlock, decoded_keys, encoded_keys
 from lazyrag.typing import Fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PILE = 64
+
+_scratch = threading.local()
 
 
 class LiveRows:
@@ -78,6 +81,25 @@ class LiveRows:
         found = [self.blocks[block].keys[row] for block, row in zip(block_of.tolist(), own, strict=True)]
         return decoded_keys(np.array(found, np.bytes_))
 
+    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """(k,) the row of each key that lives, see `encoded_keys`; -1 for the others."""
+        found = np.full(len(keys), -1)
+        for block, first in zip(self.blocks, self.firsts[:-1], strict=True):
+            rows = block.find(keys)
+            rows = np.where(rows < 0, -1, rows + first)
+            live = rows >= 0 if self.alive is None else (rows >= 0) & self.alive[rows]
+            found[live] = rows[live]
+        return found
+
+    def page(self, after: str, limit: int) -> list[str]:
+        """The next ``limit`` keys of live rows that are greater than one, in order."""
+        start = encoded_keys([after])
+        found = [np.zeros(0, np.bytes_)]
+        for block, first in zip(self.blocks, self.firsts[:-1].tolist(), strict=True):
+            alive = None if self.alive is None else self.alive[first : first + len(block)]
+            found.append(block.keys[block.after(start, limit, alive)])
+        return decoded_keys(np.sort(np.concatenate(found))[:limit])
+
 
 def check_new_rows(keys: Sequence[str], contents: Sized, fields: Sequence[Fields] | None) -> None:
     """Refuse rows that do not go together, before anything is written.
@@ -100,6 +122,16 @@ def check_new_rows(keys: Sequence[str], contents: Sized, fields: Sequence[Fields
         raise ConfigError(msg)
 
 
+def scratch_zeros(n: int) -> NDArray[np.float32]:
+    """A row of zeros that this thread uses again for every query; fresh memory costs more than clearing it."""
+    buffer: NDArray[np.float32] | None = getattr(_scratch, "buffer", None)
+    if buffer is None or len(buffer) < n:
+        buffer = _scratch.buffer = np.zeros(n + n // 4, np.float32)
+    scores = buffer[:n]
+    scores.fill(0.0)
+    return scores
+
+
 def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArray[np.int32]:
     """Every row that can be among the topk best, given scores of which each may be off by a share of itself.
 
@@ -112,7 +144,7 @@ def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArra
         Row numbers, in no particular order.
     """
     rows = contenders(scores, topk, slack=slack)
-    return _cut(np.flatnonzero(scores), scores, topk, slack, 0.0) if rows is None else rows
+    return cut(np.flatnonzero(scores), scores, topk, slack=slack, missing=0.0) if rows is None else rows
 
 
 def contenders(
@@ -124,15 +156,15 @@ def contenders(
     few piles are looked at. (A plain partition is slow on scores that are mostly 0.)
 
     Args:
-        scores: (n,) float32, at least 0.
+        scores: (n,) float32. Rows that are out have 0; others may have less than that.
         topk: At least 1.
         slack: Largest relative error of a score, times 2.
-        missing: What at most is added to any score.
+        missing: By how much, beside that, a row can gain on another one at most.
         at_most: How many rows are of use; None means any number.
 
     Returns:
         Row numbers, in no particular order; None where they are more than is of use, or are not bounded by the piles:
-        a row with 0 can be among the best, or there are few piles beside topk.
+        a row with 0 or less can be among the best, or there are few piles beside topk.
     """
     piles = len(scores) // _PILE
     if piles <= 4 * topk:
@@ -147,14 +179,15 @@ def contenders(
         return None
     layer, column = np.nonzero(dealt[:, tall] >= bound)
     rest = np.flatnonzero(scores[piles * _PILE :] >= bound) + piles * _PILE
-    rows = _cut(np.concatenate([layer * piles + tall[column], rest]), scores, topk, slack, missing)
+    found = np.concatenate([layer * piles + tall[column], rest])
+    rows = cut(found, scores, topk, slack=slack, missing=missing)
     return None if at_most is not None and len(rows) > at_most else rows
 
 
-def _cut(
-    rows: NDArray[np.intp], scores: NDArray[np.float32], topk: int, slack: float, missing: float
+def cut(
+    rows: NDArray[np.integer], scores: NDArray[np.float32], topk: int, *, slack: float, missing: float
 ) -> NDArray[np.int32]:
-    """Those of some rows, the topk best among them, that can be among the topk best when at most that is missing."""
+    """Those of some rows, the topk best among them, that can be among the topk best; see `contenders`."""
     if len(rows) > topk:
         kept = scores[rows]
         bound = float(np.partition(kept, len(kept) - topk)[len(kept) - topk]) * (1.0 - slack) - missing

@@ -1,10 +1,10 @@
-"""BM25 over postings: what each posting gives, a fast pass that names candidates, an exact one that scores them."""
+"""Scores over postings: what each posting gives, a fast pass that names candidates, an exact one that scores them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Saturation:
         shares = np.empty(len(postings.rows), np.float32)
         for start in range(0, len(shares), _AT_ONCE):
             some = slice(start, start + _AT_ONCE)
-            counts = postings.counts[some]
+            counts = postings.values[some]
             shares[some] = counts / (counts + norms[postings.rows[some]])
         return cls(norms, shares)
 
@@ -99,21 +99,43 @@ def exact_scores(
         ranges: Where each of the query's terms begins and ends.
         weights: Of each of them.
     """
+    counts = _values(postings, rows, ranges)
+    return _summed(np.array(weights)[:, None] * (counts / (counts + norms[rows])))
+
+
+def exact_products(
+    postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]], weights: list[float]
+) -> NDArray[np.float64]:
+    """Inner products of some rows of a part with the query's weights; summed as in `exact_scores`."""
+    products = np.array(weights)[:, None] * _values(postings, rows, ranges).astype(np.float64)
+    return _summed(products) + 0.0  # -0.0 becomes 0.0
+
+
+def _values(postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]]) -> NDArray[Any]:
+    """(terms, m) what the postings say of each of some rows, which are ascending; 0 where it has not the term."""
     bounds = np.array(ranges)
     at = np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges]) + bounds[:, :1]
     found = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
-    counts = postings.counts.take(at, mode="clip") * found
-    shares = np.array(weights)[:, None] * (counts / (counts + norms[rows]))
-    # A sum along an axis may go pairwise, depending on the shape; accumulate goes one by one.
-    scores: NDArray[np.float64] = np.add.accumulate(shares, axis=0)[-1]
-    return scores
+    values: NDArray[Any] = postings.values.take(at, mode="clip") * found
+    return values
+
+
+def _summed(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums along the first axis. `numpy.sum` may go pairwise, depending on the shape; accumulate goes one by one."""
+    sums: NDArray[np.float64] = np.add.accumulate(shares, axis=0)[-1]
+    return sums
 
 
 def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]) -> NDArray[np.int32]:
-    """Every row that shares a term with the query, ascending."""
-    touched = [
-        part.rows[start:end] + np.int32(first)
-        for part, first, own in zip(parts, firsts, ranges, strict=True)
-        for start, end in own
-    ]
-    return np.unique(np.concatenate(touched))
+    """Every row that shares a term with the query, ascending.
+
+    Args:
+        parts: Each with its postings.
+        ranges: Where in them the query's terms are.
+        firsts: The number of each part's row 0, and that of all rows.
+    """
+    touched = np.zeros(firsts[-1], np.bool_)
+    for part, own, first in zip(parts, ranges, firsts, strict=False):
+        for start, end in own:
+            touched[part.rows[start:end] + np.int32(first)] = True
+    return np.flatnonzero(touched).astype(np.int32)

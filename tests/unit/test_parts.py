@@ -152,7 +152,7 @@ def test_an_opened_part_is_read_where_it_lies(tmp_path):
     assert len(opened) == len(state) == 3000
     assert opened.vocabulary._terms is None
     for name, own in (
-        ("keys", opened.keys), ("rows", opened.postings.rows), ("counts", opened.postings.counts),
+        ("keys", opened.keys), ("rows", opened.postings.rows), ("counts", opened.postings.values),
         ("starts", opened.postings.starts), ("lengths", opened.lengths),
     ):  # fmt: skip
         assert np.shares_memory(own, arrays[name])
@@ -164,9 +164,9 @@ def test_a_term_may_stand_any_number_of_times(times):
     """Counts are as wide as they need to be, and no narrower: in memory, opened, joined with narrower ones."""
     part = TermPart.of_rows(["a"], [["x"] * times])
     other = TermPart.of_rows(["b"], [["x"]])
-    assert part.postings.counts.tolist() == [times]
+    assert part.postings.values.tolist() == [times]
     assert part.arrays()["counts"].itemsize == (1 if times < 256 else 2 if times < 65_536 else 4)
-    assert TermPart.joined([other, part], [None, None]).postings.counts.tolist() == [1, times]
+    assert TermPart.joined([other, part], [None, None]).postings.values.tolist() == [1, times]
     [(_, score)] = LexicalState([part], [None]).search(["x"], 1)
     assert score == pytest.approx(0.28768207245178085 * times / (times + 1.5))  # ln(4 / 3), length is the mean
 

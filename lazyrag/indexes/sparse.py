@@ -1,0 +1,233 @@
+"""Exact inner products of sparse vectors, on the inverted machinery of the lexical index."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyrag.data.filters import Filter
+from lazyrag.errors import ConfigError
+from lazyrag.indexes import scoring
+from lazyrag.indexes.blocks import Mask, encoded_keys
+from lazyrag.indexes.rows import LiveRows, contenders, cut, ranked, scratch_zeros
+from lazyrag.indexes.scoring import Ranges
+from lazyrag.indexes.sparse_parts import SparsePart, dimension_array, weight_array
+from lazyrag.indexes.tiers import tidied, without
+from lazyrag.typing import Fields, Ranking, SparseVector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST_PARTS = 16
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**127  # of float32's normal range
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query's dimensions that occur, and where.
+
+    Args:
+        weights: Of each of k dimensions, which ascend; float64.
+        ranges: Where their postings are in each part.
+        least: The least that each of them can give a row: at most 0.
+        most: The most: at least 0.
+    """
+
+    weights: list[float]
+    ranges: Ranges
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+
+
+class SparseState:
+    """What a query reads: some parts, and which of their rows live. Never changed, safe for any number of threads.
+
+    The score is the inner product, and only rows are ranked that share a dimension with the query, also where the
+    score is 0 or less. A float32 pass over the postings finds the rows that can be among the best within its rounding
+    error, and a float64 pass over those gives their scores, summed by ascending dimension: equal vectors get equal
+    scores wherever they lie, and scores do not depend on how the rows are dealt to parts.
+
+    Args:
+        parts: Their live rows have distinct keys.
+        alive: For each part a mask that is false for dead rows; None where all live. Not to be changed afterwards.
+
+    Raises:
+        ConfigError: If a mask does not fit its part.
+
+    Example:
+        >>> part = SparsePart.of_rows(["a", "b", "c"], [{3: 0.5, 7: 2.0}, {3: 1.5}, {8: 9.0}])
+        >>> SparseState([part], [None]).search({3: 2.0, 9: 1.0}, 10)
+        [('b', 3.0), ('a', 1.0)]
+    """
+
+    def __init__(self, parts: Sequence[SparsePart], alive: Sequence[Mask | None]) -> None:
+        self.parts = tuple(parts)
+        self.alive = tuple(alive)
+        self._rows = LiveRows([part.rows for part in self.parts], alive)
+
+    def __len__(self) -> int:
+        return self._rows.live
+
+    def get(self, keys: Sequence[str]) -> list[tuple[str, SparseVector, Fields]]:
+        """Key, vector and fields of those keys that live, in the order asked for."""
+        rows = self._rows.find(encoded_keys(keys))
+        return [self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0]
+
+    def page(self, after: str, limit: int) -> list[tuple[str, SparseVector, Fields]]:
+        """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in key order."""
+        return self.get(self._rows.page(after, limit))
+
+    def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
+        """The keys of the live rows that a bound filter lets through."""
+        mask = self._rows.mask(filter)
+        return [] if mask is None else self._rows.keys(np.flatnonzero(mask))
+
+    def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
+        """The best live rows that share a dimension with the query.
+
+        Args:
+            query: Dimensions to weights, see `SparseVector`; weights are rounded to float32.
+            topk: At least 1.
+            filter: A bound filter over the rows' fields.
+
+        Returns:
+            At most topk pairs (key, inner product), best first, ties by key.
+
+        Raises:
+            ConfigError: If topk is below 1, or a dimension or weight is out of its range.
+        """
+        if topk < 1:
+            msg = f"topk is {topk}; give at least 1."
+            raise ConfigError(msg)
+        asked = self._asked(query)
+        if not asked.weights:
+            return []
+        rows = self._candidates(asked, topk, self._rows.mask(filter))
+        rows.sort()
+        return ranked(self._rows.keys, rows, self._scores(rows, asked), topk)
+
+    def _asked(self, query: Mapping[int, float]) -> _Query:
+        """The query in ascending order of dimensions, without those that no row has."""
+        dimensions = dimension_array(query, len(query))
+        order = dimensions.argsort()
+        dimensions, weights = dimensions[order], weight_array(query.values(), len(query))[order].astype(np.float64)
+        found = [part.ranges(dimensions) for part in self.parts]
+        low = np.min([extremes[:, 0] for _, extremes in found], axis=0, initial=0.0)
+        high = np.max([extremes[:, 1] for _, extremes in found], axis=0, initial=0.0)
+        gains = np.stack([weights * low, weights * high])
+        there = np.flatnonzero(gains.any(axis=0))  # a weight of 0 shares nothing
+        ranges = [[own[at] for at in there.tolist()] for own, _ in found]
+        return _Query(weights[there].tolist(), ranges, gains.min(axis=0)[there], gains.max(axis=0)[there])
+
+    def _candidates(self, asked: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
+        """Rows among which the topk best are."""
+        postings, firsts = [part.postings for part in self.parts], self._rows.firsts.tolist()
+
+        def matching() -> NDArray[np.int32]:
+            rows = scoring.matching_rows(postings, asked.ranges, firsts)
+            return rows if mask is None else rows[mask[rows]]
+
+        # The scale brings every sum of some of the products into [-1, 1].
+        scale = 1.0 / float(np.maximum(-asked.least, asked.most).sum())
+        weights = [weight * scale for weight in asked.weights]
+        if not all(_SMALLEST <= abs(weight) <= _LARGEST for weight in weights):
+            return matching()  # float32 would tell too little
+        scores = scratch_zeros(len(self._rows))
+
+        def add_up(some: list[int]) -> None:
+            for part, own, first, end in zip(postings, asked.ranges, firsts[:-1], firsts[1:], strict=True):
+                scoring.add_up(scores[first:end], part, part.values, own, weights, some)
+            if mask is not None:
+                np.multiply(scores, mask, out=scores)
+
+        # Each of n products is rounded when its weight is scaled (twice) and stored, when it is made and when it is
+        # added: |error| <= (n + 3) u times the sum of their sizes, at most 1, with u = 2^-24. The rest is for products
+        # below the normal range. It counts twice, since of two rows one may be too high and the other too low.
+        error = 2.0 * (len(weights) + 6) * 2.0**-24
+        early, late, count = scoring.split_terms(asked.ranges, ((asked.most - asked.least) * scale).tolist())
+        add_up(early)
+        if late:
+            # Rows far enough behind need not be told what lies between the least and the most of the late ones.
+            missing = float((asked.most - asked.least)[late].sum()) * scale
+            at_most = count // (scoring.POSTINGS_PER_LOOKUP * len(weights))
+            found = contenders(scores, topk, slack=0.0, missing=missing + error, at_most=at_most)
+            if found is not None:
+                return found
+            add_up(late)
+        found = contenders(scores, topk, slack=0.0, missing=error)
+        return found if found is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
+
+    def _scores(self, rows: NDArray[np.int32], asked: _Query) -> NDArray[np.float64]:
+        """Scores of some rows, which are ascending."""
+        scores = np.zeros(len(rows))
+        ends = rows.searchsorted(self._rows.firsts).tolist()
+        for number, (part, own) in enumerate(zip(self.parts, asked.ranges, strict=True)):
+            start, end = ends[number : number + 2]
+            if start < end:  # such a row has a weight, so its part has postings
+                local = rows[start:end] - np.int32(self._rows.firsts[number])
+                scores[start:end] = scoring.exact_products(part.postings, local, own, asked.weights)
+        return scores
+
+    def _row(self, key: str, row: int) -> tuple[str, SparseVector, Fields]:
+        number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
+        part, own = self.parts[number], row - int(self._rows.firsts[number])
+        return key, part.vector(own), part.rows.fields.values()[part.rows.field_ids[own]]
+
+
+class SparseIndex:
+    """Sparse vectors ranked by inner product, exactly; incremental, safe for concurrent readers; see `SparseState`.
+
+    Example:
+        >>> index = SparseIndex()
+        >>> index.add(["a", "b"], [{3: 0.5, 7: 2.0}, {3: 1.5}])
+        >>> index.search({3: 2.0}, 1)
+        [('b', 3.0)]
+    """
+
+    def __init__(self) -> None:
+        self._state = SparseState([], [])
+        self._writing = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @property
+    def state(self) -> SparseState:
+        """The index as it is now, which no later change touches."""
+        return self._state
+
+    def add(
+        self, keys: Sequence[str], vectors: Sequence[Mapping[int, float]], fields: Sequence[Fields] | None = None
+    ) -> None:
+        """Add rows; a key that is present is replaced. See `SparsePart.of_rows`."""
+        part = SparsePart.of_rows(keys, vectors, fields)
+        if len(part):
+            with self._writing:
+                state = self._state
+                alive, _ = without(state.parts, state.alive, part.keys)
+                self._put([*state.parts, part], [*alive, None])
+
+    def delete(self, keys: Iterable[str]) -> int:
+        """Delete rows; unknown keys are passed over. Returns how many went."""
+        wanted = encoded_keys(list(dict.fromkeys(keys)))
+        with self._writing:
+            state = self._state
+            alive, gone = without(state.parts, state.alive, wanted)
+            if gone:
+                self._put(state.parts, alive)
+            return gone
+
+    def get(self, keys: Sequence[str]) -> list[tuple[str, SparseVector, Fields]]:
+        """Key, vector and fields of those keys that are present, in the order asked for."""
+        return self._state.get(keys)
+
+    def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
+        """The best rows by inner product; see `SparseState.search`."""
+        return self._state.search(query, topk, filter=filter)
+
+    def _put(self, parts: Sequence[SparsePart], alive: Sequence[Mask | None]) -> None:
+        self._state = SparseState(*tidied(parts, alive, SparsePart.joined, _MOST_PARTS))
