@@ -10,7 +10,7 @@ from lazyrag.arguments import known_arguments
 from lazyrag.data.readonly import ReadOnly
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Content, Place, Segment, Span, check_names, copy_value, digest
 from lazyrag.errors import ConfigError, StaleNodeError
-from lazyrag.typing import Vector
+from lazyrag.typing import Embedding
 
 
 class NodeSource(Protocol):
@@ -38,7 +38,7 @@ class NodeSource(Protocol):
     def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
         """The metadata of the segment's file. It is no node: no scope hides it."""
 
-    def embeddings(self, segment: Segment) -> Mapping[str, Vector]:
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
 
 
@@ -79,7 +79,7 @@ class DocNode:
         metadata: Mapping[str, Any] | None = None,
         uid: str | None = None,
         span: Span | None = None,
-        embeddings: Mapping[str, Vector] | None = None,
+        embeddings: Mapping[str, Embedding] | None = None,
         score: float | None = None,
     ) -> None:
         if (content is None) == (text is None):
@@ -114,7 +114,7 @@ class DocNode:
         reader: NodeSource | None,
         *,
         score: float | None = None,
-        embeddings: Mapping[str, Vector] | None = None,
+        embeddings: Mapping[str, Embedding] | None = None,
         embed_key: str | None = None,
     ) -> DocNode:
         """A node over a stored segment; for the rooms that read stores.
@@ -213,14 +213,17 @@ class DocNode:
         return self._reader.file_metadata(self._segment) if self._reader is not None else EMPTY
 
     @property
-    def embeddings(self) -> Mapping[str, Vector]:
-        """Its vectors by embed key; (dim,) float32, as the model gave them. Only keys that a search has asked for."""
+    def embeddings(self) -> Mapping[str, Embedding]:
+        """Its vectors by embed key, as the model gave them: (dim,) float32, or dicts from dimension to float32 weight.
+
+        Only keys that a search has asked for.
+        """
         if self._embeddings is not None:
             return ReadOnly(self._embeddings)
         return self._reader.embeddings(self._segment) if self._reader is not None else EMPTY
 
     @property
-    def embedding(self) -> Vector:
+    def embedding(self) -> Embedding:
         """Its only vector; for a hit, the one it was found by.
 
         Raises:
@@ -345,7 +348,7 @@ class DocNode:
 def _restored(
     cls: type[DocNode],
     segment: Segment,
-    embeddings: Mapping[str, Vector] | None,
+    embeddings: Mapping[str, Embedding] | None,
     score: float | None,
     attributes: Mapping[str, Any],
 ) -> DocNode:

@@ -15,7 +15,7 @@ ProblemKind: TypeAlias = Literal["missing", "orphan", "stale", "dimension", "dan
 - ``missing``: the ledger lists it, and the store or the index does not hold it;
 - ``orphan``: a store holds it, and the ledger knows nothing of it;
 - ``stale``: it was not made of what stands above it now;
-- ``dimension``: a vector of another length than its collection's, or with a number that is not finite;
+- ``dimension``: a vector of another length or kind than its collection's, or with a number that is not finite;
 - ``dangling``: it names a parent or a document that is not live;
 - ``damaged``: it cannot be read, or is not what was written.
 """

@@ -12,9 +12,9 @@ from lazyrag.document.term_spaces import BuildTerms
 from lazyrag.document.vectors import embed_documents
 from lazyrag.document.work import NOT_THE_FILES_FAULT, Batch, Targets, TermsTarget, VectorsTarget, Work
 from lazyrag.errors import LazyRAGError
-from lazyrag.models.embedding import stacked
+from lazyrag.models.embedding import collected, length_of
 from lazyrag.models.protocol import Embedded
-from lazyrag.stores.protocol import VectorRow, VectorSchema
+from lazyrag.stores.protocol import VectorRow
 
 
 class Indexing:
@@ -47,13 +47,13 @@ class Indexing:
             for work, results in embed_documents(target.embedder, target.dimension, texts(), known):
                 batch.tick(target.step)
                 try:
-                    vectors = stacked(results, target.embedder.name)
+                    vectors = collected(results, target.embedder.name, target.dimension)
                 except NOT_THE_FILES_FAULT:
                     raise
                 except LazyRAGError as exc:
                     batch.fail(target.step, work, exc)
                     continue
-                self._open_vectors(target, vectors.shape[1])
+                self._open_vectors(target, length_of(vectors[0]))
                 own = zip(work.segments[target.group], vectors, strict=True)
                 rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
                 done.append(work)
@@ -65,8 +65,7 @@ class Indexing:
 
     def _open_vectors(self, target: VectorsTarget, dimension: int) -> None:
         if not target.dimension:
-            schema = VectorSchema(dimension, "cosine", self._nodes.schema)
-            self._nodes.vectors.create(target.collection, schema)
+            self._nodes.create_vectors(target.collection, dimension)
             self._ledger.groups.set_dimension(target.id, dimension)
             target.dimension = dimension
 

@@ -8,8 +8,8 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uid, store_key
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
 from lazyrag.errors import StaleNodeError, StoreError
-from lazyrag.stores.protocol import SegmentStore, VectorStore
-from lazyrag.typing import Vector
+from lazyrag.stores.protocol import SegmentStore, VectorSchema, VectorStore
+from lazyrag.typing import SPARSE, Embedding, Metric
 
 _FIRST_CHILDREN = 32
 
@@ -116,7 +116,15 @@ class NodeStore:
                 return found
             first, size = first + size, 4 * size
 
-    def vector_of(self, segment: Segment, space: LiveSpace) -> Vector | None:
+    def create_vectors(self, collection: str, dimension: int) -> None:
+        """Make a collection of vectors ready: `SPARSE` ones, or dense ones of that length.
+
+        Raises:
+            UnsupportedError: If the store keeps no sparse vectors.
+        """
+        self.vectors.create(collection, VectorSchema(dimension, metric_of(dimension), self.schema))
+
+    def vector_of(self, segment: Segment, space: LiveSpace) -> Embedding | None:
         """A node's stored vector in a space."""
         rows = self.vectors.get(space.collection, [segment.key]) if space.dimension else []
         return rows[0].vector if rows else None
@@ -142,6 +150,11 @@ class NodeStore:
         if build is None:
             return []
         return self.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
+
+
+def metric_of(dimension: int) -> Metric:
+    """What a Document's vectors of a dimension are ranked by: dense ones by cosine, sparse ones by inner product."""
+    return "ip" if dimension == SPARSE else "cosine"
 
 
 def _check_number(build: Build, found: int) -> None:

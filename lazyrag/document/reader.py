@@ -15,6 +15,7 @@ from lazyrag.data.segment import Segment, copy_value, key_build
 from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
+from lazyrag.document.nodes import metric_of
 from lazyrag.document.report import IngestReport
 from lazyrag.document.reporting import report_of
 from lazyrag.document.step import Step
@@ -28,8 +29,8 @@ from lazyrag.errors import (
 )
 from lazyrag.indexes.bm25 import BM25, Statistics
 from lazyrag.indexes.parts import LexicalState
-from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.typing import Ranking, Vector
+from lazyrag.models.embedding import CheckedEmbedder, length_of
+from lazyrag.typing import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 _PAGE = 100_000  # nodes that a user's own similarity function sees at once
 
@@ -152,15 +153,20 @@ class Reader:
         index = self._terms(group, analyser)
         return index.search(terms, topk, filter=both(self._scope, filter), model=model, statistics=statistics)
 
-    def rank_vectors(self, group: str, embed_key: str, query: Vector, topk: int, filter: Filter | None) -> Ranking:  # noqa: A002
-        """The best nodes of a group by cosine to a query's vector, as (key, score)."""
+    def metric(self, group: str, embed_key: str) -> Metric | None:
+        """What a group's vectors under an embed key are ranked by; None while there are none."""
+        dimension = self._vectors(group, embed_key).dimension
+        return metric_of(dimension) if dimension else None
+
+    def rank_vectors(self, group: str, embed_key: str, query: Embedding, topk: int, filter: Filter | None) -> Ranking:  # noqa: A002
+        """The best nodes of a group by their vectors' own metric, as (key, score)."""
         target = self._vectors(group, embed_key)
         if not target.dimension:
             return []
-        if query.shape != (target.dimension,):
+        if length_of(query) != target.dimension:
             msg = (
-                f"The query's embedding under {embed_key!r} has {query.shape[0]} numbers and the nodes' have "
-                f"{target.dimension}: the embed callable returned vectors of different lengths."
+                f"The query's embedding under {embed_key!r} is {_told(length_of(query))} and the nodes' are "
+                f"{_told(target.dimension)}: the embed callable returned vectors of different lengths or kinds."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
         live = self._group(group)
@@ -170,17 +176,18 @@ class Reader:
         self,
         group: LiveGroup,
         target: LiveSpace,
-        query: Vector,
+        query: Embedding,
         topk: int,
         filter: Filter | None,  # noqa: A002
     ) -> Ranking:
         """The best live nodes. Where what is not live yet, or no more, is among them, more is fetched."""
         numbers = self._builder.views.of_question().tree.live_set(group)
         depth = topk
+        queries: Embeddings = [query] if isinstance(query, dict) else query[None]
         while True:
             try:
-                hits = self._nodes.vectors.search(target.collection, query[None], depth, filter)[0]
-            except ConfigError as exc:  # the query is as long as the ledger says
+                hits = self._nodes.vectors.search(target.collection, queries, depth, filter)[0]
+            except ConfigError as exc:  # the query is as the ledger says
                 msg = (
                     f"The vectors of {group.name!r} are not those that were written ({exc}). Run verify() and repair()."
                 )
@@ -333,11 +340,11 @@ class Reader:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
-    def embeddings(self, segment: Segment) -> Mapping[str, Vector]:
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `NodeSource.embeddings`."""
         return consistent_read([self._builder], lambda: self._embeddings(segment))
 
-    def _embeddings(self, segment: Segment) -> dict[str, Vector]:
+    def _embeddings(self, segment: Segment) -> dict[str, Embedding]:
         group = self._builder.views.of_question().groups.get(segment.group)
         found = {}
         for embed_key in self._builder.embedders:
@@ -357,3 +364,7 @@ class Reader:
             msg = f"The {segment.group} node of {segment.path} lies outside of what may be seen here ({self._scope!r})."
             raise StaleNodeError(msg)
         return DocNode.from_segment(segment, self)
+
+
+def _told(dimension: int) -> str:
+    return "sparse" if dimension == SPARSE else f"of {dimension} numbers"

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
-
 from lazyrag.data.segment import LAZY_ROOT_NAME, Place, Segment, root_uid
 from lazyrag.document.builder import Builder
 from lazyrag.document.definitions import schema_digest
 from lazyrag.document.ledger.rows import BuildRow, DocumentRow, Flip
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
 from lazyrag.document.segments import output_digest
+from lazyrag.document.vector_files import read_vectors, write_vectors
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores.names import collection_name
-from lazyrag.stores.protocol import VectorRow, VectorSchema
+from lazyrag.stores.protocol import VectorRow
+from lazyrag.typing import Embedding
 
 _VERSION = 1
 _AT_ONCE = 200  # documents; bounds what is in memory
@@ -120,10 +120,9 @@ def _write_vectors(builder: Builder, folder: Path, number: str, group: LiveGroup
             if key in found:
                 uids.append(uid)
                 vectors.append(found[key])
-    matrix = np.stack(vectors) if vectors else np.empty((0, space.dimension), np.float32)
-    np.save(folder / f"vectors-{number}.npy", matrix.astype("<f4"), allow_pickle=False)
+    written = write_vectors(folder, f"vectors-{number}", vectors, space.dimension)
     (folder / f"vectors-{number}.json").write_text(json.dumps(uids), encoding="utf-8")
-    return _Space(space.name, space.identity, space.dimension, f"vectors-{number}.npy", f"vectors-{number}.json")
+    return _Space(space.name, space.identity, space.dimension, written, f"vectors-{number}.json")
 
 
 def import_from(builder: Builder, folder: str | os.PathLike[str]) -> int:
@@ -208,7 +207,7 @@ def _open_spaces(
                 builder.name, group.name, f"{group.fingerprint}{space.identity}/{row}", space.name
             )
             number, _ = builder.ledger.groups.open_space(row, "vectors", space.name, space.identity, collection)
-            builder.nodes.vectors.create(collection, VectorSchema(space.dimension, "cosine", builder.nodes.schema))
+            builder.nodes.create_vectors(collection, space.dimension)
             builder.ledger.groups.set_dimension(number, space.dimension)
             opened[group.name, space.name] = number, collection
     return opened
@@ -220,7 +219,7 @@ def _brought(
     groups: Sequence[_Group],
     rows: Mapping[str, tuple[int, str]],
     nodes: Mapping[str, _Nodes],
-    vectors: Mapping[tuple[str, str], Mapping[str, Any]],
+    vectors: Mapping[tuple[str, str], Mapping[str, Embedding]],
     spaces: Mapping[tuple[str, str], tuple[int, str]],
 ) -> list[Flip]:
     """Write some documents; what has to become live of them."""
@@ -303,13 +302,10 @@ def _counts(nodes: Sequence[Mapping[str, Any]], parents: Sequence[str]) -> list[
     return list(counts.values())
 
 
-def _read_vectors(folder: Path, space: _Space) -> dict[str, Any]:
-    matrix = np.load(folder / space.vectors, allow_pickle=False, mmap_mode="r")
+def _read_vectors(folder: Path, space: _Space) -> dict[str, Embedding]:
     uids = json.loads((folder / space.uids).read_text(encoding="utf-8"))
-    if matrix.shape != (len(uids), space.dimension):
-        msg = f"{space.vectors} has shape {matrix.shape} for {len(uids)} nodes of dimension {space.dimension}."
-        raise ConfigError(msg)
-    return dict(zip(uids, matrix, strict=True))
+    vectors = read_vectors(folder / space.vectors, len(uids), space.dimension)
+    return dict(zip(uids, vectors, strict=True))
 
 
 def _line(file: TextIO, value: Mapping[str, Any]) -> None:

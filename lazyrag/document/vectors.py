@@ -23,7 +23,7 @@ def embed_documents(
 
     Args:
         embedder: What embeds.
-        dimension: The length that vectors must have; 0 where it is not known yet.
+        dimension: The length that vectors must have, or `SPARSE`; 0 where it is not known yet.
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; read anew for every few documents.
     """

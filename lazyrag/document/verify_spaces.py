@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 
 import numpy as np
@@ -13,6 +14,7 @@ from lazyrag.document.findings import Findings, pages
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, Tree
 from lazyrag.errors import StoreError
 from lazyrag.stores.protocol import Checkable, VectorRow
+from lazyrag.typing import SPARSE
 
 
 def look_at_vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveSpace, findings: Findings) -> None:
@@ -30,7 +32,7 @@ def look_at_vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveS
     lengths = Counter(length for length in held.values() if length)
     if space.dimension and lengths and space.dimension not in lengths:
         findings.spaces[space.id] = space.collection
-        msg = f"the vectors have {lengths.most_common(1)[0][0]} numbers, and the ledger lists {space.dimension}"
+        msg = f"the vectors {_told(lengths.most_common(1)[0][0])}, and by the ledger they {_told(space.dimension)}"
         for build in due:
             findings.add("dimension", where, names.get(build.document, build.document), msg)
         return
@@ -43,7 +45,7 @@ def look_at_vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveS
         if missing:
             findings.add("missing", where, document, f"{missing} of {len(own)} vectors")
         if wrong:
-            told = f"{wrong} of {len(own)} vectors have another length, or a number that is not finite"
+            told = f"{wrong} of {len(own)} vectors have another length or kind, or a number that is not finite"
             findings.add("dimension", where, document, told)
     known = set(builder.ledger.builds.known(group.id))
     orphans = [key for key in held if key_build(key) not in known]
@@ -95,7 +97,7 @@ def _due(builder: Builder, tree: Tree, group: LiveGroup, space: LiveSpace) -> li
 
 
 def _held(builder: Builder, space: LiveSpace) -> tuple[dict[str, int], str]:
-    """How long each stored vector is, 0 where a number of it is not finite, by key; and what is damaged."""
+    """How long each stored vector is, `SPARSE` for sparse ones, 0 where a number is not finite; and what is damaged."""
     store = builder.nodes.vectors
     held: dict[str, int] = {}
     try:
@@ -108,4 +110,10 @@ def _held(builder: Builder, space: LiveSpace) -> tuple[dict[str, int], str]:
 
 
 def _length(row: VectorRow) -> int:
+    if isinstance(row.vector, dict):
+        return SPARSE if all(map(math.isfinite, row.vector.values())) else 0
     return len(row.vector) if row.vector.ndim == 1 and np.isfinite(row.vector).all() else 0
+
+
+def _told(dimension: int) -> str:
+    return "are sparse" if dimension == SPARSE else f"have {dimension} numbers"

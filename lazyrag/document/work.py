@@ -15,7 +15,7 @@ from lazyrag.document.step import Step
 from lazyrag.document.term_spaces import BuildTerms
 from lazyrag.errors import IngestionError, LazyRAGError, NotBuiltError, StaleNodeError, StoreError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.typing import Vector
+from lazyrag.typing import Embedding
 
 NOT_THE_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)
 """Errors after which no other file would do better."""
@@ -80,7 +80,7 @@ class VectorsTarget:
         step: What is done.
         identity: Of the embed callable.
         collection: Where the vectors are.
-        dimension: Of the vectors; 0 until the first one is written.
+        dimension: Of the vectors, or `SPARSE`; 0 until the first one is written.
         embedder: What embeds.
     """
 
@@ -295,7 +295,7 @@ class WorkSource:
         """See `NodeSource.file_metadata`."""
         return ReadOnly(copy_value(dict(self._root(segment).metadata)))
 
-    def embeddings(self, segment: Segment) -> Mapping[str, Vector]:  # noqa: ARG002  the Protocol's signature
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:  # noqa: ARG002  the Protocol's signature
         """See `NodeSource.embeddings`; nodes are made before they are embedded."""
         return {}
 

@@ -16,7 +16,6 @@ from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.models.cache_file import (
     CACHE_FORMAT,
     ROW_BYTES,
-    CachedVector,
     EmbeddingRow,
     StoredVector,
     add_view,
@@ -26,6 +25,7 @@ from lazyrag.models.cache_file import (
 )
 from lazyrag.models.protocol import InputType
 from lazyrag.storage.sqlite import Database
+from lazyrag.typing import Embedding
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -169,7 +169,7 @@ class EmbeddingCache:
         """Hits and misses of this object since it was made."""
         return self._stats
 
-    def get_many(self, space: VectorSpace, texts: Iterable[str]) -> dict[str, CachedVector]:
+    def get_many(self, space: VectorSpace, texts: Iterable[str]) -> dict[str, Embedding]:
         """The vectors of those texts that have one.
 
         Args:
@@ -186,7 +186,7 @@ class EmbeddingCache:
             msg = f"get_many got the text {texts!r:.60}; give a list of texts."
             raise ConfigError(msg)
         texts_by_hash = {hash_of(text): text for text in texts}
-        found: dict[str, CachedVector] = {}
+        found: dict[str, Embedding] = {}
         used, damaged = [], []
         for row, stored in self._rows(space, list(texts_by_hash)):
             vector = decoded(stored, space.dimension)
@@ -201,7 +201,7 @@ class EmbeddingCache:
         self._count(used, misses=len(texts_by_hash) - len(used), damaged=len(damaged))
         return found
 
-    def put_many(self, space: VectorSpace, vectors: Mapping[str, CachedVector]) -> None:
+    def put_many(self, space: VectorSpace, vectors: Mapping[str, Embedding]) -> None:
         """Store vectors, all or none of them; a text that has one gets the new one.
 
         Args:

@@ -10,18 +10,14 @@ import uuid
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import as_vector
-from lazyrag.models.protocol import SparseVector
 from lazyrag.storage.sqlite import FileFormat
-from lazyrag.typing import Vector
-
-CachedVector: TypeAlias = "Vector | SparseVector"
-"""What the cache keeps for one text."""
+from lazyrag.typing import Embedding
 
 ROW_BYTES = 512
 """What a row takes beside its vector, towards ``max_bytes``: its key, indexes, and the part of a page that stays empty.
@@ -141,7 +137,7 @@ class StoredVector(NamedTuple):
     checksum: int
 
 
-def encoded(text: str, vector: CachedVector, dimension: int) -> StoredVector:
+def encoded(text: str, vector: Embedding, dimension: int) -> StoredVector:
     """A vector as it is stored.
 
     Args:
@@ -169,7 +165,7 @@ def encoded(text: str, vector: CachedVector, dimension: int) -> StoredVector:
     return StoredVector(text_hash, kind, numbers, _checksum(text_hash, kind, numbers))
 
 
-def decoded(stored: StoredVector, dimension: int) -> CachedVector | None:
+def decoded(stored: StoredVector, dimension: int) -> Embedding | None:
     """A stored vector as it was given, a copy; None where what is stored is not that text's vector any more."""
     text_hash, kind, numbers, checksum = stored
     if not isinstance(numbers, bytes) or kind not in (_DENSE, _SPARSE):

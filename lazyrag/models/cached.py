@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lazyrag.arguments import known_arguments
 from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError, sentence, warn_user
 from lazyrag.models.cache import EmbeddingCache, VectorSpace
-from lazyrag.models.cache_file import CachedVector
 from lazyrag.models.callables import EmbedCallable, as_embedder
-from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, stacked
+from lazyrag.models.embedding import CheckedEmbedder, blank_error, collected, is_blank, length_of, listed_texts
 from lazyrag.models.protocol import Embedded, EmbeddedBatch, Embedder, InputType
-from lazyrag.typing import Matrix
+from lazyrag.typing import Embeddings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,7 +102,7 @@ class CachedEmbedder:
         """The embedder's."""
         return self.embedder.normalised
 
-    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any] | Matrix:
+    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Embeddings:
         """Embed texts, all or nothing; what was embedded before another text failed stays in the cache.
 
         Returns:
@@ -116,13 +115,7 @@ class CachedEmbedder:
         found: dict[int, Embedded] = {}
         for batch in self.embed_batches(texts, input_type):
             found.update(zip(batch.positions, batch.results, strict=True))
-        results = [found[place] for place in range(len(found))]
-        for result in results:
-            if isinstance(result, EmbeddingError):
-                raise EmbeddingError(str(result), embed_key=result.embed_key) from result.__cause__
-        if any(isinstance(result, dict) for result in results):
-            return results
-        return stacked(results, self._asked.name, self.dimension or 0)
+        return collected([found[place] for place in range(len(found))], self._asked.name, self.dimension or 0)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """What is in the cache, then what the embedder answers, batch by batch; equal texts are asked for once."""
@@ -144,7 +137,7 @@ class CachedEmbedder:
             found = self.cache.get_many(space, some)
             missing += [text for text in some if text not in found]
             if found:
-                dimension = dimension or _length(next(iter(found.values())))
+                dimension = dimension or length_of(next(iter(found.values())))
                 yield _batch(places, found)
         storing = True
         for batch in self._asked.batches(missing, dimension, input_type):
@@ -181,10 +174,6 @@ def _identity(embedder: Embedder, given: str | None) -> str:
         )
         raise ConfigError(msg)
     return identity
-
-
-def _length(vector: CachedVector) -> int:
-    return 0 if isinstance(vector, dict) else len(vector)
 
 
 def _batch(places: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]) -> EmbeddedBatch:

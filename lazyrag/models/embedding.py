@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +17,8 @@ from lazyrag.errors import (
     StoreError,
     known_names,
 )
-from lazyrag.models.protocol import Embedded, EmbeddedBatch, Embedder, InputType, SparseVector, is_batch_embedder
-from lazyrag.typing import Matrix, Vector
+from lazyrag.models.protocol import Embedded, EmbeddedBatch, Embedder, InputType, is_batch_embedder
+from lazyrag.typing import SPARSE, Embedding, Embeddings, Matrix, SparseVector
 
 _DEFAULT_BATCH_SIZE = 64
 _WITNESSES = 8  # parts of a batch
@@ -43,22 +42,21 @@ class CheckedEmbedder:
         self.name = name
         self.key = key
 
-    def embed(self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document") -> Matrix:
+    def embed(self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document") -> Embeddings:
         """Embed texts, all or nothing.
 
         Args:
             texts: n texts, none of them blank.
-            dimension: The length that vectors must have; 0 where it is not known yet.
+            dimension: The length that vectors must have, or `SPARSE`; 0 where it is not known yet.
             input_type: Whether they are questions, or what is searched.
 
         Returns:
-            (n, dim) float32, finite, as the embedder gave them.
+            (n, dim) float32, finite, as the embedder gave them; or a list of n sparse vectors.
 
         Raises:
             EmbeddingError: If a text has no vector; the error of the first one.
-            NotBuiltError: If vectors are sparse.
         """
-        return stacked(self.embed_each(texts, dimension, input_type), self.name, dimension)
+        return collected(self.embed_each(texts, dimension, input_type), self.name, dimension)
 
     def embed_each(
         self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
@@ -76,9 +74,9 @@ class CheckedEmbedder:
     ) -> Iterator[EmbeddedBatch]:
         """Batches as they get done, checked; each of the texts comes in exactly one of them.
 
-        A text whose vector is not one, is not finite or is not as long as the others fails alone; an answer with
-        another number of vectors than texts says nothing about any of them, and fails its batch; an embedder that gives
-        up fails those texts that it has not answered.
+        A text whose vector is not one, is not finite, is not as long as the others or not sparse as they are, fails
+        alone; an answer with another number of vectors than texts says nothing about any of them, and fails its batch;
+        an embedder that gives up fails those texts that it has not answered.
 
         Raises:
             ConfigError: If texts are no list, or the input type is unknown.
@@ -185,9 +183,9 @@ class CheckedEmbedder:
             return self._error(str(exc), exc.__cause__)
 
     def _of_length(self, result: Embedded, dimension: int) -> Embedded:
-        if isinstance(result, np.ndarray) and len(result) != dimension:
-            return self._error(f"returned vectors of different lengths: {len(result)} instead of {dimension} numbers")
-        return result
+        if isinstance(result, EmbeddingError) or length_of(result) == dimension:
+            return result
+        return self._error(_difference(length_of(result), dimension))
 
     def _raised(self, error: BaseException) -> EmbeddingError:
         if isinstance(error, EmbeddingError):  # one of ours says all there is to say
@@ -239,7 +237,7 @@ def checked_input_type(input_type: Any) -> InputType:
     return checked
 
 
-def as_vector(value: Any) -> Vector | SparseVector:
+def as_vector(value: Any) -> Embedding:
     """What an embed callable returned for one text, checked.
 
     Args:
@@ -247,7 +245,8 @@ def as_vector(value: Any) -> Vector | SparseVector:
             digits, as models that speak JSON write them.
 
     Returns:
-        A copy: (dim,) float32, finite; or dimensions to weights, without those that are 0.
+        A copy: (dim,) float32, finite; or dimensions below 2**64 to weights, which are rounded to float32 as well,
+        without those that are 0.
 
     Raises:
         ValueError: If it is something else, saying what.
@@ -276,43 +275,82 @@ def _sparse(value: Mapping[Any, Any]) -> SparseVector:
     try:
         weights = {_dimension(key): float(weight) for key, weight in value.items()}
     except (TypeError, ValueError, OverflowError) as exc:
-        msg = f"returned {shown(value)}; a sparse vector maps whole numbers of at least 0 to numbers"
+        msg = f"returned {shown(value)}; a sparse vector maps whole numbers from 0 to 2**64 - 1 to numbers"
         raise ValueError(msg) from exc
-    if not all(map(math.isfinite, weights.values())):
-        msg = f"returned {shown(value)}; the weights of a sparse vector are finite"
+    with np.errstate(over="ignore"):  # found below
+        rounded = np.array(list(weights.values()), np.float64).astype(np.float32)
+    if not np.isfinite(rounded).all():
+        msg = f"returned {shown(value)}; the weights of a sparse vector are finite, as float32 too"
         raise ValueError(msg)
-    return {key: weight for key, weight in weights.items() if weight}
+    return {key: weight for key, weight in zip(weights, rounded.tolist(), strict=True) if weight}
 
 
 def _dimension(key: Any) -> int:
     dimension = int(key) if isinstance(key, str) else operator.index(key)
-    if dimension < 0:
+    if not 0 <= dimension < 2**64:
         raise ValueError(key)
     return dimension
 
 
-def stacked(results: Sequence[Embedded], name: str, dimension: int = 0) -> Matrix:
-    """Vectors as the rows of one array.
+def length_of(vector: Embedding) -> int:
+    """How many numbers a dense vector has; `SPARSE` for a sparse one.
+
+    Example:
+        >>> length_of(as_vector([1, 2])), length_of({7: 0.5}) == SPARSE
+        (2, True)
+    """
+    return SPARSE if isinstance(vector, dict) else len(vector)
+
+
+def _difference(length: int, expected: int) -> str:
+    """Why a vector does not go with the others, as a part of a message."""
+    if SPARSE in (length, expected):
+        one, others = ("sparse", "dense") if length == SPARSE else ("dense", "sparse")
+        return f"returned a {one} vector where the others are {others}; vectors of one embed key are of one kind"
+    return f"returned vectors of different lengths: {length} instead of {expected} numbers"
+
+
+def collected(results: Sequence[Embedded], name: str, dimension: int = 0) -> Embeddings:
+    """Vectors of one kind, all or nothing.
 
     Args:
         results: What became of n texts.
         name: Who embedded them, for messages.
-        dimension: The width of the array where n is 0.
+        dimension: The length that they must have, or `SPARSE`; 0 for that of the first one.
+
+    Returns:
+        (n, dim) float32; or a list of n sparse vectors.
 
     Raises:
-        EmbeddingError: The first error among them.
-        NotBuiltError: If one is sparse.
+        EmbeddingError: The first error among them; or one of them is of another length or kind.
     """
-    rows: list[Vector] = []
+    dense, sparse = [], []
     for result in results:
         if isinstance(result, EmbeddingError):
             # A copy: one error may be the result of many texts, and each raise makes its traceback longer.
             raise EmbeddingError(str(result), embed_key=result.embed_key) from result.__cause__
+        dimension = dimension or length_of(result)
+        if length_of(result) != dimension:
+            raise EmbeddingError(f"{name} {_difference(length_of(result), dimension)}.")
         if isinstance(result, dict):
-            msg = f"{name} returned a sparse vector; sparse embeddings are not built yet."
-            raise NotBuiltError(msg)
-        rows.append(result)
-    return np.stack(rows) if rows else np.empty((0, dimension), np.float32)
+            sparse.append(result)
+        else:
+            dense.append(result)
+    if dimension == SPARSE:
+        return sparse
+    return np.stack(dense) if dense else np.empty((0, dimension), np.float32)
+
+
+def stacked(results: Sequence[Embedded], name: str, dimension: int = 0) -> Matrix:
+    """Dense vectors as the rows of one array; see `collected`.
+
+    Raises:
+        EmbeddingError: The first error among them; or one of them is of another length, or sparse.
+    """
+    vectors = collected(results, name, dimension)
+    if not isinstance(vectors, np.ndarray):
+        raise EmbeddingError(f"{name} returned sparse vectors; dense ones are needed here.")
+    return vectors
 
 
 def batch_size_of(embedder: object, default: int) -> int:
@@ -332,6 +370,6 @@ def shown(value: object) -> str:
 
 
 def _usual_length(results: Sequence[Embedded]) -> int:
-    """The length that most dense vectors have, the first of those that come equally often; 0 where there is none."""
-    lengths = Counter(len(one) for one in results if isinstance(one, np.ndarray))
+    """The length that most vectors have, the first of those that come equally often; 0 where there is none."""
+    lengths = Counter(length_of(one) for one in results if not isinstance(one, EmbeddingError))
     return lengths.most_common(1)[0][0] if lengths else 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, 
 
 from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.typing import Matrix, Vector
+from lazyrag.typing import Embedding, Matrix
 
 if TYPE_CHECKING:
     from lazyrag.errors import EmbeddingError
@@ -20,10 +20,7 @@ ROLES = ("system", "user", "assistant")
 InputType: TypeAlias = Literal["query", "document"]
 """What a text is to an embedder; asymmetric models embed questions otherwise than what is searched."""
 
-SparseVector: TypeAlias = "dict[int, float]"
-"""One sparse embedding: dimensions, whole numbers of at least 0, to weights that are finite and not 0."""
-
-Embedded: TypeAlias = "Vector | SparseVector | EmbeddingError"
+Embedded: TypeAlias = "Embedding | EmbeddingError"
 """What became of one text."""
 
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lazyrag.data.node import DocNode
+from lazyrag.errors import ConfigError
 from lazyrag.indexes.bm25 import BM25, Variant
 from lazyrag.indexes.lexical import LexicalIndex
 from lazyrag.retrieval.search import TermSearch, VectorSearch
 from lazyrag.retrieval.similarity import Similarity
 from lazyrag.text.terms import term_function
+from lazyrag.typing import Embedding, SparseVector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def bm25(
@@ -73,10 +79,46 @@ def cosine(query: list[float], node: DocNode) -> float:
         >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
         1.0
     """
-    ours = np.asarray(query, np.float64)
-    theirs = np.asarray(node.embedding, np.float64)
+    ours, theirs = _dense(query), _dense(node.embedding)
     lengths = math.sqrt(float(ours @ ours) * float(theirs @ theirs))
     return max(-1.0, min(1.0, float(ours @ theirs) / lengths)) if lengths else 0.0
+
+
+def ip(query: list[float] | SparseVector, node: DocNode) -> float:
+    """Inner product of a query's vector and a node's, both dense or both sparse.
+
+    Of sparse ones only nodes are ranked that share a dimension with the query, also where the score is 0 or less.
+
+    Example:
+        >>> ip({3: 2.0, 9: 1.0}, DocNode(text="x", embeddings={"default": {3: 0.5, 7: 2.0}}))
+        1.0
+    """
+    theirs = node.embedding
+    if not isinstance(query, dict) or not isinstance(theirs, dict):
+        return float(_dense(query) @ _dense(theirs))
+    score = 0.0
+    for dimension in sorted(query.keys() & theirs.keys()):  # sum() need not add up as the index does
+        score += query[dimension] * theirs[dimension]
+    return score
+
+
+def nearest(query: list[float] | SparseVector, node: DocNode) -> float:
+    """What ``similarity=None`` stands for: `cosine` where vectors are dense, `ip` where they are sparse.
+
+    Example:
+        >>> nearest({3: 2.0}, DocNode(text="x", embeddings={"default": {3: 0.5}}))
+        1.0
+    """
+    return ip(query, node) if isinstance(query, dict) else cosine(query, node)
+
+
+def _dense(vector: list[float] | Embedding) -> NDArray[np.float64]:
+    if isinstance(vector, dict):
+        msg = (
+            f"A vector is sparse ({vector!r:.60}) where a dense one is needed; sparse ones go with sparse ones, by ip."
+        )
+        raise ConfigError(msg)
+    return np.asarray(vector, np.float64)
 
 
 def _bm25(analyser: str, query: str, nodes: Sequence[DocNode], model: BM25) -> list[tuple[DocNode, float]]:
@@ -93,4 +135,9 @@ BM25_ENGLISH = Similarity("bm25", bm25, "text", descend=True, batch=True, search
 BM25_CHINESE = Similarity(
     "bm25_chinese", bm25_chinese, "text", descend=True, batch=True, search=partial(TermSearch, analyser="zh")
 )
-COSINE = Similarity("cosine", cosine, "embedding", descend=True, batch=False, search=VectorSearch)
+COSINE = Similarity(
+    "cosine", cosine, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="cosine")
+)
+INNER_PRODUCT = Similarity("ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip"))
+OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch)
+"""Each collection's own, where no similarity is named."""

@@ -17,6 +17,7 @@ from lazyrag.document.group import group_name as normal_group_name
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
 from lazyrag.ranking.fusion import rrf
+from lazyrag.retrieval.built_in_similarities import OWN_METRIC
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.output import OutputFormat, check_output, render
 from lazyrag.retrieval.search import Question
@@ -39,7 +40,8 @@ class Retriever(Generic[T_co]):
     Args:
         doc: A Document, or several: their nodes are ranked together, with common BM25 statistics.
         group_name: The node group to search; `LAZY_ROOT_NAME` for whole documents.
-        similarity: Name of a registered similarity; None means ``"cosine"``.
+        similarity: Name of a registered similarity; None: what an embed key's vectors are ranked by, ``"cosine"`` where
+            they are dense, ``"ip"`` where they are sparse.
         similarity_cut_off: Drop what is worse than this; what equals it stays. A number, or a mapping from embed key
             to number, which acts on each key's ranking.
         index: Name of a registered kind of index. ``"default"``: exact. ``"smart_embedding_index"``: the vector store's
@@ -164,7 +166,7 @@ class Retriever(Generic[T_co]):
         self._documents = _document_list(doc)
         self._group = normal_group_name(group_name)
         self._target = None if target is None else normal_group_name(target)
-        self._similarity = similarities["cosine" if similarity is None else similarity]
+        self._similarity = OWN_METRIC if similarity is None else similarities[similarity]
         if not isinstance(similarity_kw, (Mapping, type(None))):
             msg = f"similarity_kw is {similarity_kw!r}; give a mapping of keywords to values."
             raise ConfigError(msg)

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from lazyrag.data.filters import Filter
 from lazyrag.document.reader import Reader
-from lazyrag.errors import RetrievalError, TransformError
+from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, Variant
 from lazyrag.text.terms import term_function
-from lazyrag.typing import Ranking, Vector
+from lazyrag.typing import Embedding, Metric, Ranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Question:
     topk: int
     embed_key: str | None = None
 
-    def vectors(self) -> list[Vector]:
+    def vectors(self) -> list[Embedding]:
         """The query's vector for each Document; one call for those that share an embedder."""
         if self.embed_key is None:
             return []
-        found: dict[int, Vector] = {}
+        found: dict[int, Embedding] = {}
         embedders = [reader.embedders([self.embed_key])[0] for reader in self.readers]
         for one in embedders:
             if id(one.given) not in found:
@@ -97,11 +97,42 @@ class TermSearch:
 
 
 class VectorSearch:
-    """Cosine, by the vector store's own search."""
+    """The vector store's own search.
+
+    Args:
+        metric: What the vectors must be ranked by; None for whatever they are.
+    """
+
+    def __init__(self, metric: Metric | None = None) -> None:
+        self._metric = metric
 
     def rank(self, question: Question) -> list[Ranking]:
-        """See `Search.rank`."""
+        """See `Search.rank`; sparse vectors only of nodes that share a dimension with the query.
+
+        Raises:
+            ConfigError: If the vectors are ranked by another metric, or those of several Documents by two.
+        """
+        self._check_metric(question)
         return [
             reader.rank_vectors(question.group, str(question.embed_key), vector, question.topk, wanted)
             for reader, vector, wanted in zip(question.readers, question.vectors(), question.filters, strict=True)
         ]
+
+    def _check_metric(self, question: Question) -> None:
+        embed_key = str(question.embed_key)
+        known = [reader.metric(question.group, embed_key) for reader in question.readers]
+        found = sorted({metric for metric in known if metric is not None})
+        if len(found) > 1:
+            msg = (
+                f"Under the embed key {embed_key!r} the vectors of one Document are dense and those of another are "
+                "sparse. Their scores do not compare. Ask each by a Retriever of its own."
+            )
+            raise ConfigError(msg)
+        if self._metric is not None and found not in ([], [self._metric]):
+            kind, told = ("sparse", "inner product") if found == ["ip"] else ("dense", "cosine")
+            msg = (
+                f"similarity={self._metric!r} was asked for, and the vectors under the embed key {embed_key!r} are "
+                f"{kind}: they are ranked by {told}. Leave similarity out, give similarity={found[0]!r}, or choose "
+                "other keys with embed_keys=[...]."
+            )
+            raise ConfigError(msg)

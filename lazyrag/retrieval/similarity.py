@@ -12,7 +12,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, RetrievalError, known_names, warn_user
 from lazyrag.registry import Registry
 from lazyrag.retrieval.search import Question, Search
-from lazyrag.typing import Ranking
+from lazyrag.typing import Embedding, Ranking, SparseVector
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,8 +27,8 @@ class Similarity:
     Args:
         name: Its name.
         func: One of spec 001's four prototypes, by mode and batch.
-        mode: ``"text"``: func gets the query as text; ``"embedding"``: as a list of floats, and nodes that carry
-            their vector as ``node.embedding``.
+        mode: ``"text"``: func gets the query as text; ``"embedding"``: as a list of floats, or as a dict from dimension
+            to weight where vectors are sparse, and nodes that carry their vector as ``node.embedding``.
         descend: Whether a higher score is better.
         batch: Whether func gets all nodes and returns pairs (node, score), or one node and returns its score.
         search: For a similarity that brings an index: from its keywords to the search which answers it. Then func
@@ -50,7 +50,9 @@ class Similarity:
         """
         return _FunctionSearch(self, kwargs) if self.search is None else self.search(**kwargs)
 
-    def rank(self, query: str | list[float], nodes: Sequence[DocNode], **kwargs: Any) -> list[tuple[DocNode, float]]:
+    def rank(
+        self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
+    ) -> list[tuple[DocNode, float]]:
         """Score nodes, best first by this similarity's direction, ties by uid.
 
         Args:
@@ -133,9 +135,7 @@ class _FunctionSearch:
 
     def rank(self, question: Question) -> list[Ranking]:
         """See `Search.rank`."""
-        asked: list[Any] = [vector.tolist() for vector in question.vectors()] or [question.query] * len(
-            question.readers
-        )
+        asked: list[Any] = [_given(vector) for vector in question.vectors()] or [question.query] * len(question.readers)
         kwargs = {**self._kwargs, "embed_key": question.embed_key} if self._told_the_key else self._kwargs
         sign = -1.0 if self._similarity.descend else 1.0
         rankings: list[Ranking] = []
@@ -149,10 +149,16 @@ class _FunctionSearch:
         return rankings
 
 
+def _given(vector: Embedding) -> list[float] | SparseVector:
+    """A query's vector as functions get it: a copy."""
+    return dict(vector) if isinstance(vector, dict) else vector.tolist()
+
+
 similarities: Registry[Similarity] = Registry("similarity", entry_point_group="lazyrag.similarities")
 similarities.declare("bm25", "lazyrag.retrieval.built_in_similarities:BM25_ENGLISH")
 similarities.declare("bm25_chinese", "lazyrag.retrieval.built_in_similarities:BM25_CHINESE")
 similarities.declare("cosine", "lazyrag.retrieval.built_in_similarities:COSINE")
+similarities.declare("ip", "lazyrag.retrieval.built_in_similarities:INNER_PRODUCT")
 
 
 @overload
@@ -200,7 +206,8 @@ def register_similarity(
         embedding, single:  func(query: list[float], node: DocNode, **kw) -> float
 
     In embedding mode each node carries one vector, ``node.embedding``: that of the embed key which is asked for, and
-    which a parameter named ``embed_key`` is told. A batch function gets the nodes in the documents' order, at least one
+    which a parameter named ``embed_key`` is told. Where vectors are sparse, query and ``node.embedding`` are dicts from
+    dimension to weight. A batch function gets the nodes in the documents' order, at least one
     and at most about 100,000 in one call.
 
     Args:

@@ -91,7 +91,7 @@ CREATE TABLE space (
     name TEXT NOT NULL,                   -- the analyser, or the embed key
     identity TEXT NOT NULL,               -- of the analyser or the embed callable
     collection TEXT NOT NULL,             -- of its vectors; '' for terms
-    dimension INTEGER NOT NULL DEFAULT 0,
+    dimension INTEGER NOT NULL DEFAULT 0, -- 0: there is none yet; -1: vectors are sparse
     status TEXT NOT NULL,                 -- 'building', 'live', 'dropped'
     whole INTEGER NOT NULL DEFAULT 0,
     dropped_at REAL NOT NULL DEFAULT 0,

@@ -11,9 +11,9 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
-from lazyrag.indexes.dense import DenseIndex
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
-from lazyrag.typing import Fields, Matrix, Ranking
+from lazyrag.stores.vector_kinds import add_rows, check_schema, check_vectors, index_of, other_schema, searched
+from lazyrag.typing import Embeddings, Fields, Ranking
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -134,7 +134,7 @@ class _Vectors:
 
     def __init__(self, schema: VectorSchema) -> None:
         self.schema = schema
-        self.index = DenseIndex(schema.dimension, schema.metric)
+        self.index = index_of(schema)
         self.fields: _Keyed[Fields] = _Keyed()
 
 
@@ -150,7 +150,7 @@ class MapVectorStore:
         [[('k', 1.0)]]
     """
 
-    features: frozenset[Feature] = frozenset(["exact"])
+    features: frozenset[Feature] = frozenset(["exact", "sparse"])
 
     def __init__(self) -> None:
         self._collections: dict[str, _Vectors] = {}
@@ -164,14 +164,11 @@ class MapVectorStore:
 
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
+        check_schema(schema)
         with self._lock:
             present = self._collections.setdefault(collection, _Vectors(schema))
         if present.schema != schema:
-            msg = (
-                f"Collection {collection!r} has dimension {present.schema.dimension} and metric "
-                f"{present.schema.metric!r}; asked for were {schema.dimension} and {schema.metric!r}, or other fields."
-            )
-            raise SchemaMismatchError(msg, store="map", collection=collection)
+            raise other_schema(collection, present.schema.dimension, present.schema.metric, schema)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -186,20 +183,11 @@ class MapVectorStore:
         """See `VectorStore.upsert`."""
         target = _existing(self._collections, collection)
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
-        for row in last.values():
-            if row.vector.shape != (target.schema.dimension,):
-                msg = (
-                    f"Collection {collection!r} holds vectors of {target.schema.dimension} numbers; "
-                    f"row {row.key!r} has shape {row.vector.shape}."
-                )
-                raise SchemaMismatchError(msg, store="map", collection=collection)
+        check_vectors(collection, target.schema.dimension, last.values())
         if not last:
             return
-        import numpy as np  # the index needs it anyhow
-
-        matrix = np.stack([row.vector for row in last.values()])
         with self._lock:
-            target.index.add(list(last), matrix, [row.fields for row in last.values()])
+            add_rows(target.index, list(last.values()))
             target.fields.update({key: row.fields for key, row in last.items()})
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
@@ -231,13 +219,12 @@ class MapVectorStore:
     def search(
         self,
         collection: str,
-        vectors: Matrix,
+        vectors: Embeddings,
         topk: int,
         filter: Filter | None = None,  # noqa: A002
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
-        index = _existing(self._collections, collection).index
-        return [index.search(vector, topk, filter=filter) for vector in vectors]
+        return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
+from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.indexes.blocks import Mask, encoded_keys
-from lazyrag.indexes.dense import DenseBlock, DenseState
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.array_format import DamagedError, damage_of, decoded, encoded, joined
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
 from lazyrag.stores.segment_rows import schema_text
 from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.vector_kinds import (
+    Part,
+    State,
+    check_schema,
+    check_vectors,
+    joined_parts,
+    other_schema,
+    part_of_arrays,
+    part_of_rows,
+    searched,
+    state_of,
+)
 from lazyrag.stores.vector_tables import alive_mask, collection_row, dead_bits
-from lazyrag.typing import Matrix, Metric, Ranking
+from lazyrag.typing import Embeddings, Metric, Ranking
 
 _MOST_PARTS = 16
 _SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
@@ -43,7 +54,7 @@ class _Part:
     name: str
     in_file: bool
     dead: bytes | None
-    block: DenseBlock
+    block: Part
     alive: Mask | None
 
 
@@ -61,7 +72,7 @@ class _Collection:
     id: int
     schema: tuple[int, Metric, str]
     parts: tuple[_Part, ...]
-    state: DenseState
+    state: State
 
 
 class _UnknownCollectionError(StoreError):
@@ -93,7 +104,7 @@ class MapFileVectorStore:
     @property
     def features(self) -> frozenset[Feature]:
         """Exact; persistent and shared unless the store file lies in memory."""
-        in_memory: frozenset[Feature] = frozenset(["exact"])
+        in_memory: frozenset[Feature] = frozenset(["exact", "sparse"])
         return in_memory if self._file.path is None else in_memory | {"persistent", "shared"}
 
     def open(self) -> None:
@@ -106,7 +117,7 @@ class MapFileVectorStore:
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
         wanted = (schema.dimension, schema.metric, schema_text(schema.fields))
-        DenseState([], [], schema.dimension, schema.metric)  # refuses what is out of range
+        check_schema(schema)
         with self._file.reading() as connection:
             present = collection_row(connection, collection)
         if present is None and not self._file.read_only:
@@ -122,11 +133,7 @@ class MapFileVectorStore:
             raise StoreError(msg, store="map", collection=collection)
         dimension, metric, fields = present[1:]
         if (dimension, metric, fields) != wanted:
-            msg = (
-                f"Collection {collection!r} has dimension {dimension} and metric {metric!r}; "
-                f"asked for were {schema.dimension} and {schema.metric!r}, or other fields."
-            )
-            raise SchemaMismatchError(msg, store="map", collection=collection)
+            raise other_schema(collection, dimension, metric, schema)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -150,15 +157,14 @@ class MapFileVectorStore:
         """See `VectorStore.upsert`."""
         known = self._now(collection)
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
-        _check_shapes(collection, known.schema[0], last.values())
+        check_vectors(collection, known.schema[0], last.values())
         if not last:
             return
-        matrix = np.stack([row.vector for row in last.values()])
-        block = DenseBlock.of_rows(list(last), matrix, [row.fields for row in last.values()])
+        block = part_of_rows(list(last.values()), known.schema[0])
         name, content = self._kept(block)  # on the disk before anything names it
         with self._file.writing() as connection:
             present = self._read(connection, collection)
-            _check_shapes(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
+            check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
             alive, _ = without(
                 [part.block for part in present.parts], [part.alive for part in present.parts], block.keys
             )
@@ -209,13 +215,12 @@ class MapFileVectorStore:
     def search(
         self,
         collection: str,
-        vectors: Matrix,
+        vectors: Embeddings,
         topk: int,
         filter: Filter | None = None,  # noqa: A002  the word of the protocol
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
-        state = self._now(collection).state
-        return [state.search(vector, topk, filter=filter) for vector in vectors]
+        return searched(self._now(collection).state, vectors, topk, filter)
 
     def _now(self, collection: str) -> _Collection:
         """The collection as it is in the file, remembered until anything is committed to that."""
@@ -256,12 +261,16 @@ class MapFileVectorStore:
         for part_id, name, in_file, size, dead in found:
             part = known.get(part_id)
             if part is None or part.dead != dead:
-                block = part.block if part is not None else self._opened(connection, part_id, name, in_file=in_file)
+                block = (
+                    part.block
+                    if part is not None
+                    else self._opened(connection, part_id, name, dimension, in_file=in_file)
+                )
                 part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
             parts.append(part)
         if before is not None and before[1].id == number and _same(before[1].parts, parts):
             return before[1]
-        state = DenseState([part.block for part in parts], [part.alive for part in parts], dimension, metric)
+        state = state_of([part.block for part in parts], [part.alive for part in parts], dimension, metric)
         return _Collection(number, (dimension, metric, fields), tuple(parts), state)
 
     def damage(self, collection: str) -> str:
@@ -278,17 +287,17 @@ class MapFileVectorStore:
                 return f"the array file {name} {told}"
         return ""
 
-    def _opened(self, connection: sqlite3.Connection, part: int, name: str, *, in_file: bool) -> DenseBlock:
+    def _opened(self, connection: sqlite3.Connection, part: int, name: str, dimension: int, *, in_file: bool) -> Part:
         if in_file:
-            return DenseBlock.from_arrays(self._file.arrays.open(name))
+            return part_of_arrays(self._file.arrays.open(name), dimension)
         [content] = connection.execute("SELECT content FROM vector_part WHERE id = ?", (part,)).fetchone()
         try:
-            return DenseBlock.from_arrays(decoded(joined([memoryview(content)]), name))
+            return part_of_arrays(decoded(joined([memoryview(content)]), name), dimension)
         except DamagedError as exc:
             msg = f"Part {part} of the vectors in {self._file!r} {exc}. Run verify() and repair()."
             raise StoreError(msg, store="map") from exc
 
-    def _kept(self, block: DenseBlock) -> tuple[str, bytes | None]:
+    def _kept(self, block: Part) -> tuple[str, bytes | None]:
         """The name of a block's bundle, and its content where that is not in an array file."""
         arrays = block.arrays()
         if sum(array.nbytes for array in arrays.values()) >= _SMALL_BYTES:
@@ -309,7 +318,7 @@ class MapFileVectorStore:
             old = _tail(present)
             if not old:
                 return
-            block = DenseBlock.joined([part.block for part in old], [part.alive for part in old])
+            block = joined_parts([part.block for part in old], [part.alive for part in old], present.schema[0])
             name, content = self._kept(block)
             with self._file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
@@ -342,7 +351,7 @@ def _same(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
 def _insert(
     connection: sqlite3.Connection,
     collection: int,
-    block: DenseBlock,
+    block: Part,
     name: str,
     content: bytes | None,
     alive: Mask | None,
@@ -368,7 +377,7 @@ def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequenc
     return retired
 
 
-def _since_died(block: DenseBlock, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
+def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
     """The mask of a joined block, given the parts as they were when it was made and as they are."""
     died = [
         before.block.keys[_lives(before) & ~_lives(after)]
@@ -384,13 +393,3 @@ def _since_died(block: DenseBlock, old: Sequence[_Part], now: Sequence[_Part]) -
 
 def _lives(part: _Part) -> Mask:
     return np.ones(len(part.block), np.bool_) if part.alive is None else part.alive
-
-
-def _check_shapes(collection: str, dimension: int, rows: Iterable[VectorRow]) -> None:
-    for row in rows:
-        if row.vector.shape != (dimension,):
-            msg = (
-                f"Collection {collection!r} holds vectors of {dimension} numbers; "
-                f"row {row.key!r} has shape {row.vector.shape}."
-            )
-            raise SchemaMismatchError(msg, store="map", collection=collection)

@@ -14,14 +14,15 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.registry import Registry
-from lazyrag.typing import Fields, Matrix, Metric, Ranking, Vector
+from lazyrag.typing import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
 
-Feature: TypeAlias = Literal["persistent", "shared", "exact", "native text"]
+Feature: TypeAlias = Literal["persistent", "shared", "exact", "sparse", "native text"]
 """What a store can do beyond the contract; the suites in `lazyrag.testing` fail a store for one they cannot test.
 
 - ``persistent``: what was acknowledged is there after close and open.
 - ``shared``: other processes can read what was acknowledged.
 - ``exact``: search returns the true nearest rows, whatever their number.
+- ``sparse``: it keeps collections of sparse vectors; without it, it refuses their schema.
 - ``native text``: the store ranks by text itself.
 """
 
@@ -31,14 +32,19 @@ class VectorSchema:
     """What the rows of a vector collection look like.
 
     Args:
-        dimension: Length of every vector, at least 1.
-        metric: What `VectorStore.search` ranks by; higher is always closer.
+        dimension: Length of every vector, at least 1; `lazyrag.typing.SPARSE` where vectors are sparse.
+        metric: What `VectorStore.search` ranks by; higher is always closer. Sparse vectors are ranked by ``"ip"``.
         fields: The fields that filters may read.
     """
 
     dimension: int
     metric: Metric
     fields: Schema
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether vectors are sparse."""
+        return self.dimension == SPARSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +53,12 @@ class VectorRow:
 
     Args:
         key: The node's physical key.
-        vector: (dimension,) float32, finite.
+        vector: (dimension,) float32, finite; or a dict from dimension to weight.
         fields: What filters read.
     """
 
     key: str
-    vector: Vector
+    vector: Embedding
     fields: Fields = field(default_factory=lambda: EMPTY)
 
 
@@ -120,10 +126,17 @@ class VectorStore(Store, Protocol):
     """Keeps vectors by key, in collections, and finds the nearest (spec 001's ``vector_store``)."""
 
     def create(self, collection: str, schema: VectorSchema) -> None:
-        """Make a collection ready; one that is there stays as it is. SchemaMismatchError if it has another schema."""
+        """Make a collection ready; one that is there stays as it is. SchemaMismatchError if it has another schema.
+
+        UnsupportedError for a sparse one, if the store does not declare ``"sparse"``; ConfigError for a metric that the
+        vectors cannot be ranked by.
+        """
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
-        """Write rows whole, by key. SchemaMismatchError, and nothing written, if a vector has another dimension."""
+        """Write rows whole, by key.
+
+        SchemaMismatchError, and nothing written, if a vector has another dimension or is of the other kind.
+        """
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """The rows of those keys that are present, in the order asked for."""
@@ -143,14 +156,16 @@ class VectorStore(Store, Protocol):
     def search(
         self,
         collection: str,
-        vectors: Matrix,
+        vectors: Embeddings,
         topk: int,
         filter: Filter | None = None,  # noqa: A002
     ) -> list[Ranking]:
-        """For each row of ``vectors`` (n, dimension) a ranking of at most topk (key, score): best first, ties by key.
+        """For each of n vectors a ranking of at most topk (key, score): best first, ties by key.
 
-        Higher is closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows
-        that satisfy the bound filter are ranked. ConfigError if topk is below 1.
+        The vectors are the rows of an array (n, dimension), or a list of dicts where the collection is sparse. Higher
+        is closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows that
+        satisfy the bound filter are ranked, and sparse ones only if they have a dimension in common with the query,
+        whatever their score. ConfigError if topk is below 1, or a vector does not go with the collection.
         """
 
 

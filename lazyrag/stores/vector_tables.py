@@ -14,7 +14,7 @@ VECTOR_TABLES = """
 CREATE TABLE vector_collection (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL UNIQUE,
-    dimension INTEGER NOT NULL,
+    dimension INTEGER NOT NULL,   -- -1: its vectors are sparse
     metric TEXT NOT NULL,         -- 'cosine', 'ip' or 'l2'
     schema TEXT NOT NULL          -- the declared fields (JSON)
 );
@@ -24,7 +24,7 @@ CREATE TABLE vector_part (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     collection INTEGER NOT NULL REFERENCES vector_collection (id),
     size INTEGER NOT NULL,        -- how many rows it has, the dead ones included
-    arrays TEXT NOT NULL,         -- name of its bundle of arrays: keys, matrix, norms, field_ids, fields
+    arrays TEXT NOT NULL,         -- name of its bundle of arrays: those of a DenseBlock or of a SparsePart
     dead BLOB,                    -- a bit for each row, the first one highest, 1 where it is dead; NULL: all live
     content BLOB                  -- the bundle itself where it is small; NULL where it is an array file
 );

@@ -14,6 +14,7 @@ from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
 from lazyrag.testing.features import check_features, no_reopening
 from lazyrag.testing.rows import FIELDS, FILTERS, SCHEMA, met
+from lazyrag.testing.sparse_vectors import check_no_sparse, check_sparse
 from lazyrag.typing import Matrix, Metric, Ranking, Vector
 
 C = "lr_contract_vectors_0"
@@ -68,9 +69,9 @@ class VectorStoreContract:
     def test_upsert_replaces_whole_rows(self, filled: VectorStore) -> None:
         """A second upsert under a key leaves neither the old vector nor the old fields."""
         rows = make_rows()
-        filled.upsert(C, [VectorRow(rows[0].key, -rows[0].vector, FIELDS[1])])
+        filled.upsert(C, [VectorRow(rows[0].key, -dense(rows[0]), FIELDS[1])])
         [read] = filled.get(C, [rows[0].key])
-        assert np.array_equal(read.vector, -rows[0].vector)
+        assert np.array_equal(dense(read), -dense(rows[0]))
         assert dict(read.fields) == dict(FIELDS[1])
         assert filled.count(C) == len(rows)
 
@@ -98,7 +99,7 @@ class VectorStoreContract:
         by_key, replaced = [number for number in range(len(rows)) if number not in by_filter][:2]
         filled.delete(C, keys=[rows[by_key].key])
         filled.delete(C, filter=FILTERS[0])
-        rows[replaced] = VectorRow(rows[replaced].key, -rows[replaced].vector, FIELDS[0])
+        rows[replaced] = VectorRow(rows[replaced].key, -dense(rows[replaced]), FIELDS[0])
         new = [VectorRow(key, rows[0].vector, rows[0].fields) for key in ("zz", "00", "绿茶")]
         filled.upsert(C, [rows[replaced], *new])
         left = [row for number, row in enumerate(rows) if number not in {by_key, *by_filter}]
@@ -191,8 +192,8 @@ class VectorStoreContract:
         """After delete and upsert the new vector is found and the old one is not."""
         row = make_rows()[0]
         filled.delete(C, keys=[one.key for one in make_rows()])
-        filled.upsert(C, [VectorRow(row.key, -row.vector, row.fields)])
-        [[(key, score)]] = filled.search(C, row.vector[None], 5)
+        filled.upsert(C, [VectorRow(row.key, -dense(row), row.fields)])
+        [[(key, score)]] = filled.search(C, dense(row)[None], 5)
         assert (key, round(score, 5)) == (row.key, -1.0)
 
     def test_collections_are_isolated(self, filled: VectorStore) -> None:
@@ -240,10 +241,20 @@ class VectorStoreContract:
 
     def test_what_is_declared_is_kept(self, filled: VectorStore) -> None:
         """Every feature that the store declares passes its test; one without a test fails."""
-        checks = {"exact": lambda: self._check_exact(filled), "persistent": lambda: self._check_persistent(filled)}
+        checks = {
+            "exact": lambda: self._check_exact(filled),
+            "persistent": lambda: self._check_persistent(filled),
+            "sparse": lambda: check_sparse(filled, D),
+        }
         if type(self).share_store is not VectorStoreContract.share_store:
             checks["shared"] = lambda: self._check_shared(filled)
         check_features(filled.features, checks)
+
+    def test_a_store_that_does_not_declare_sparse_refuses_such_a_schema(self, filled: VectorStore) -> None:
+        """Without the feature a sparse schema is an UnsupportedError, and the other collections stay as they are."""
+        if "sparse" not in filled.features:
+            check_no_sparse(filled, D)
+        assert filled.count(C) == len(make_rows())
 
     def _check_exact(self, store: VectorStore) -> None:
         """Search returns the true nearest rows among many that lie close together, under every metric."""
@@ -261,7 +272,7 @@ class VectorStoreContract:
     def _check_persistent(self, filled: VectorStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""
         first, *others = make_rows()
-        changed = [VectorRow(others[0].key, -others[0].vector, others[0].fields), *others[1:]]
+        changed = [VectorRow(others[0].key, -dense(others[0]), others[0].fields), *others[1:]]
         filled.delete(C, keys=[first.key])
         filled.upsert(C, changed[:1])
         before = filled.search(C, queries(3), 10)
@@ -295,7 +306,7 @@ class VectorStoreContract:
         try:
             other.create(D, VectorSchema(DIMENSION, "cosine", SCHEMA))
             assert_same_rows(other.scan(D), make_rows())
-            changed = VectorRow(second.key, -second.vector, second.fields)
+            changed = VectorRow(second.key, -dense(second), second.fields)
             store.delete(D, keys=[first.key])
             store.upsert(D, [changed])
             assert_same_rows(other.scan(D), [changed, *others])
@@ -338,7 +349,7 @@ def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = 
     """All rows, or those given, ranked by a plain computation in float64."""
     scored = []
     for row in make_rows() if rows is None else rows:
-        x, q = row.vector.astype(np.float64), query.astype(np.float64)
+        x, q = dense(row).astype(np.float64), query.astype(np.float64)
         lengths = float(np.linalg.norm(x) * np.linalg.norm(q))
         if metric == "cosine":
             score = float(x @ q) / lengths if lengths else 0.0
@@ -348,10 +359,16 @@ def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = 
     return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
 
 
+def dense(row: VectorRow) -> Vector:
+    """The vector of a row, which is not sparse."""
+    assert isinstance(row.vector, np.ndarray), f"row {row.key!r} has {row.vector!r:.60} instead of an array"
+    return row.vector
+
+
 def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
     """Same keys in the same order, equal vectors and fields."""
     assert [row.key for row in found] == [row.key for row in expected]
-    assert all(np.array_equal(one.vector, other.vector) for one, other in zip(found, expected, strict=True))
+    assert all(np.array_equal(dense(one), dense(other)) for one, other in zip(found, expected, strict=True))
     assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
 
 

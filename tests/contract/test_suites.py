@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
-from lazyrag.errors import StoreError
+from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract, segment_store, vector_store
 from lazyrag.testing.rows import SCHEMA
+from lazyrag.testing.vector_store import make_rows
 
 SUITES = [(SegmentStoreContract, MapSegmentStore), (VectorStoreContract, MapVectorStore)]
 SUITE = pytest.mark.parametrize(("suite", "base"), SUITES, ids=["segments", "vectors"])
@@ -98,6 +101,28 @@ def test_a_feature_without_a_test_is_not_passed_over(suite, base, feature):
     """Declaring what the suite cannot test fails it, with the features that it can test."""
     with pytest.raises(pytest.fail.Exception, match=rf"feature '{feature}'.*no test.*tests for: .*persistent"):
         run(suite, declaring(base, feature))
+
+
+def test_a_store_without_sparse_vectors_says_so():
+    """One that takes a sparse schema without declaring the feature fails the suite; one that refuses it passes."""
+
+    class Refusing(declaring(MapVectorStore)):
+        """Keeps dense vectors only."""
+
+        def create(self, collection, schema):
+            """Refuse what is sparse."""
+            if schema.is_sparse:
+                msg = "This store keeps dense vectors only. Use the map store."
+                raise UnsupportedError(msg, store="refusing")
+            super().create(collection, schema)
+
+    suite = VectorStoreContract()
+    for kind, fails in ((declaring(MapVectorStore), True), (Refusing, False)):
+        store = kind({})
+        store.create("lr_contract_vectors_0", VectorSchema(8, "cosine", SCHEMA))
+        store.upsert("lr_contract_vectors_0", make_rows())
+        with pytest.raises(pytest.fail.Exception) if fails else nullcontext():
+            suite.test_a_store_that_does_not_declare_sparse_refuses_such_a_schema(store)
 
 
 def test_an_approximate_search_is_not_exact():

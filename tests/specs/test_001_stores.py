@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
-from lazyrag.errors import ConfigError, NotBuiltError
+from lazyrag.errors import ConfigError, IngestionError, NotBuiltError
 
 TEXTS = {"a.txt": "绿茶低温存放", "b.txt": "红茶要发酵", "c.txt": "cold brew takes a night"}
 USE_THIS = r"Use type 'map'"
@@ -319,14 +319,21 @@ def test_the_index_kwargs_of_milvus_are_a_dict(folder):
         Document(folder(TEXTS), embed={"vec1": letters, "vec2": letters}, store_conf=conf)
 
 
-def test_sparse_embeddings_are_not_built(folder):
+def test_embeddings_are_dense_or_sparse(folder):
     """「当前只支持 `floaing point embedding` 和 `sparse embedding` 两种 embedding 类型」
 
-    A model that gives sparse vectors asks for what this release does not contain, on the map store as well.
+    Lists of numbers and dicts from dimension to weight, also side by side; anything else is an error.
     """
-    docs = Document(folder(TEXTS), embed=lambda text: {ord(character): 1.0 for character in text})
-    with pytest.raises(NotBuiltError, match="sparse embeddings are not built yet"):
-        Retriever(docs, "lazyllm_root")("茶")
+    embed = {"dense": letters, "sparse": lambda text: {ord(character): 1.0 for character in text}}
+    docs = Document(folder(TEXTS), embed=embed)
+    hits = Retriever(docs, "lazyllm_root")("茶")
+    assert hits
+    assert {key: type(vector).__name__ for key, vector in hits[0].embeddings.items()} == {
+        "dense": "ndarray",
+        "sparse": "dict",
+    }
+    with pytest.raises(IngestionError, match="not a list of numbers"):
+        Retriever(Document(folder(TEXTS), embed=lambda text: text), "lazyllm_root")("茶")
 
 
 def test_the_sample_configures_milvus_for_each_embed_key(folder):

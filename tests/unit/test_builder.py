@@ -18,7 +18,6 @@ from lazyrag.errors import (
     EmbeddingError,
     IngestionError,
     LoadError,
-    NotBuiltError,
     NotRegisteredError,
     RetrievalError,
     TransformError,
@@ -220,11 +219,20 @@ def test_an_embed_whose_vectors_are_of_another_length_for_one_file(folder):
     assert failures(docs) == [("b.txt", "embed line with default", EmbeddingError)]
 
 
-def test_a_sparse_vector_is_not_built_yet(folder):
-    """An embed callable that returns sparse vectors is told at once that these are not built yet."""
-    docs = in_lines(folder(FILES), embed=lambda text: {1: 0.5})
-    with pytest.raises(NotBuiltError, match="sparse"):
-        Retriever(docs, "line")("tea")
+@pytest.mark.parametrize("mostly", ["sparse", "dense"])
+def test_an_embed_that_gives_a_vector_of_the_other_kind_for_one_text(folder, mostly):
+    """The file of that text fails in its embedding, with an error that names both kinds; the others are found."""
+
+    def embed(text):
+        return {len(text): 0.5} if (text == "milk") != (mostly == "sparse") else letters(text)
+
+    docs = in_lines(folder(FILES), embed=embed)
+    with pytest.warns(IngestionWarning, match=r"b\.txt \(embed line with default\)"):
+        hits = Retriever(docs, "line", topk=10)("green tea")
+    assert "a.txt" in {hit.path for hit in hits} <= {"a.txt", "c.txt"}
+    assert failures(docs) == [("b.txt", "embed line with default", EmbeddingError)]
+    [failure] = docs.last_report.failed
+    assert f"where the others are {mostly}" in str(failure)
 
 
 def test_a_file_without_nodes_in_a_group(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lazyrag.errors import ConfigError, EmbeddingError, NotBuiltError
+from lazyrag.errors import ConfigError, EmbeddingError
 from lazyrag.models.callables import DEFAULT_EMBED_KEY, make_embedders
 
 
@@ -172,10 +172,9 @@ def test_vectors_of_one_key_have_one_length():
 @pytest.mark.parametrize(
     "embed", [lambda text: {1: 0.5}, Batched(2, lambda texts: [{1: 0.5}] * len(texts))], ids=["one", "batch"]
 )
-def test_a_sparse_vector_is_not_built_yet(embed):
-    """A mapping is a sparse vector: known, and not part of this release."""
-    with pytest.raises(NotBuiltError, match="sparse"):
-        checked("k", embed).embed(["a", "b"])
+def test_a_mapping_is_a_sparse_vector(embed):
+    """A callable that returns mappings gives sparse vectors."""
+    assert checked("k", embed).embed(["a", "b"]) == [{1: 0.5}, {1: 0.5}]
 
 
 def test_what_a_callable_raises_is_an_embedding_error_with_its_cause():

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, NotBuiltError, StoreError
+from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, StoreError
 from lazyrag.models.callables import CallableEmbedder
-from lazyrag.models.embedding import CheckedEmbedder, as_vector, stacked
+from lazyrag.models.embedding import CheckedEmbedder, as_vector, collected, stacked
 from lazyrag.models.protocol import BatchEmbedder, EmbeddedBatch, Embedder
+from lazyrag.typing import SPARSE
 
 TEXTS = st.lists(st.text("abc", min_size=1, max_size=3), max_size=40)
 
@@ -284,22 +285,74 @@ def test_a_mapping_is_a_sparse_vector(weights, kind):
     assert found == {key: weight for key, weight in weights.items() if weight}
 
 
+def test_the_weights_of_a_sparse_vector_are_float32():
+    """They are rounded as the numbers of dense vectors are, and those that become 0 are left out."""
+    assert as_vector({5: 0.1, 6: 1e-60}) == {5: float(np.float32(0.1))}
+
+
 @pytest.mark.parametrize(
-    "value", [{-1: 0.5}, {"x": 0.5}, {1.5: 0.5}, {1: "much"}, {1: math.nan}, {1: math.inf}, {"-2": 1.0}, {None: 1.0}]
+    "value",
+    [
+        {-1: 0.5},
+        {"x": 0.5},
+        {1.5: 0.5},
+        {1: "much"},
+        {1: math.nan},
+        {1: math.inf},
+        {"-2": 1.0},
+        {None: 1.0},
+        {1: 1e39},
+        {2**64: 1.0},
+    ],
 )
 def test_what_is_no_sparse_vector_is_refused(value):
-    """Negative or other keys, weights that are no finite numbers."""
+    """Negative, too large or other keys; weights that are no finite numbers, as float32 either."""
     with pytest.raises(ValueError, match="sparse vector"):
         as_vector(value)
 
 
 def test_sparse_results_come_through_each_for_its_text():
-    """An embedder of dicts gives checked sparse vectors; a dense array of them there is not."""
+    """An embedder of dicts gives checked sparse vectors, in a list; a dense array of them there is not."""
     embedder = CheckedEmbedder(CallableEmbedder(lambda text: {str(len(text)): 0.5, 7: 0}))
     found = embedder.embed_each(["a", "bb"])
-    assert found == [{1: 0.5}, {2: 0.5}]
-    with pytest.raises(NotBuiltError, match="sparse"):
+    assert found == embedder.embed(["a", "bb"]) == [{1: 0.5}, {2: 0.5}]
+    assert embedder.embed([], SPARSE) == []
+    with pytest.raises(EmbeddingError, match="The embedder returned sparse vectors; dense ones are needed"):
         stacked(found, "The embedder")
+
+
+@pytest.mark.parametrize(
+    ("answers", "dimension", "wrong"),
+    [
+        ([{1: 0.5}, {2: 0.5}, [1.0]], 0, {2: "a dense vector where the others are sparse"}),
+        ([[1.0], {2: 0.5}, [1.0]], 0, {1: "a sparse vector where the others are dense"}),
+        ([{1: 0.5}, [1.0], [2.0]], SPARSE, {1: "a dense vector", 2: "a dense vector"}),
+        ([{1: 0.5}, [1.0], [2.0]], 1, {0: "a sparse vector"}),
+    ],
+)
+def test_a_vector_of_the_other_kind_fails_alone(answers, dimension, wrong):
+    """What most texts of the first batch have, or what was there before, is right; the others say what is wrong."""
+
+    def embed(texts):
+        return answers
+
+    embed.batch_size = 8
+    embedder = CheckedEmbedder(CallableEmbedder(embed), "The embed", "k")
+    found = embedder.embed_each(["a", "b", "c"], dimension)
+    assert {at: str(one) for at, one in enumerate(found) if isinstance(one, EmbeddingError)}.keys() == wrong.keys()
+    for at, told in wrong.items():
+        assert told in str(found[at])
+        assert found[at].embed_key == "k"
+
+
+def test_results_of_several_kinds_are_not_put_together():
+    """Neither vectors of two lengths nor a sparse one beside a dense one: an EmbeddingError says what was given."""
+    with pytest.raises(EmbeddingError, match="different lengths: 2 instead of 1"):
+        collected([np.ones(1, np.float32), np.ones(2, np.float32)], "The embedder")
+    with pytest.raises(EmbeddingError, match="a sparse vector where the others are dense"):
+        collected([np.ones(1, np.float32), {1: 0.5}], "The embedder")
+    with pytest.raises(EmbeddingError, match="a dense vector where the others are sparse"):
+        collected([np.ones(1, np.float32)], "The embedder", SPARSE)
 
 
 def test_every_text_is_in_one_batch():

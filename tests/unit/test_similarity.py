@@ -81,7 +81,7 @@ class TestRegistration:
 
     def test_an_unknown_similarity_names_the_nearest(self, docs):
         """A misspelt similarity is refused when the Retriever is made."""
-        with pytest.raises(NotRegisteredError, match=r"Known: bm25, bm25_chinese, cosine\. Did you mean 'bm25'"):
+        with pytest.raises(NotRegisteredError, match=r"Known: bm25, bm25_chinese, cosine, ip\. Did you mean 'bm25'"):
             Retriever(docs, "FineChunk", similarity="bm52")
 
 

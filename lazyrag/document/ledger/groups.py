@@ -76,7 +76,7 @@ class GroupTable:
             return int(number), int(dimension)
 
     def set_dimension(self, space: int, dimension: int) -> None:
-        """Note how long the vectors of a space are."""
+        """Note how long the vectors of a space are, or that they are sparse."""
         with self._at.writing() as connection:
             connection.execute("UPDATE space SET dimension = ? WHERE id = ?", (dimension, space))
 
@@ -84,7 +84,7 @@ class GroupTable:
         """Where the vectors of a group are, of all its spaces that have any."""
         with self._at.reading() as connection:
             rows = connection.execute(
-                "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension > 0", (group,)
+                "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0", (group,)
             )
             return [collection for (collection,) in rows]
 

@@ -125,7 +125,7 @@ class LiveSpace:
         name: The analyser, or the embed key.
         identity: Of the analyser or the embed callable.
         collection: Where the vectors are; "" for terms.
-        dimension: Of the vectors; 0 while there is none, and for terms.
+        dimension: Of the vectors, or `lazyrag.typing.SPARSE`; 0 while there is none, and for terms.
         whole: Whether it holds every document.
         parts: Of a lexical index.
     """

@@ -18,6 +18,7 @@ from lazyrag.models.embedding import (
     is_blank,
     listed_texts,
     shown,
+    stacked,
 )
 from lazyrag.models.http.endpoint import Endpoint, make_endpoint
 from lazyrag.models.http.faults import EndpointError
@@ -112,7 +113,9 @@ class HttpEmbedder:
         Raises:
             EmbeddingError: If a text has no vector; the error of the first one.
         """
-        return CheckedEmbedder(self, self._name).embed(texts, self.dimension or 0, input_type)
+        asked = CheckedEmbedder(self, self._name)
+        dimension = self.dimension or 0
+        return stacked(asked.embed_each(texts, dimension, input_type), self._name, dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """Embed texts; every position comes exactly once, batches as they get done.

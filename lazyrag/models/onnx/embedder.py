@@ -12,7 +12,7 @@ import numpy as np
 
 from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, EmbeddingError, known_names, sentence
-from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown
+from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown, stacked
 from lazyrag.models.onnx.folder import find_model
 from lazyrag.models.onnx.pooling import normalised
 from lazyrag.models.onnx.recipe import TooLong, settle
@@ -128,7 +128,8 @@ class OnnxEmbedder:
         Raises:
             EmbeddingError: If a text has no vector; the error of the first one.
         """
-        return CheckedEmbedder(self, repr(self)).embed(texts, self.dimension, input_type)
+        asked = CheckedEmbedder(self, repr(self))
+        return stacked(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """Embed texts; each batch when it is done, long texts first. One bad text fails itself only."""
