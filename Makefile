@@ -26,6 +26,7 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 bench: $(VENV)/installed-test  ## Measure: retrieval quality, search times beside rank_bm25, import time, models.
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/lexical.py
+	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py

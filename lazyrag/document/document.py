@@ -53,8 +53,8 @@ class Document(MaintainedDocument):
 
     Args:
         dataset_path: A folder, or one file. None makes an empty Document.
-        embed: A callable that turns one text into one vector, or several by embed key. With an attribute
-            ``batch_size`` above 1 it gets lists of texts.
+        embed: A callable that turns one text into one vector (numbers, or a dict from dimension to weight), or several
+            by embed key. With an attribute ``batch_size`` above 1 it gets lists of texts.
         manager: Must be False: the service is not built yet.
         launcher: Must be None: clusters are not built yet.
         store_conf: Where segments and vectors are kept: in memory, if it is left out; in a file and a folder beside it,
