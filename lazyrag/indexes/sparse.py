@@ -144,9 +144,10 @@ class SparseState:
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
-        # Each of n products is rounded when its weight is scaled (twice) and stored, when it is made and when it is
-        # added: |error| <= (n + 3) u times the sum of their sizes, at most 1, with u = 2^-24. The rest is for products
-        # below the normal range. It counts twice, since of two rows one may be too high and the other too low.
+        # Each of n products is rounded when its weight becomes float32, when it is made, and when it is added, all but
+        # the first: |error| <= (n + 1) u times the sum of their sizes, which is at most 1, with u = 2^-24. The rest is
+        # for products below the normal range and for the bounds, which are rounded, too. All of it counts twice: of two
+        # rows one may seem too good and the other too bad.
         error = 2.0 * (len(weights) + 6) * 2.0**-24
         early, late, count = scoring.split_terms(asked.ranges, ((asked.most - asked.least) * scale).tolist())
         add_up(early)

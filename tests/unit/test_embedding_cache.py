@@ -769,6 +769,17 @@ def test_sparse_vectors_are_kept_too(cache):
     assert len(model.calls) == 1
 
 
+def test_a_vector_of_another_kind_than_the_cached_ones_fails(cache):
+    """What the cache holds is sparse, so a dense answer is wrong, and is not kept; and the other way round."""
+    for name, first, second in (("toy:sparse", {3: 1.0}, [1.0]), ("toy:dense", [1.0], {3: 1.0})):
+        model = Model({"tea": first, "coffee": second}.__getitem__)
+        embedder = CachedEmbedder(model, cache, identity=name)
+        embedder.embed(["tea"])
+        with pytest.raises(EmbeddingError, match="vectors of one embed key are of one kind"):
+            embedder.embed(["tea", "coffee"])
+        assert set(cache.get_many(VectorSpace(name), ["tea", "coffee"])) == {"tea"}
+
+
 def test_a_vector_that_is_none_shifts_nothing(cache):
     """The fault of caches that drop a NaN and pair what is left with the texts: here the text fails alone."""
     broken = True

@@ -102,6 +102,8 @@ def test_questions_are_answered_by_inner_product(folder, tmp_path, kept, similar
         assert answers == [by_hand(docs.get_nodes("line"), question) for question in QUESTIONS]
         assert [len(answer) > 0 for answer in answers] == [True, True, True, False]
         assert told(retriever(QUESTIONS[0], topk=2)) == answers[0][:2]
+        of_the_store = Retriever(docs, "line", similarity=similarity, index="smart_embedding_index", topk=20)
+        assert told(of_the_store(QUESTIONS[0])) == answers[0]
         [hit] = retriever("采摘绿茶", topk=1)
         assert hit.text == "绿茶在春天采摘"
 
