@@ -20,7 +20,7 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.storage.array_format import ALIGNMENT
 from lazyrag.storage.files import ArrayFiles
 from tests.interpreter import let_go, python, waiting
-from tests.unit.test_sqlite import without_privileges
+from tests.privileges import without_privileges
 
 ARRAYS = {
     "rows": np.arange(1000, dtype=np.int32),

@@ -8,7 +8,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.stores import conf as store_conf
 from lazyrag.stores import map_vectors
 from tests.interpreter import python
+from tests.privileges import without_privileges
 
 LINES = 100
 
@@ -118,19 +119,6 @@ def common_shelf():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Shelf(Path(folder))
-
-
-@contextmanager
-def without_privileges():
-    """Root may write everywhere; in this block it is nobody."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 FULL_DISK = """

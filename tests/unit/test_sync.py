@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import warnings
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from lazyrag.errors import (
     TransformError,
 )
 from lazyrag.stores.map_vectors import MapFileVectorStore
+from tests.privileges import without_privileges
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
 
@@ -150,19 +151,6 @@ def lines(docs, name=None):
 def failures(report):
     """Path, stage and type of each failure."""
     return [(one.path, one.stage, type(one.error)) for one in report.failed]
-
-
-@contextmanager
-def without_privileges():
-    """Root may look everywhere; in this block it is nobody."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 def test_the_first_sync_adds_every_file(shelf):
