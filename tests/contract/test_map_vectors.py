@@ -22,6 +22,7 @@ from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.testing import VectorStoreContract
+from tests.contract.over_store_files import InFiles, InMemory
 
 C = "lr_vectors"
 SCHEMA = VectorSchema(64, "cosine", {})
@@ -29,40 +30,16 @@ SPAWN = multiprocessing.get_context("spawn")
 YEAR = Condition("year", "eq", 2001)
 
 
-class TestMapFileVectors(VectorStoreContract):
+class TestMapFileVectors(InFiles, VectorStoreContract):
     """Vectors in a store file."""
 
-    @pytest.fixture(autouse=True)
-    def _files(self, tmp_path):
-        """Store files that lie in a folder of this test's own, all closed at its end."""
-        self.folder, self.opened = tmp_path, []
-        yield
-        for file in self.opened:
-            file.close()
-
-    def _store(self, path: Path) -> MapFileVectorStore:
-        self.opened.append(StoreFile(path))
-        return MapFileVectorStore(self.opened[-1])
-
-    def make_store(self):
-        """A new store in a new file."""
-        return self._store(self.folder / f"{len(self.opened)}.db")
-
-    def reopen_store(self, store):
-        """The same file, opened by the next program."""
-        return self._store(store._file.path)
-
-    def share_store(self, store):
-        """The same file, opened by a program at the same time."""
-        return self._store(store._file.path)
+    store_class = MapFileVectorStore
 
 
-class TestMapFileVectorsInMemory(VectorStoreContract):
+class TestMapFileVectorsInMemory(InMemory, VectorStoreContract):
     """The same store over a store file in memory."""
 
-    def make_store(self):
-        """A new store."""
-        return MapFileVectorStore(StoreFile(None))
+    store_class = MapFileVectorStore
 
 
 def _rows(count: int, *, first: int = 0, dimension: int = 64, seed: int = 3) -> list[VectorRow]:
