@@ -311,22 +311,27 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
     assert [len(part.block) for part in store._now(C).parts] == [1, 600]
 
 
-def test_a_merge_that_another_program_has_done_is_left_alone(opened, path, monkeypatch):
-    """Both join the same parts; the second finds its parts gone and changes nothing."""
-    store, other = opened(), opened()
+def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
+    """Two upserts whose parts are merged; something happens when they are joined and the new part is not yet kept."""
     store.create(C, SCHEMA)
     store.upsert(C, _rows(100))
     kept, turns = store._kept, []
 
-    def meanwhile(block):
+    def interrupted(block):
         turns.append(len(block))
-        if len(turns) == 2:
-            other._merge(C)
+        if len(turns) == 2:  # the first is the upsert's own part, the second the merged one
+            meanwhile()
         return kept(block)
 
-    monkeypatch.setattr(store, "_kept", meanwhile)
+    monkeypatch.setattr(store, "_kept", interrupted)
     store.upsert(C, _rows(100, first=100))
     assert turns == [100, 200]
+
+
+def test_a_merge_that_another_program_has_done_is_left_alone(opened, path, monkeypatch):
+    """Both join the same parts; the second finds its parts gone and changes nothing."""
+    store, other = opened(), opened()
+    _upsert_and_merge(store, lambda: other._merge(C), monkeypatch)
     assert _parts(path) == [(200, 0, False)]
     assert store.count(C) == 200
 
@@ -334,19 +339,7 @@ def test_a_merge_that_another_program_has_done_is_left_alone(opened, path, monke
 def test_a_collection_that_is_dropped_while_its_parts_are_merged_stays_dropped(opened, monkeypatch):
     """The upsert was acknowledged before; merging what is gone is no error."""
     store, other = opened(), opened()
-    store.create(C, SCHEMA)
-    store.upsert(C, _rows(100))
-    kept, turns = store._kept, []
-
-    def meanwhile(block):
-        turns.append(len(block))
-        if len(turns) == 2:
-            other.drop(C)
-        return kept(block)
-
-    monkeypatch.setattr(store, "_kept", meanwhile)
-    store.upsert(C, _rows(100, first=100))
-    assert turns == [100, 200]
+    _upsert_and_merge(store, lambda: other.drop(C), monkeypatch)
     with pytest.raises(StoreError, match="no collection"):
         store.count(C)
 
