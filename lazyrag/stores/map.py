@@ -237,7 +237,7 @@ class MapVectorStore:
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
         index = _existing(self._collections, collection).index
-        return [index.search(vector, topk, filter=filter) for vector in vectors]
+        return index.search_many(vectors, topk, filter=filter)
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:

@@ -12,7 +12,8 @@ import numpy as np
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
 from lazyrag.indexes.blocks import Mask, encoded_keys
-from lazyrag.indexes.dense import DenseBlock, DenseState
+from lazyrag.indexes.dense import DenseState
+from lazyrag.indexes.dense_blocks import DenseBlock
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.array_format import DamagedError, damage_of, decoded, encoded, joined
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
@@ -215,7 +216,7 @@ class MapFileVectorStore:
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
         state = self._now(collection).state
-        return [state.search(vector, topk, filter=filter) for vector in vectors]
+        return state.search_many(vectors, topk, filter=filter)
 
     def _now(self, collection: str) -> _Collection:
         """The collection as it is in the file, remembered until anything is committed to that."""
@@ -309,18 +310,19 @@ class MapFileVectorStore:
             old = _tail(present)
             if not old:
                 return
-            block = DenseBlock.joined([part.block for part in old], [part.alive for part in old])
+            blocks, alive = [part.block for part in old], [part.alive for part in old]
+            block = DenseBlock.joined(blocks, alive, self._file.arrays.scratch)
             name, content = self._kept(block)
             with self._file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if any(part.id not in now for part in old):
                     return
-                alive = _since_died(block, old, [now[part.id] for part in old])
+                left = _since_died(block, old, [now[part.id] for part in old])
                 connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
-                if alive is None or alive.any():
+                if left is None or left.any():
                     if content is None:
                         self._file.check_there(name)
-                    _insert(connection, present.id, block, name, content, alive)
+                    _insert(connection, present.id, block, name, content, left)
             self._file.arrays.retire(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile

@@ -17,6 +17,7 @@ import pytest
 
 from lazyrag.data.filters import Condition
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
+from lazyrag.indexes.dense import DenseIndex
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
@@ -527,3 +528,26 @@ def test_two_processes_that_write_lose_nothing(opened):
         assert process.exitcode == 0
     expected = sorted((row.key, row.vector.tobytes()) for first in firsts for row in _rows(400, first=first))
     assert [(row.key, row.vector.tobytes()) for row in store.scan(C, limit=1000)] == expected
+
+
+def test_a_large_collection_is_searched_by_codes(opened, tmp_path):
+    """From 16,384 rows on a part has codes, made when parts are merged; the answers are those of an index in memory."""
+    rng = np.random.default_rng(5)
+    turned, _ = np.linalg.qr(rng.standard_normal((64, 64)))
+    vectors = (rng.standard_normal((20_000, 64)) * 0.9 ** np.arange(64) @ turned).astype(np.float32)
+    rows = [VectorRow(f"{number:05d}", vector) for number, vector in enumerate(vectors)]
+    store = opened()
+    store.create(C, SCHEMA)
+    for start in range(0, 20_000, 5_000):
+        store.upsert(C, rows[start : start + 5_000])
+    store.delete(C, keys=[row.key for row in rows[:2_000:2]])
+    [part] = store._now(C).parts
+    assert part.block.codes is not None
+    index = DenseIndex(64, "cosine")
+    index.add(
+        [row.key for row in rows[:2_000][1::2]] + [row.key for row in rows[2_000:]],
+        np.concatenate([vectors[1:2_000:2], vectors[2_000:]]),
+    )
+    queries = rng.standard_normal((12, 64)).astype(np.float32)
+    assert store.search(C, queries, 10) == [index.search(query, 10) for query in queries]
+    assert [opened().search(C, query[None], 10)[0] for query in queries[:3]] == store.search(C, queries[:3], 10)
