@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -68,27 +68,43 @@ class Codes:
         return len(self.head)
 
     @classmethod
-    def of_matrix(cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty) -> Codes:
+    def of_matrix(
+        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, known: Sequence[KnownCodes] = ()
+    ) -> Codes:
         """The codes of vectors.
 
         Args:
             matrix: (n, d) float32, finite, d at least 2.
             norms: (n,) their lengths; a vector without length has no direction, and codes of 0.
             room: Where the codes are put.
+            known: Codes that some of the rows have already, all under one rotation: it serves the others, too.
         """
         count, dimension = matrix.shape
-        split = max(1, round(dimension * _HEAD_SHARE))
-        rotation = _rotation(matrix, norms, split)
-        head, tail = room((count, split), np.int8), room((count, dimension - split), np.int8)
-        facts = room((5, count), np.float32)
+        rotation = known[0].codes.rotation if known else _rotation(matrix, norms, _split(dimension))
+        split = known[0].codes.head.shape[1] if known else _split(dimension)
+        made = cls(
+            rotation,
+            room((count, split), np.int8),
+            room((count, dimension - split), np.int8),
+            room((5, count), np.float32),
+        )
+        missing = np.ones(count, np.bool_)
+        for codes, rows, places in known:
+            made.head[places], made.tail[places] = codes.head[rows], codes.tail[rows]
+            made.facts[:, places] = codes.facts[:, rows]
+            missing[places] = False
+        numbers = np.flatnonzero(missing)
         step = max(1, _NUMBERS_AT_ONCE // dimension)
-        for start in range(0, count, step):
-            some = slice(start, start + step)
-            rotated = _directions(matrix[some], norms[some]) @ rotation.T
-            head[some], *facts[:TAIL_SCALE, some] = _rounded(rotated[:, :split])
-            tail[some], *facts[TAIL_SCALE:TAIL_LENGTH, some] = _rounded(rotated[:, split:])
-            facts[TAIL_LENGTH, some] = _up(np.linalg.norm(rotated[:, split:], axis=1))
-        return cls(rotation, head, tail, facts)
+        for start in range(0, len(numbers), step):
+            made._fill(numbers[start : start + step], matrix, norms)
+        return made
+
+    def _fill(self, rows: NDArray[np.intp], matrix: Matrix, norms: NDArray[np.float64]) -> None:
+        rotated = _directions(matrix[rows], norms[rows]) @ self.rotation.T
+        split = self.head.shape[1]
+        self.head[rows], *head_facts = _rounded(rotated[:, :split])
+        self.tail[rows], *tail_facts = _rounded(rotated[:, split:])
+        self.facts[:, rows] = (*head_facts, *tail_facts, _up(np.linalg.norm(rotated[:, split:], axis=1)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `from_arrays` makes equal codes of."""
@@ -116,6 +132,20 @@ class Codes:
             )
             raise StoreError(msg)
         return cls(rotation, head, tail, facts)
+
+
+class KnownCodes(NamedTuple):
+    """Codes that rows have in another block.
+
+    Args:
+        codes: The block's.
+        rows: (m,) the rows' numbers there.
+        places: (m,) their numbers here.
+    """
+
+    codes: Codes
+    rows: NDArray[np.intp]
+    places: NDArray[np.intp]
 
 
 class CodeScan:
@@ -220,6 +250,10 @@ def row_products(vectors: Matrix, directions: Matrix, out: Matrix | None = None)
     products = np.empty((1, len(vectors)), np.float32) if out is None else out
     np.vecdot(vectors, directions[0], out=products[0])
     return products
+
+
+def _split(dimension: int) -> int:
+    return max(1, round(dimension * _HEAD_SHARE))
 
 
 def _directions(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.indexes.blocks import Mask, RowBlock, pick
-from lazyrag.indexes.codes import Codes, Room
+from lazyrag.indexes.codes import Codes, KnownCodes, Room
 from lazyrag.indexes.rows import check_new_rows
 from lazyrag.storage.array_format import Arrays
 from lazyrag.typing import Fields, Matrix
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CODED_FROM = 16_384  # rows; fewer are read as fast as their codes are
 _CODED_DIMENSION = 32  # at least; shorter vectors have no tail worth the name
+_ROTATION_SERVES = 0.25  # share of the rows that one was chosen for, from which it serves all; any is exact
 _ROWS_MOVED = 4_096  # at once
 _PLAIN_LENGTHS = 2.0**-60, 2.0**60  # between which products of float32 numbers neither vanish nor overflow
 
@@ -74,7 +75,7 @@ class DenseBlock:
         rows = RowBlock.of(keys, fields)
         order = rows.keys.argsort()
         matrix = np.asarray(vectors, np.float32)[order]
-        return cls._coded(rows.kept(order), matrix, np.sqrt(row_dots(matrix, matrix)), np.empty)
+        return cls._coded(rows.kept(order), matrix, np.sqrt(row_dots(matrix, matrix)))
 
     @classmethod
     def joined(cls, blocks: Sequence[DenseBlock], kept: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
@@ -95,21 +96,37 @@ class DenseBlock:
         places[order] = np.arange(len(order))
         matrix = room((len(order), blocks[0].matrix.shape[1]), np.float32)
         norms = np.empty(len(order))
+        known = []
         first = 0
         for block, own in zip(blocks, chosen, strict=True):
-            norms[places[first : first + len(own)]] = block.norms[own]
+            to = places[first : first + len(own)]
+            norms[to] = block.norms[own]
             for start in range(0, len(own), _ROWS_MOVED):
-                some = own[start : start + _ROWS_MOVED]
-                matrix[places[first + start : first + start + len(some)]] = block.matrix[some]
+                some = slice(start, start + _ROWS_MOVED)
+                matrix[to[some]] = block.matrix[own[some]]
+            if block.codes is not None:
+                known.append(KnownCodes(block.codes, own, to))
             first += len(own)
-        return cls._coded(rows.kept(order), matrix, norms, room)
+        return cls._coded(rows.kept(order), matrix, norms, room, known)
 
     @classmethod
-    def _coded(cls, rows: RowBlock, matrix: Matrix, norms: NDArray[np.float64], room: Room) -> DenseBlock:
+    def _coded(
+        cls,
+        rows: RowBlock,
+        matrix: Matrix,
+        norms: NDArray[np.float64],
+        room: Room = np.empty,
+        known: Sequence[KnownCodes] = (),
+    ) -> DenseBlock:
+        """A block, with codes if it is large; by the rotation of the largest block in it, if that is a good part."""
         count, dimension = matrix.shape
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
-        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room))
+        known = sorted(known, key=lambda one: -len(one.rows))
+        if known and len(known[0].rows) < _ROTATION_SERVES * count:
+            known = []
+        known = [one for one in known if np.array_equal(one.codes.rotation, known[0].codes.rotation)]
+        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, known))
 
     def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
         """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""

@@ -183,3 +183,29 @@ def test_codes_that_do_not_go_with_the_vectors_are_refused(coded, name):
     if name != "head":
         with pytest.raises(StoreError, match=f"lacks the arrays {name}"):
             DenseBlock.from_arrays({key: array for key, array in arrays.items() if key != name})
+
+
+def test_a_rotation_serves_while_most_rows_are_those_it_was_chosen_for(coded):
+    """In joining, the largest block's codes are taken over and the others' made by its rotation; not by one that was
+    chosen for few rows. The answers are exact either way.
+    """
+    first, second = numbered(decaying(900, 48)), numbered(decaying(700, 48, seed=3), 900)
+    few = numbered(even(400, 48), 5000)
+    many = DenseBlock.of_rows([f"m{number:05d}" for number in range(3000)], decaying(3000, 48, seed=4))
+    mask = np.arange(900) % 3 > 0
+    joined = DenseBlock.joined([first, second], [mask, None])
+    assert np.array_equal(joined.codes.rotation, first.codes.rotation) != np.array_equal(
+        joined.codes.rotation, second.codes.rotation
+    )
+    larger = second  # 600 rows of the first are left
+    places = joined.find(larger.keys)
+    assert np.array_equal(joined.codes.rotation, larger.codes.rotation)
+    assert np.array_equal(joined.codes.head[places], larger.codes.head)
+    assert np.array_equal(joined.codes.facts[:, places], larger.codes.facts)
+    plain_many = plain(many)
+    anew = DenseBlock.joined([few, plain_many], [None, None])
+    assert not np.array_equal(anew.codes.rotation, few.codes.rotation)
+    for block in (joined, anew):
+        state, whole = DenseState([block], [None], 48, "cosine"), DenseState([plain(block)], [None], 48, "cosine")
+        for query in block.matrix[::371]:
+            assert state.search(query, 7) == whole.search(query, 7)
