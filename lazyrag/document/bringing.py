@@ -73,6 +73,8 @@ class Bringer:
             IngestionError: If one fails and ``stop`` is set.
         """
         done: list[Work] = []
+        if not count:
+            return done
         with self._loading.running(count), executor_of(self._workers, count, self._owner) as executor:
             steps = steps or len(targets.groups) + len(targets.spaces) + 1
             with ProgressMeter(what, count, steps, self._on_progress) as meter:

@@ -62,20 +62,21 @@ def _try(builders: Sequence[Builder], read: Callable[[], R]) -> tuple[tuple[R] |
         StaleNodeError: The same.
         RetrievalError: The same.
     """
-    before, states = [one.removals for one in builders], [one.ledger.tree.changes for one in builders]
+    before = [one.removals for one in builders]
     with ExitStack() as pins:
         pinned = [pins.enter_context(builder.views.pinned()) for builder in builders]
+        states = [pin.view.tree.changes for pin in pinned]
         try:
             result = read()
         except (StoreError, StaleNodeError, RetrievalError):
-            kept = all(one() for one in pinned)
+            kept = not any(pin.moved for pin in pinned)
             changed = before != [one.removals for one in builders] or states != [
                 one.ledger.tree.changes for one in builders
             ]
             if kept and not changed:
                 raise
             return None, kept
-        kept = all(one() for one in pinned)
+        kept = not any(pin.moved for pin in pinned)
         is_whole = kept and before == [one.removals for one in builders]
         return ((result,) if is_whole else None), kept
 

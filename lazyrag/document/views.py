@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from lazyrag.document.ledger.tree import Tree, View
 
 
 @dataclass(slots=True)
-class _Pin:
+class Pin:
     """The view that a question keeps to.
 
     Args:
@@ -75,17 +75,17 @@ class Views:
         return view
 
     @contextmanager
-    def pinned(self) -> Iterator[Callable[[], bool]]:
-        """Keep to one view; gives a function that says whether that was possible all the time."""
+    def pinned(self) -> Iterator[Pin]:
+        """Keep to one view; the pin says whether that was possible all the time."""
         outer = self._pin
-        pin = outer or _Pin(self.now())
+        pin = outer or Pin(self.now())
         self._pins.pin = pin
         try:
-            yield lambda: not pin.moved
+            yield pin
         finally:
             self._pins.pin = outer
 
     @property
-    def _pin(self) -> _Pin | None:
-        found: _Pin | None = getattr(self._pins, "pin", None)
+    def _pin(self) -> Pin | None:
+        found: Pin | None = getattr(self._pins, "pin", None)
         return found

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes.blocks import Mask, RowBlock, encoded_keys, pick
-from lazyrag.indexes.rows import LiveRows, check_new_rows, ranked
+from lazyrag.errors import ConfigError
+from lazyrag.indexes.blocks import Mask, encoded_keys
+from lazyrag.indexes.dense_blocks import DenseBlock
+from lazyrag.indexes.nearest import BlockSearch, Contenders, VectorQuery
+from lazyrag.indexes.rows import LiveRows, kth_largest, ranked
 from lazyrag.indexes.tiers import tidied, without
-from lazyrag.storage.array_format import Arrays
 from lazyrag.typing import Fields, Matrix, Metric, Ranking, Vector
 
 if TYPE_CHECKING:
@@ -24,106 +24,15 @@ if TYPE_CHECKING:
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 
 _MOST_BLOCKS = 16
-_GATHER_BELOW = 0.3  # share of rows below which copying the filtered rows beats scanning all of them
-
-
-@dataclass(frozen=True, slots=True)
-class DenseBlock:
-    """The vectors of some rows, in the order of their keys; never changed.
-
-    Args:
-        rows: Keys, ascending, and fields.
-        matrix: (n, dimension) float32, finite.
-        norms: (n,) float64, their lengths.
-
-    Example:
-        >>> block = DenseBlock.of_rows(["b", "a"], np.array([[1, 0], [3, 4]], np.float32))
-        >>> DenseBlock.from_arrays(block.arrays()).norms.tolist()
-        [5.0, 1.0]
-    """
-
-    rows: RowBlock
-    matrix: Matrix
-    norms: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def keys(self) -> NDArray[np.bytes_]:
-        """(n,) the keys of the rows, UTF-8 of fixed width, ascending."""
-        return self.rows.keys
-
-    @classmethod
-    def of_rows(cls, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> DenseBlock:
-        """A block of new rows.
-
-        Args:
-            keys: n distinct keys.
-            vectors: (n, dimension) float32, finite; copied.
-            fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
-
-        Raises:
-            ConfigError: If keys repeat, the lengths differ or a number is not finite.
-        """
-        check_new_rows(keys, vectors, fields)
-        if not np.isfinite(vectors).all():
-            msg = "add() got a vector with nan or infinity in it; every number must be finite."
-            raise ConfigError(msg)
-        rows = RowBlock.of(keys, fields)
-        order = rows.keys.argsort()
-        matrix = np.asarray(vectors, np.float32)[order]
-        return cls(rows.kept(order), matrix, np.sqrt(_dots(matrix, matrix)))
-
-    @classmethod
-    def joined(cls, blocks: Sequence[DenseBlock], kept: Sequence[Mask | None]) -> DenseBlock:
-        """At least one block as one, without the rows where the block's mask is false; None keeps all."""
-        chosen = [
-            np.arange(len(block)) if mask is None else np.flatnonzero(mask)
-            for block, mask in zip(blocks, kept, strict=True)
-        ]
-        rows = RowBlock.joined([block.rows.kept(own) for block, own in zip(blocks, chosen, strict=True)])
-        order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
-        places = np.empty(len(order), np.intp)
-        places[order] = np.arange(len(order))
-        matrix = np.empty((len(order), blocks[0].matrix.shape[1]), np.float32)
-        norms = np.empty(len(order))
-        first = 0
-        for block, own in zip(blocks, chosen, strict=True):
-            to = places[first : first + len(own)]
-            matrix[to], norms[to] = block.matrix[own], block.norms[own]
-            first += len(own)
-        return cls(rows.kept(order), matrix, norms)
-
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""
-        return self.rows.find(keys)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` makes an equal block of: arrays without objects, to be written to a file."""
-        return {**self.rows.arrays(), "matrix": self.matrix, "norms": self.norms}
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> DenseBlock:
-        """A block over arrays, which may be memory-mapped; they are read when a query needs them.
-
-        Raises:
-            StoreError: If arrays are missing, or of shapes that do not go together.
-        """
-        matrix, norms = pick(arrays, "matrix", "norms")
-        rows = RowBlock.from_arrays(arrays)
-        if matrix.ndim != 2 or not len(matrix) == len(norms) == len(rows):
-            msg = f"A part of an index has {len(rows)} keys, a matrix of {matrix.shape} and {len(norms)} norms."
-            raise StoreError(msg)
-        return cls(rows, matrix, norms)
+_PRODUCTS_AT_ONCE = 1 << 24  # between queries and rows, which are kept in memory together
 
 
 class DenseState:
     """What a query reads: some blocks, and which of their rows live. Never changed, safe for any number of threads.
 
-    Scores: cosine in [-1, 1] (0 for a vector without length); inner product; L2 as 1 / (1 + distance). A float32 pass
-    over the matrices finds the rows that can be among the best within its rounding error, and a float64 pass over
-    those gives their scores: equal vectors get equal scores wherever they lie.
+    Scores: cosine in [-1, 1] (0 for a vector without length); inner product; L2 as 1 / (1 + distance). A pass in
+    float32, over codes or over vectors, finds the rows that can be among the best within its largest error, and one in
+    float64 over the vectors of those gives their scores: equal vectors get equal scores wherever they lie.
 
     Args:
         blocks: Their live rows have distinct keys.
@@ -183,77 +92,82 @@ class DenseState:
         Raises:
             ConfigError: If topk or the query's shape is wrong, or the query is not finite.
         """
-        exact_query = np.asarray(query, np.float64)
-        if topk < 1 or exact_query.shape != (self.dimension,) or not np.isfinite(exact_query).all():
+        [(ranking, _)] = self._found(np.asarray(query)[None], topk, filter)
+        return ranking
+
+    def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
+        """The same for several queries, which costs less than one after the other.
+
+        Args:
+            queries: (q, dimension) finite.
+            topk: At least 1.
+            filter: A bound filter over the rows' fields.
+
+        Returns:
+            A ranking for each query: what `search` returns for it.
+
+        Raises:
+            ConfigError: If topk or the queries' shape is wrong, or one is not finite.
+        """
+        return [ranking for ranking, _ in self._found(np.asarray(queries), topk, filter)]
+
+    def bytes_read(self, query: Vector, topk: int, *, filter: Filter | None = None) -> int:  # noqa: A002
+        """How much of vectors and codes a search looks at, to be compared with what the vectors take."""
+        [(_, read)] = self._found(np.asarray(query)[None], topk, filter)
+        return read
+
+    def _found(
+        self,
+        queries: NDArray[Any],
+        topk: int,
+        filter: Filter | None,  # noqa: A002  the word of the domain
+    ) -> Iterator[tuple[Ranking, int]]:
+        """For each query its ranking, and how many bytes were read for it."""
+        exact = queries.astype(np.float64)
+        if topk < 1 or exact.shape[1:] != (self.dimension,) or not np.isfinite(exact).all():
             msg = (
-                f"search() got topk={topk} and a query of shape {exact_query.shape}; "
+                f"search() got topk={topk} and a query of shape {exact.shape[1:]}; "
                 f"topk is at least 1 and a query is {self.dimension} finite numbers."
             )
             raise ConfigError(msg)
         mask = self._rows.mask(filter)
-        candidates = np.arange(len(self._rows)) if mask is None else np.flatnonzero(mask)
-        if not len(candidates):
-            return []
-        if len(candidates) > topk:
-            candidates = self._contenders(candidates, exact_query, topk)
-        scores = self._scores(candidates, exact_query)
-        return ranked(self._rows.keys, candidates, scores, topk)
+        rows = np.arange(len(self._rows)) if mask is None else np.flatnonzero(mask)
+        step = max(1, _PRODUCTS_AT_ONCE // max(1, len(self._rows)))
+        for start in range(0, len(exact), step):
+            some = [VectorQuery(one, self.metric) for one in exact[start : start + step]]
+            yield from self._answers(some, rows, topk)
 
-    def _contenders(self, rows: NDArray[np.intp], query: NDArray[np.float64], topk: int) -> NDArray[np.intp]:
-        """The rows that can be among the topk best, by inner products in float32 and their largest error."""
-        length = float(np.linalg.norm(query))
-        if not length:
-            return rows
-        direction = (query / length).astype(np.float32)
-        bounds = [self._bounds(block, own, direction, length) for block, own, _ in self._by_block(rows)]
-        worth, error = (np.concatenate(some) for some in zip(*bounds, strict=True))
-        floor = worth - error
-        threshold = np.partition(floor, len(floor) - topk)[len(floor) - topk]
-        contenders: NDArray[np.intp] = rows[worth + error >= threshold]
-        return contenders
+    def _answers(
+        self, queries: Sequence[VectorQuery], rows: NDArray[np.intp], topk: int
+    ) -> Iterator[tuple[Ranking, int]]:
+        searches = []
+        if len(rows) > topk:  # else all of them are among the best
+            searches = [(first, BlockSearch(block, own, queries)) for block, first, own, _ in self._by_block(rows)]
+        for number, query in enumerate(queries):
+            left, read = rows, 0
+            if query.length and searches:
+                found = [(first, search.contenders(number, topk)) for first, search in searches]
+                left = _can_be_best(found, topk)
+                read = sum(one.bytes_read for _, one in found)
+            scores = self._scores(left, query)
+            yield ranked(self._rows.keys, left, scores, topk), read + left.size * self.dimension * 4
 
-    def _bounds(
-        self, block: DenseBlock, rows: NDArray[np.intp], direction: NDArray[np.float32], length: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What some rows of a block are worth beside others, and the largest error of that."""
-        whole = len(rows) == len(block)
-        norms = block.norms if whole else block.norms[rows]
-        with np.errstate(over="ignore", invalid="ignore"):
-            if len(rows) < _GATHER_BELOW * len(block):
-                single = block.matrix[rows] @ direction
-            else:
-                single = block.matrix @ direction
-                single = single if whole else single[rows]
-        products = single.astype(np.float64)
-        # With a query y of length 1, |fl(x.y) - x.y| <= d u / (1 - d u) |x| with u = 2^-24, once more u for rounding
-        # the query, and half of 2^-149 for each product below the normal range (Higham, Accuracy and Stability of
-        # Numerical Algorithms, 2.2 and 3.1); doubled for good measure.
-        error = 2.0 * (self.dimension + 1) * 2.0**-24 * norms + self.dimension * 2.0**-149
-        if self.metric == "cosine":
-            scale = np.where(norms > 0, norms, 1.0)
-            worth, error = products / scale, error / scale
-        elif self.metric == "ip":
-            worth = products
-        else:  # smaller distance is better
-            worth, error = 2.0 * length * products - norms**2, 2.0 * length * error + 2.0**-40 * norms**2
-        beyond = ~np.isfinite(worth)  # a sum has left float32's range: only the exact pass can tell
-        worth[beyond], error[beyond] = 0.0, np.inf
-        return worth, error
-
-    def _scores(self, rows: NDArray[np.intp], query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _scores(self, rows: NDArray[np.intp], query: VectorQuery) -> NDArray[np.float64]:
         found = np.empty(len(rows))
-        for block, own, place in self._by_block(rows):
-            found[place] = _scored(block.matrix[own].astype(np.float64), query, self.metric)
+        for block, _, own, place in self._by_block(rows):
+            found[place] = query.scores(block.matrix[own].astype(np.float64))
         return found
 
-    def _by_block(self, rows: NDArray[np.intp]) -> list[tuple[DenseBlock, NDArray[np.intp], slice]]:
-        """For each block with some of the rows, which are ascending: its own numbers of them, and where they stand."""
+    def _by_block(self, rows: NDArray[np.intp]) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
+        """For each block with some of the rows, which are ascending: the number of its first row, its own numbers of
+        them, and where they stand.
+        """
         firsts = self._rows.firsts
         ends = rows.searchsorted(firsts).tolist()
         places = [slice(start, end) for start, end in pairwise(ends)]
         return [
-            (block, rows[place] - first, place)
-            for block, first, place in zip(self.blocks, firsts[:-1], places, strict=True)
+            (block, first, rows[place] - first, place)
+            for block, first, place in zip(self.blocks, firsts[:-1].tolist(), places, strict=True)
             if place.start < place.stop
         ]
 
@@ -334,24 +248,19 @@ class DenseIndex:
         """The best rows by the index's metric; see `DenseState.search`."""
         return self._state.search(query, topk, filter=filter)
 
+    def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
+        """The best rows for each of several queries; see `DenseState.search_many`."""
+        return self._state.search_many(queries, topk, filter=filter)
+
     def _put(self, blocks: Sequence[DenseBlock], alive: Sequence[Mask | None]) -> None:
         left, masks = tidied(blocks, alive, DenseBlock.joined, _MOST_BLOCKS)
         self._state = DenseState(left, masks, self.dimension, self.metric)
 
 
-def _scored(vectors: NDArray[np.float64], query: NDArray[np.float64], metric: Metric) -> NDArray[np.float64]:
-    if metric == "l2":
-        differences = vectors - query
-        return 1.0 / (1.0 + np.sqrt(_dots(differences, differences)))
-    products = _dots(vectors, query)
-    if metric == "ip":
-        return products
-    lengths = np.sqrt(_dots(vectors, vectors)) * np.sqrt(_dots(query[None], query[None])[0])
-    cosines: NDArray[np.float64] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
-    return np.clip(cosines, -1.0, 1.0)
-
-
-def _dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Inner products row by row in float64, each summed in the same order wherever its row lies."""
-    product: NDArray[np.float64] = np.einsum("...i,...i->...", vectors, others, dtype=np.float64)
-    return product
+def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
+    """The rows that can be among the topk best of all blocks, given those of each with the number of its first row."""
+    worth = np.concatenate([one.worth for _, one in found])
+    errors = np.concatenate([one.errors for _, one in found])
+    rows = np.concatenate([one.rows + first for first, one in found])
+    best: NDArray[np.intp] = rows[worth + errors >= kth_largest(worth - errors, topk)]
+    return best

@@ -188,15 +188,10 @@ class LexicalState:
         self._saturations: dict[_Wanted, tuple[Saturation, ...]] = {}
         # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
         self._vocabulary: list[Counter[str]] = []
-        # Only what was saturated with the same mean length still holds: where rows moved, or their fields changed.
-        self._inherited: dict[tuple[_Wanted, int], Saturation] = {}
-        if previous is not None and self.live and previous.live and self._mean_length == previous._mean_length:
-            self._inherited = {
-                (wanted, id(part)): saturation
-                for wanted, of_parts in previous._saturations.items()
-                for part, saturation in zip(previous.parts, of_parts, strict=True)
-                if any(part is own for own in self.parts)
-            }
+        # By part, those of earlier states: the mean length of all rows has moved little since.
+        self._inherited: dict[int, list[Saturation]] = {}
+        if previous is not None:
+            self._inherited = {id(part): previous._known(part) for part in self.parts}
 
     def __len__(self) -> int:
         return self.live
@@ -285,8 +280,9 @@ class LexicalState:
                 np.multiply(scores, mask, out=scores)
 
         # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
-        # score, with u = 2^-24. The rest is for the bounds, which are rounded, too.
-        slack = 2.0 * (len(weights) + 6) * 2.0**-24
+        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
+        drift = max(saturation.drift for saturation in saturations)
+        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
         early, late, postings = scoring.split_terms(ranges, weights)
         add_up(early)
         if late:
@@ -345,11 +341,19 @@ class LexicalState:
         found = self._saturations.get(wanted)
         if found is None:
             found = tuple(
-                self._inherited.get((wanted, id(part)))
-                or Saturation.of(part.postings, part.lengths, model, mean_length)
-                for part in self.parts
+                Saturation.of(part.postings, part.lengths, model, mean_length, self._known(part)) for part in self.parts
             )
             # Two at most: the rows' own, and that of a search over several Documents. The dict is never changed, since
             # a later state may be looking through it.
             self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
         return found
+
+    def _known(self, part: TermPart) -> list[Saturation]:
+        """The saturations of a part that were worked out, here or before; the latest of each kind."""
+        own = [
+            saturation
+            for of_parts in reversed(self._saturations.values())
+            for one, saturation in zip(self.parts, of_parts, strict=True)
+            if one is part
+        ]
+        return (own or self._inherited.get(id(part), []))[:2]

@@ -184,6 +184,20 @@ def contenders(
     return None if at_most is not None and len(rows) > at_most else rows
 
 
+def kth_largest(values: NDArray[np.floating], k: int) -> float:
+    """The k-th largest of some values, by the piles of `contenders` where they are many.
+
+    Args:
+        values: (n,) not nan.
+        k: In [1, n].
+    """
+    piles = len(values) // _PILE
+    if piles > 4 * k:
+        maxima = values[: piles * _PILE].reshape(_PILE, piles).max(axis=0)
+        values = values[values >= np.partition(maxima, piles - k)[piles - k]]
+    return float(np.partition(values, len(values) - k)[len(values) - k])
+
+
 def cut(
     rows: NDArray[np.integer], scores: NDArray[np.float32], topk: int, *, slack: float, missing: float
 ) -> NDArray[np.int32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +20,9 @@ LATE_SHARE = 0.15
 FEW_POSTINGS = 8_000  # to add up so many costs less than to look for what could be left out
 POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact share of one term takes
 
+_MOST_DRIFT = (
+    2.0**-8
+)  # of shares made for another mean; with more, more rows are candidates than making them anew costs
 _AT_ONCE = 1 << 15  # postings whose shares are worked out together, so that what is between stays in the cache
 
 Ranges: TypeAlias = "list[list[tuple[int, int]]]"
@@ -30,25 +33,56 @@ Ranges: TypeAlias = "list[list[tuple[int, int]]]"
 class Saturation:
     """How much of a term's weight its postings in a part give, which depends on the mean length of all rows.
 
+    With every row that comes or goes the mean moves a little, and so would each share. A share made for another mean is
+    wrong by no more than the means differ, so it goes on naming candidates; the norms that score them are of this mean.
+
     Args:
         norms: (n,) k1 (1 - b + b length / mean length) of each row, above 0.
         shares: (p,) tf / (tf + norm) of each posting; float32, at most 1.
+        made_for: The k1, b and mean length that the shares are of.
+        drift: Largest relative error of a share, at least 0.
     """
 
     norms: NDArray[np.float64]
     shares: NDArray[np.float32]
+    made_for: tuple[float, float, float]
+    drift: float = 0.0
 
     @classmethod
-    def of(cls, postings: Postings, lengths: NDArray[np.int32], model: BM25, mean_length: float) -> Saturation:
-        """The saturation of a part's postings."""
+    def of(
+        cls,
+        postings: Postings,
+        lengths: NDArray[np.int32],
+        model: BM25,
+        mean_length: float,
+        near: Iterable[Saturation] = (),
+    ) -> Saturation:
+        """The saturation of a part's postings.
+
+        Args:
+            postings: The part's.
+            lengths: (n,) how many terms each row has.
+            model: BM25's parameters.
+            mean_length: Of all rows.
+            near: Others of the same postings, one of which may serve.
+        """
         norms = model.k1 * (1.0 - model.b + model.b * lengths.astype(np.float64) / mean_length)
         norms = np.maximum(norms, np.finfo(np.float64).tiny)  # k1 may be 0, and 0 / 0 is no number
-        shares = np.empty(len(postings.rows), np.float32)
-        for start in range(0, len(shares), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            counts = postings.values[some]
-            shares[some] = counts / (counts + norms[postings.rows[some]])
-        return cls(norms, shares)
+        for one in near:
+            k1, b, mean = one.made_for
+            drift = max(mean / mean_length, mean_length / mean) - 1.0
+            if (k1, b) == (model.k1, model.b) and drift <= _MOST_DRIFT:
+                return cls(norms, one.shares, one.made_for, drift)
+        return cls(norms, _shares(postings, norms), (model.k1, model.b, mean_length))
+
+
+def _shares(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np.float32]:
+    shares = np.empty(len(postings.rows), np.float32)
+    for start in range(0, len(shares), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        counts = postings.values[some]
+        shares[some] = counts / (counts + norms[postings.rows[some]])
+    return shares
 
 
 def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[int], int]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import mmap
 import os
 import re
 import secrets
+import tempfile
 import threading
 import time
 import weakref
@@ -18,12 +20,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+import numpy as np
 
 from lazyrag.errors import StoreError
 from lazyrag.storage.array_format import FILE_NAME, Arrays, DamagedError, check_stream, decoded, encoded, joined
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
 _TEMPORARY = re.compile(FILE_NAME.pattern + r"\.[0-9a-f]{16}\.tmp")
+
+_SCRATCH_BYTES = 1 << 24  # from which room for an array is on the disk
 
 _REPAIR = "Run verify() and repair()."
 _FULL = (
@@ -90,6 +99,26 @@ class ArrayFiles:
                 self._place.save(name, pieces)
             self._place.secure()
         return name
+
+    def scratch(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Room for an array that is to be written: on the folder's disk where it is large, so that memory need not
+        hold it, and gone with the array.
+
+        Args:
+            shape: Of the array.
+            dtype: A plain type.
+
+        Raises:
+            StoreError: If the disk has no room for it.
+        """
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if self.folder is None or size < _SCRATCH_BYTES:
+            return np.empty(shape, dtype)
+        with self._changing():
+            self.folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                _reserve(file.fileno(), size)
+                return np.asarray(np.memmap(file, dtype, mode="r+", shape=shape))
 
     def open(self, name: str) -> Arrays:
         """The arrays of a bundle: read-only, little-endian, each at an address that is a multiple of 64.
@@ -328,6 +357,16 @@ def _checked(name: str) -> str:
         msg = f"{name!r:.80} is no name of an array file, which is 32 hexadecimal digits and '.arr'. {_REPAIR}"
         raise StoreError(msg)
     return name
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Give a file its blocks: writing to a mapped file for which the disk has none ends the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    zeros = bytes(_SCRATCH_BYTES)
+    for start in range(0, size, len(zeros)):
+        os.write(descriptor, zeros[: size - start])
 
 
 def _sync_folder(folder: Path) -> None:

@@ -198,6 +198,14 @@ class Database:
             [version] = connection.execute("PRAGMA data_version").fetchone()
         return int(version)
 
+    def check_open(self) -> None:
+        """Nothing, while the database can be used.
+
+        Raises:
+            StoreError: If it is closed, or was opened by the process that this one is a fork of.
+        """
+        self._usable()
+
     def shrink(self) -> None:
         """Give the room of what was deleted back to the disk; rewrites the file.
 

@@ -318,18 +318,19 @@ class MapFileVectorStore:
             old = _tail(present)
             if not old:
                 return
-            block = joined_parts([part.block for part in old], [part.alive for part in old], present.schema[0])
+            blocks, alive = [part.block for part in old], [part.alive for part in old]
+            block = joined_parts(blocks, alive, present.schema[0], self._file.arrays.scratch)
             name, content = self._kept(block)
             with self._file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if any(part.id not in now for part in old):
                     return
-                alive = _since_died(block, old, [now[part.id] for part in old])
+                left = _since_died(block, old, [now[part.id] for part in old])
                 connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
-                if alive is None or alive.any():
+                if left is None or left.any():
                     if content is None:
                         self._file.check_there(name)
-                    _insert(connection, present.id, block, name, content, alive)
+                    _insert(connection, present.id, block, name, content, left)
             self._file.arrays.retire(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile

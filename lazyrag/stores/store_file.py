@@ -145,9 +145,11 @@ class StoreFile:
         Raises:
             StoreError: If SQLite fails, or the file is closed.
         """
+        if self.path is None:  # in memory, which nobody else reaches
+            self._reader.check_open()
+            return self._commits
         # A connection's number moves with what others commit: the reader's with what the writer does.
-        seen = self._reader.data_version()
-        return seen if self._reader is not self._writer else seen + self._commits
+        return self._reader.data_version()
 
     def close(self) -> None:
         """Close the file, after the transactions that other threads may be in; twice does no harm.

@@ -10,7 +10,9 @@ import numpy as np
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError
 from lazyrag.indexes.blocks import Mask
-from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState
+from lazyrag.indexes.codes import Room
+from lazyrag.indexes.dense import DenseIndex, DenseState
+from lazyrag.indexes.dense_blocks import DenseBlock
 from lazyrag.indexes.sparse import SparseIndex, SparseState
 from lazyrag.indexes.sparse_parts import SparsePart
 from lazyrag.storage.array_format import Arrays
@@ -89,11 +91,11 @@ def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
-def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: int) -> Part:
-    """Several parts as one; see `DenseBlock.joined`."""
+def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: int, room: Room) -> Part:
+    """Several parts as one; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
     if dimension == SPARSE:
         return SparsePart.joined(cast("Sequence[SparsePart]", parts), kept)
-    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept)
+    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept, room)
 
 
 def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
@@ -109,7 +111,7 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
         raise ConfigError(msg)
     if isinstance(state, SparseState):
         return [state.search(one, topk, filter=filter) for one in cast("Sequence[SparseVector]", vectors)]
-    return [state.search(one, topk, filter=filter) for one in cast("Matrix", vectors)]
+    return state.search_many(cast("Matrix", vectors), topk, filter=filter)
 
 
 def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow]) -> None:

@@ -22,54 +22,22 @@ from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.testing import SegmentStoreContract
 from lazyrag.testing.rows import SCHEMA, make_segments
+from tests.contract.over_store_files import InFiles, InMemory
 from tests.interpreter import let_go, python, waiting
 
 C = "lr_segments"
 
 
-class TestMapFileSegments(SegmentStoreContract):
+class TestMapFileSegments(InFiles, SegmentStoreContract):
     """Segments in a store file."""
 
-    @pytest.fixture(autouse=True)
-    def _files(self, tmp_path):
-        """Store files that lie in a folder of this test's own, all closed at its end."""
-        self.folder, self.opened = tmp_path, []
-        yield
-        for file in self.opened:
-            file.close()
-
-    def _store(self, path: Path) -> MapFileSegmentStore:
-        self.opened.append(StoreFile(path))
-        return MapFileSegmentStore(self.opened[-1])
-
-    def make_store(self):
-        """A new store in a new file."""
-        return self._store(self.folder / f"{len(self.opened)}.db")
-
-    def reopen_store(self, store):
-        """The same file, opened by the next program."""
-        return self._store(store._file.path)
-
-    def share_store(self, store):
-        """The same file, opened by another program at the same time."""
-        return self._store(store._file.path)
+    store_class = MapFileSegmentStore
 
 
-class TestMapFileSegmentsInMemory(SegmentStoreContract):
+class TestMapFileSegmentsInMemory(InMemory, SegmentStoreContract):
     """The same store over a store file in memory, which neither lasts nor is shared."""
 
-    @pytest.fixture(autouse=True)
-    def _files(self):
-        """Closed at the end of the test."""
-        self.opened = []
-        yield
-        for file in self.opened:
-            file.close()
-
-    def make_store(self):
-        """A new store."""
-        self.opened.append(StoreFile(None))
-        return MapFileSegmentStore(self.opened[-1])
+    store_class = MapFileSegmentStore
 
 
 @pytest.fixture

@@ -17,11 +17,13 @@ import pytest
 
 from lazyrag.data.filters import Condition
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
+from lazyrag.indexes.dense import DenseIndex
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.testing import VectorStoreContract
+from tests.contract.over_store_files import InFiles, InMemory
 
 C = "lr_vectors"
 SCHEMA = VectorSchema(64, "cosine", {})
@@ -29,40 +31,16 @@ SPAWN = multiprocessing.get_context("spawn")
 YEAR = Condition("year", "eq", 2001)
 
 
-class TestMapFileVectors(VectorStoreContract):
+class TestMapFileVectors(InFiles, VectorStoreContract):
     """Vectors in a store file."""
 
-    @pytest.fixture(autouse=True)
-    def _files(self, tmp_path):
-        """Store files that lie in a folder of this test's own, all closed at its end."""
-        self.folder, self.opened = tmp_path, []
-        yield
-        for file in self.opened:
-            file.close()
-
-    def _store(self, path: Path) -> MapFileVectorStore:
-        self.opened.append(StoreFile(path))
-        return MapFileVectorStore(self.opened[-1])
-
-    def make_store(self):
-        """A new store in a new file."""
-        return self._store(self.folder / f"{len(self.opened)}.db")
-
-    def reopen_store(self, store):
-        """The same file, opened by the next program."""
-        return self._store(store._file.path)
-
-    def share_store(self, store):
-        """The same file, opened by a program at the same time."""
-        return self._store(store._file.path)
+    store_class = MapFileVectorStore
 
 
-class TestMapFileVectorsInMemory(VectorStoreContract):
+class TestMapFileVectorsInMemory(InMemory, VectorStoreContract):
     """The same store over a store file in memory."""
 
-    def make_store(self):
-        """A new store."""
-        return MapFileVectorStore(StoreFile(None))
+    store_class = MapFileVectorStore
 
 
 def _rows(count: int, *, first: int = 0, dimension: int = 64, seed: int = 3) -> list[VectorRow]:
@@ -334,22 +312,27 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
     assert [len(part.block) for part in store._now(C).parts] == [1, 600]
 
 
-def test_a_merge_that_another_program_has_done_is_left_alone(opened, path, monkeypatch):
-    """Both join the same parts; the second finds its parts gone and changes nothing."""
-    store, other = opened(), opened()
+def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
+    """Two upserts whose parts are merged; something happens when they are joined and the new part is not yet kept."""
     store.create(C, SCHEMA)
     store.upsert(C, _rows(100))
     kept, turns = store._kept, []
 
-    def meanwhile(block):
+    def interrupted(block):
         turns.append(len(block))
-        if len(turns) == 2:
-            other._merge(C)
+        if len(turns) == 2:  # the first is the upsert's own part, the second the merged one
+            meanwhile()
         return kept(block)
 
-    monkeypatch.setattr(store, "_kept", meanwhile)
+    monkeypatch.setattr(store, "_kept", interrupted)
     store.upsert(C, _rows(100, first=100))
     assert turns == [100, 200]
+
+
+def test_a_merge_that_another_program_has_done_is_left_alone(opened, path, monkeypatch):
+    """Both join the same parts; the second finds its parts gone and changes nothing."""
+    store, other = opened(), opened()
+    _upsert_and_merge(store, lambda: other._merge(C), monkeypatch)
     assert _parts(path) == [(200, 0, False)]
     assert store.count(C) == 200
 
@@ -357,19 +340,7 @@ def test_a_merge_that_another_program_has_done_is_left_alone(opened, path, monke
 def test_a_collection_that_is_dropped_while_its_parts_are_merged_stays_dropped(opened, monkeypatch):
     """The upsert was acknowledged before; merging what is gone is no error."""
     store, other = opened(), opened()
-    store.create(C, SCHEMA)
-    store.upsert(C, _rows(100))
-    kept, turns = store._kept, []
-
-    def meanwhile(block):
-        turns.append(len(block))
-        if len(turns) == 2:
-            other.drop(C)
-        return kept(block)
-
-    monkeypatch.setattr(store, "_kept", meanwhile)
-    store.upsert(C, _rows(100, first=100))
-    assert turns == [100, 200]
+    _upsert_and_merge(store, lambda: other.drop(C), monkeypatch)
     with pytest.raises(StoreError, match="no collection"):
         store.count(C)
 
@@ -557,3 +528,26 @@ def test_two_processes_that_write_lose_nothing(opened):
         assert process.exitcode == 0
     expected = sorted((row.key, row.vector.tobytes()) for first in firsts for row in _rows(400, first=first))
     assert [(row.key, row.vector.tobytes()) for row in store.scan(C, limit=1000)] == expected
+
+
+def test_a_large_collection_is_searched_by_codes(opened, tmp_path):
+    """From 16,384 rows on a part has codes, made when parts are merged; the answers are those of an index in memory."""
+    rng = np.random.default_rng(5)
+    turned, _ = np.linalg.qr(rng.standard_normal((64, 64)))
+    vectors = (rng.standard_normal((20_000, 64)) * 0.9 ** np.arange(64) @ turned).astype(np.float32)
+    rows = [VectorRow(f"{number:05d}", vector) for number, vector in enumerate(vectors)]
+    store = opened()
+    store.create(C, SCHEMA)
+    for start in range(0, 20_000, 5_000):
+        store.upsert(C, rows[start : start + 5_000])
+    store.delete(C, keys=[row.key for row in rows[:2_000:2]])
+    [part] = store._now(C).parts
+    assert part.block.codes is not None
+    index = DenseIndex(64, "cosine")
+    index.add(
+        [row.key for row in rows[:2_000][1::2]] + [row.key for row in rows[2_000:]],
+        np.concatenate([vectors[1:2_000:2], vectors[2_000:]]),
+    )
+    queries = rng.standard_normal((12, 64)).astype(np.float32)
+    assert store.search(C, queries, 10) == [index.search(query, 10) for query in queries]
+    assert [opened().search(C, query[None], 10)[0] for query in queries[:3]] == store.search(C, queries[:3], 10)

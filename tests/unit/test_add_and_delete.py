@@ -13,44 +13,20 @@ from lazyrag.data.fields import DataType, DocField
 from lazyrag.document import opening
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, DatasetPathError, LoadError, StoreError, TransformError
+from tests.shelf import Shelf, asked
 
 FILES = {"a.txt": "green tea\nblack tea", "sub/b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
 FIELDS = {"year": DocField(DataType.INT32), "kind": DocField(DataType.VARCHAR, max_size=20)}
 
 
-class Letters:
-    """An embed callable that remembers its calls."""
-
-    identity = "letters"
-
-    def __init__(self):
-        """Nothing was asked yet."""
-        self.calls = []
-
-    def __call__(self, text):
-        """How often a text has some letters."""
-        self.calls.append(text)
-        return [text.count(one) + 0.5 for one in "aeinorst"]
-
-
-class Shelf:
-    """A folder with files, another place for files, and a Document on a store file or in memory."""
+class TwoShelves(Shelf):
+    """One with fields, and another place for files beside its dataset."""
 
     def __init__(self, root, *, in_memory):
-        """Write the files."""
-        self.dataset, self.elsewhere = root / "dataset", root / "elsewhere"
-        self.store = None if in_memory else root / "store.db"
+        """Write the files of the dataset."""
+        super().__init__(root, FILES, in_memory=in_memory, doc_fields=FIELDS)
+        self.elsewhere = root / "elsewhere"
         self.elsewhere.mkdir()
-        for name, text in FILES.items():
-            self.write(name, text)
-        self.embed, self.split, self.bad = Letters(), [], []
-
-    def write(self, name, text):
-        """Write a file of the dataset."""
-        path = self.dataset / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
 
     def write_elsewhere(self, name, text):
         """Write a file that does not belong to the dataset."""
@@ -58,57 +34,23 @@ class Shelf:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         return path
 
-    def open(self, **arguments):
-        """A Document with a group of lines, and two fields."""
-        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store)}}} if self.store else None
-        docs = Document(
-            self.dataset, embed=self.embed, store_conf=conf, workers=1, **{"doc_fields": FIELDS, **arguments}
-        )
-        docs.create_node_group("line", transform=Lines(self))
-        return docs
-
-
-class Lines:
-    """A transform into lines that remembers its calls, and fails for texts with a bad word."""
-
-    identity = "lines"
-
-    def __init__(self, shelf):
-        """Remember on a shelf."""
-        self._shelf = shelf
-
-    def __call__(self, text):
-        """The lines."""
-        self._shelf.split.append(text)
-        if any(word in text for word in self._shelf.bad):
-            msg = "cannot be split"
-            raise ValueError(msg)
-        return text.splitlines()
-
 
 @pytest.fixture(params=["in a file", "in memory"])
 def shelf(request, tmp_path):
     """One that lies in a file, and one in memory."""
-    return Shelf(tmp_path, in_memory=request.param == "in memory")
+    return TwoShelves(tmp_path, in_memory=request.param == "in memory")
 
 
 @pytest.fixture
 def in_memory(tmp_path):
     """One in memory, for what does not depend on where it lies."""
-    return Shelf(tmp_path, in_memory=True)
+    return TwoShelves(tmp_path, in_memory=True)
 
 
 @pytest.fixture
 def stored(tmp_path):
     """One that lies in a file."""
-    return Shelf(tmp_path, in_memory=False)
-
-
-def asked(docs):
-    """Sync; have the group, its lexical index and its vectors."""
-    docs.sync()
-    Retriever(docs, "line", similarity="bm25")("tea")
-    Retriever(docs, "line")("tea")
+    return TwoShelves(tmp_path, in_memory=False)
 
 
 def paths(docs, **arguments):
@@ -183,8 +125,8 @@ def test_a_file_of_the_dataset(shelf):
     """One that lies in the dataset's folder gets its place there, without the others being looked at."""
     with shelf.open() as docs:
         asked(docs)
-        new, changed = shelf.write("sub/new.txt", "rose hip"), shelf.write("a.txt", "white tea")
-        shelf.write("c.txt", "not yet")
+        new, changed = shelf.write({"sub/new.txt": "rose hip", "a.txt": "white tea"})
+        shelf.write({"c.txt": "not yet"})
         report = docs.add_files([new, changed])
         assert (report.added, report.updated) == (("sub/new.txt",), ("a.txt",))
         assert found(docs, "white") == ["a.txt"]
@@ -202,9 +144,9 @@ def test_a_file_that_is_added_again(shelf):
         asked(docs)
         docs.add_files([path])
         shelf.embed.calls.clear()
-        shelf.split.clear()
+        shelf.transform.calls.clear()
         assert docs.add_files([path]) == IngestReport(unchanged=("one.txt",))
-        assert (shelf.embed.calls, shelf.split) == ([], [])
+        assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         shelf.write_elsewhere("one.txt", "lemon balm")
         docs.sync()
         assert found(docs, "rose") == ["one.txt"]
@@ -232,7 +174,7 @@ def test_a_file_whose_transform_fails(shelf):
     with shelf.open() as docs:
         asked(docs)
         docs.add_files([path])
-        shelf.bad.append("spoilt")
+        shelf.transform.bad.append("spoilt")
         shelf.write_elsewhere("one.txt", "spoilt")
         with pytest.warns(IngestionWarning, match=r"one\.txt \(transform line\)"):
             report = docs.add_files([path])
@@ -353,9 +295,9 @@ def test_a_text_again(shelf):
         asked(docs)
         docs.add_texts({"note": "rose hip"})
         shelf.embed.calls.clear()
-        shelf.split.clear()
+        shelf.transform.calls.clear()
         assert docs.add_texts({"note": "rose hip"}) == IngestReport(unchanged=("note",))
-        assert (shelf.embed.calls, shelf.split) == ([], [])
+        assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         assert docs.add_texts({"note": "lemon"}) == IngestReport(updated=("note",))
         assert (found(docs, "rose"), found(docs, "lemon")) == ([], ["note"])
 
@@ -393,7 +335,7 @@ def test_a_file_of_the_id_of_a_text(shelf):
     with shelf.open() as docs:
         asked(docs)
         docs.add_texts({"d.txt": "rose hip"})
-        shelf.write("d.txt", "lemon")
+        shelf.write({"d.txt": "lemon"})
         docs.sync()
         assert found(docs, "rose") == ["d.txt"]
 
@@ -410,7 +352,7 @@ def test_a_deleted_file_stays_away(shelf):
             report = docs.sync()
             assert report.skipped == (("sub/b.txt", "deleted by delete_files"),)
             assert (report.added, report.unchanged) == ((), ("a.txt", "c.txt"))
-        shelf.write("sub/b.txt", "iced coffee")
+        shelf.write({"sub/b.txt": "iced coffee"})
         assert docs.sync().added == ()
         assert (shelf.dataset / "sub/b.txt").exists()
         assert docs.verify() == ()
@@ -424,14 +366,14 @@ def test_a_deleted_file_stays_away_over_restarts(stored):
     with stored.open() as docs:
         asked(docs)
         docs.delete_files(["a.txt"])
-    stored.write("a.txt", "other tea")
+    stored.write({"a.txt": "other tea"})
     with stored.open() as docs:
         assert docs.sync().skipped == (("a.txt", "deleted by delete_files"),)
         assert found(docs, "tea") == []
     (stored.dataset / "a.txt").unlink()
     with stored.open() as docs:
         assert docs.sync() == IngestReport(unchanged=("c.txt", "sub/b.txt"))
-    stored.write("a.txt", "green tea")
+    stored.write({"a.txt": "green tea"})
     with stored.open() as docs:
         docs.sync()
         assert found(docs, "tea") == []
@@ -546,11 +488,11 @@ def test_updates_are_free(shelf):
         )
         asked(docs)
         docs.activate_group("told")
-        for calls in (shelf.embed.calls, shelf.split, seen):
+        for calls in (shelf.embed.calls, shelf.transform.calls, seen):
             calls.clear()
         (shelf.dataset / "a.txt").rename(shelf.elsewhere / "away.txt")  # so it cannot be read
         docs.update_metadata({"a.txt": {"kind": "x"}})
-        assert (shelf.embed.calls, shelf.split) == ([], [])
+        assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         assert seen == ["green tea", "black tea"]
 
 
@@ -562,7 +504,7 @@ def test_updates_stay(shelf, what):
         docs.update_metadata({"a.txt": {"year": 2024}})
         name = "a.txt"
         if what == "edit":
-            shelf.write("a.txt", "white tea")
+            shelf.write({"a.txt": "white tea"})
         elif what == "touch":
             os.utime(shelf.dataset / "a.txt", (1.5e9, 1.5e9))
         elif what == "move":
@@ -585,7 +527,7 @@ def test_updates_stay_over_a_restart(stored):
         assert paths(docs, filters={"year": 2024}) == ["a.txt"]
         (stored.dataset / "a.txt").unlink()
         docs.sync()
-        stored.write("a.txt", "other tea")
+        stored.write({"a.txt": "other tea"})
         docs.sync()
         assert paths(docs, filters={"year": 2024}) == []
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes.dense import METRICS, DenseBlock, DenseIndex, DenseState
+from lazyrag.indexes.dense import METRICS, DenseIndex, DenseState
+from lazyrag.indexes.dense_blocks import DenseBlock
 from lazyrag.storage.files import ArrayFiles
 
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)

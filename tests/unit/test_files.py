@@ -20,7 +20,7 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.storage.array_format import ALIGNMENT
 from lazyrag.storage.files import ArrayFiles
 from tests.interpreter import let_go, python, waiting
-from tests.unit.test_sqlite import without_privileges
+from tests.privileges import without_privileges
 
 ARRAYS = {
     "rows": np.arange(1000, dtype=np.int32),
@@ -351,6 +351,7 @@ def test_read_only_changes_nothing(folder):
         lambda: reader.delete([name]),
         lambda: reader.retire([name]),
         reader.sweep,
+        lambda: reader.scratch((2**24,), np.uint8),
     ]
     for use in uses:
         with pytest.raises(StoreError, match=r"opened with read_only=True\. Open it without"):
@@ -391,8 +392,27 @@ for size in (2**17, 2**20):
         files.write({"large": np.zeros(size, np.uint8)})
     except StoreError as exc:
         print(exc)
+try:
+    files.scratch((2**24,), np.uint8)
+except StoreError as exc:
+    print(exc)
 files.write({"after": np.arange(3)})
 """
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (100, 3), (2**22, 3)], ids=str)
+def test_scratch_is_room_that_leaves_nothing(files, shape):
+    """Of any size, in a folder or in memory: it can be written and read, and is no bundle."""
+    room = files.scratch(shape, np.int16)
+    assert (room.shape, room.dtype, type(room)) == (shape, np.dtype(np.int16), np.ndarray)
+    room[...] = 7
+    room[:1] = 8
+    assert room.sum(dtype=np.int64) == 7 * room.size + room[:1].size
+    assert files.names() == []
+    assert files.folder is None or not files.folder.exists() or list(files.folder.iterdir()) == []
+    del room
+    name = files.write(ARRAYS)
+    assert files.names() == [name]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
@@ -401,6 +421,8 @@ def test_a_disk_that_is_full_keeps_nothing_half_written(folder):
     run = python("-c", FILL, str(folder))
     assert run.stderr == ""
     assert run.stdout.count(".arr' cannot be written: the disk is full, or a limit is reached. Nothing of it") == 2
+    assert "The folder of array files" in run.stdout.splitlines()[-1]
+    assert "cannot be written: the disk is full" in run.stdout.splitlines()[-1]
     files = ArrayFiles(folder)
     assert sorted(one.name for one in folder.iterdir()) == files.names()
     assert [files.check(name) for name in files.names()] == ["", ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from itertools import pairwise
 
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 from lazyrag import Condition
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.indexes import scoring
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.indexes.lexical import LexicalIndex
 from lazyrag.indexes.parts import LexicalState, TermPart
 from lazyrag.indexes.postings import Vocabulary
-from lazyrag.indexes.scoring import Saturation
 from lazyrag.indexes.tiers import tail_to_join, tidied, without
 from lazyrag.storage.files import ArrayFiles
 
@@ -105,16 +106,22 @@ def test_what_a_state_takes_over_changes_no_answer(rows, steps):
         previous = state
 
 
-def test_what_still_holds_is_not_worked_out_again(monkeypatch):
-    """Where the mean length stays as it was, parts that stay keep their saturation; a new part gets its own."""
-    made = []
-    original = Saturation.of
+@pytest.fixture
+def made(monkeypatch):
+    """How many postings each part had whose shares were worked out."""
+    sizes = []
+    original = scoring._shares
 
-    def spy(postings, *rest):
-        made.append(len(postings.rows))
-        return original(postings, *rest)
+    def spy(postings, norms):
+        sizes.append(len(postings.rows))
+        return original(postings, norms)
 
-    monkeypatch.setattr(Saturation, "of", spy)
+    monkeypatch.setattr(scoring, "_shares", spy)
+    return sizes
+
+
+def test_what_still_holds_is_not_worked_out_again(made):
+    """Where the mean length stays as it was, parts that stay keep their shares; a new part gets its own."""
     first, second = TermPart.of_rows(["a"], [["x", "y"]]), TermPart.of_rows(["b"], [["x", "z"]])
     state = LexicalState([first], [None])
     before = state.search(["x"], 5)
@@ -126,6 +133,32 @@ def test_what_still_holds_is_not_worked_out_again(monkeypatch):
     longer.search(["x"], 5)
     assert made == [2, 2, 2, 1]
     assert state.search(["x"], 5) == before
+
+
+def test_a_mean_length_that_moves_a_little_costs_nothing(made):
+    """Shares of a nearly equal mean name the candidates, through states without a question, too; the scores are those
+    of the present mean, bit for bit. Where small steps have added up to a large one, they are worked out again.
+    """
+    chance = random.Random(1)
+    words = [f"w{number}" for number in range(40)]
+    rows = [chance.choices(words, k=chance.randint(5, 30)) for _ in range(2000)]
+    part = TermPart.of_rows([f"{number:04d}" for number in range(2000)], rows)
+    state = LexicalState([part], [None])
+    state.search(["w1"], 3)
+    assert len(made) == 1
+    parts, worked_out = [part], []
+    for step in range(60):
+        parts = [*parts, TermPart.of_rows([f"n{step}"], [["w1"] * 40])]
+        state = LexicalState(parts, [None] * len(parts), state)
+        if step % 2:
+            continue
+        del made[:]
+        for query in (["w1"], ["w1", "w2", "w3"], ["w4", "w9"]):
+            found = state.search(query, 10)
+            worked_out += [size for size in made if size == len(part.postings.rows)]
+            assert found == LexicalState(parts, [None] * len(parts)).search(query, 10)
+            del made[:]
+    assert 1 <= len(worked_out) <= 15
 
 
 def test_a_state_does_not_keep_the_one_before_it():

@@ -10,33 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import Document, IngestionWarning, Retriever
+from lazyrag import IngestionWarning
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.text.tokens import token_counters
+from tests.shelf import Letters, Lines, Shelf, asked
 
 FILES = {name: f"green tea {name}\nblack tea {name}" for name in ("a.txt", "b.txt", "c.txt", "d.txt")}
 
 
-class Letters:
-    """An embed callable that remembers its calls."""
+class Batches(Letters):
+    """One that takes lists of texts, and remembers each as one call."""
 
-    def __init__(self, batch_size=1):
-        """Nothing was asked yet."""
-        self.calls = []
+    def __init__(self, batch_size):
+        """Take so many at once; with 1, single texts."""
+        super().__init__()
         self.batch_size = batch_size
 
     def __call__(self, text):
         """How often a text has some letters; a list of texts in a batch."""
-        self.calls.append(text)
         if isinstance(text, list):
-            return [[one.count(letter) + 0.5 for letter in "aeinorst"] for one in text]
-        return [text.count(letter) + 0.5 for letter in "aeinorst"]
-
-
-class Named(Letters):
-    """One that says which model it is."""
-
-    identity = "letters"
+            self.calls.append(text)
+            return [self.vector(one) for one in text]
+        return super().__call__(text)
 
 
 class Client:
@@ -52,61 +47,17 @@ class Client:
             return text
 
 
-class Shelf:
-    """A folder with files, and a Document over it."""
-
-    def __init__(self, root, *, in_memory=False):
-        """Write the files."""
-        self.dataset, self.store = root / "dataset", None if in_memory else root / "store.db"
-        self.dataset.mkdir()
-        self.write(FILES)
-        self.embed, self.split = Named(), []
-
-    def write(self, files):
-        """Write files."""
-        for name, text in files.items():
-            (self.dataset / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-
-    def open(self, **arguments):
-        """A Document with a group of lines."""
-        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store)}}} if self.store else None
-        docs = Document(self.dataset, store_conf=conf, workers=1, **{"embed": self.embed, **arguments})
-        docs.create_node_group("line", transform=Lines(self.split))
-        return docs
-
-    def content(self):
-        """All that lies in the store file, and the files beside it."""
-        with closing(sqlite3.connect(self.store)) as connection:
-            told = [line for line in connection.iterdump() if '"program"' not in line]
-        return told, sorted(path.name for path in self.store.parent.iterdir() if not path.name.endswith("-shm"))
-
-
-class Lines:
-    """A transform into lines that remembers its calls."""
-
-    identity = "lines"
-
-    def __init__(self, calls):
-        """Where to remember them."""
-        self._calls = calls
-
-    def __call__(self, text):
-        """The lines."""
-        self._calls.append(text)
-        return text.splitlines()
-
-
 @pytest.fixture
 def shelf(tmp_path):
     """Four files of two lines each."""
-    return Shelf(tmp_path)
+    return Shelf(tmp_path, FILES)
 
 
-def asked(docs):
-    """Have the group, its terms and its vectors."""
-    docs.sync()
-    Retriever(docs, "line", similarity="bm25")("tea")
-    Retriever(docs, "line")("tea")
+def content(shelf):
+    """All that lies in the store file, and the files beside it."""
+    with closing(sqlite3.connect(shelf.store)) as connection:
+        told = [line for line in connection.iterdump() if '"program"' not in line]
+    return told, sorted(path.name for path in shelf.root.iterdir() if not path.name.endswith("-shm"))
 
 
 def tokens(*texts):
@@ -152,14 +103,14 @@ def test_a_plan_changes_nothing(shelf):
         shelf.write({"a.txt": "white tea\nred tea", "new.txt": "mint"})
         (shelf.dataset / "b.txt").unlink()
         (shelf.dataset / "c.txt").rename(shelf.dataset / "z.txt")
-        dump, content = list(docs.dump()), shelf.content()
+        dump, before = list(docs.dump()), content(shelf)
         shelf.embed.calls.clear()
-        shelf.split.clear()
+        shelf.transform.calls.clear()
         for _ in range(2):
             plan = docs.plan()
             docs.sync(dry_run=True)
-        assert (list(docs.dump()), shelf.content()) == (dump, content)
-        assert (shelf.embed.calls, shelf.split) == ([], [])
+        assert (list(docs.dump()), content(shelf)) == (dump, before)
+        assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         report = docs.sync()
         assert plan.files == report
         assert (report.added, report.updated, report.deleted, report.moved) == (
@@ -173,7 +124,7 @@ def test_a_plan_changes_nothing(shelf):
 @pytest.mark.parametrize("in_memory", [False, True], ids=["in a file", "in memory"])
 def test_a_dry_run_is_the_report_of_files(tmp_path, in_memory):
     """sync(dry_run=True) tells what a plan tells of files, and what the sync then reports."""
-    shelf = Shelf(tmp_path, in_memory=in_memory)
+    shelf = Shelf(tmp_path, FILES, in_memory=in_memory)
     with shelf.open() as docs:
         assert docs.sync(dry_run=True).added == tuple(FILES)
         assert docs.last_report is None
@@ -219,8 +170,7 @@ def test_the_numbers_of_an_edit(shelf):
 @pytest.mark.parametrize(("batch_size", "calls"), [(1, 8), (3, 3), (100, 1)])
 def test_calls_in_batches(tmp_path, batch_size, calls):
     """An embed callable that takes several texts is called as many times less."""
-    shelf = Shelf(tmp_path)
-    shelf.embed = Named(batch_size)
+    shelf = Shelf(tmp_path, FILES, embed=Batches(batch_size))
     with shelf.open() as docs:
         asked(docs)
         shelf.write({name: text.replace("tea", "rum") for name, text in FILES.items()})
@@ -237,7 +187,7 @@ def test_calls_of_a_chat_model(shelf):
         calls_per_node = 2
 
     with shelf.open() as docs:
-        docs.create_node_group("said", transform=Asking([]), parent="line")
+        docs.create_node_group("said", transform=Asking(), parent="line")
         docs.activate_group("said")
         shelf.write({"a.txt": "white tea a.txt\ngreen rum a.txt"})
         assert steps(docs.plan())["transform said"].calls == 4
@@ -287,15 +237,15 @@ def test_more_calls_than_allowed(shelf):
         shelf.write({"a.txt": "white tea\nred tea", "new.txt": "mint"})
         (shelf.dataset / "b.txt").unlink()
         needed = docs.plan().calls
-        dump, content = list(docs.dump()), shelf.content()
+        dump, before = list(docs.dump()), content(shelf)
         shelf.embed.calls.clear()
-        shelf.split.clear()
+        shelf.transform.calls.clear()
         with pytest.raises(
             ConfigError, match=rf"about {needed} calls of models, and max_calls is {needed - 1}.*plan\(\)"
         ):
             docs.sync(max_calls=needed - 1)
-        assert (list(docs.dump()), shelf.content()) == (dump, content)
-        assert (shelf.embed.calls, shelf.split) == ([], [])
+        assert (list(docs.dump()), content(shelf)) == (dump, before)
+        assert (shelf.embed.calls, shelf.transform.calls) == ([], [])
         assert docs.sync(max_calls=needed).updated == ("a.txt",)
         assert docs.sync(max_calls=0).unchanged == ("a.txt", "c.txt", "d.txt", "new.txt")
 
@@ -310,7 +260,7 @@ def test_a_number_of_calls_that_is_none(shelf, value):
 def test_what_no_fingerprint_sees(shelf):
     """A client in a closure and an embed callable without a name are listed, by group or key."""
     client, plain = Client(), 7
-    with shelf.open(embed={"named": Named(), "bare": Letters()}) as docs:
+    with shelf.open(embed={"named": Letters(), "bare": Letters().vector}) as docs:
         docs.create_node_group("asked", transform=lambda text: [client.ask(text)])
         docs.create_node_group("seen", transform=lambda text: [text[:plain]])
         docs.create_node_group("versioned", transform=lambda text: [client.ask(text)], version="1")
@@ -360,7 +310,7 @@ CHANGES = st.lists(
 @given(CHANGES)
 def test_a_plan_comes_true(tmp_path_factory, changes):
     """Whatever happened to the files: what is planned of them is what the sync reports, and calls stay below."""
-    shelf = Shelf(tmp_path_factory.mktemp("plan"), in_memory=True)
+    shelf = Shelf(tmp_path_factory.mktemp("plan"), FILES, in_memory=True)
     with shelf.open() as docs:
         asked(docs)
         for what, name, text in changes:

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.storage.sqlite import Database, FileFormat
 from tests.interpreter import let_go, python, waiting
+from tests.privileges import without_privileges
 
 ADVICE = "Throw it away."
 
@@ -383,19 +384,6 @@ def test_a_full_disk_loses_nothing(path):
         value(database, "PRAGMA max_page_count = 1000000")
         write(database, "coffee")
         assert read(database) == ["coffee", "tea"]
-
-
-@contextmanager
-def without_privileges():
-    """Root may write everywhere; in this block it is nobody."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")

@@ -10,79 +10,21 @@ import pytest
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.document.report import IngestReport
 from lazyrag.document.status import DocumentStatus, GroupStatus
+from tests.shelf import Letters, Lines, ShelfOfWords, conf_of
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine\nrum"}
-
-
-class Letters:
-    """An embed callable that remembers its calls."""
-
-    identity = "letters"
-
-    def __init__(self):
-        """Nothing was asked yet."""
-        self.calls = []
-
-    def __call__(self, text):
-        """How often a text has some letters."""
-        self.calls.append(text)
-        return [text.count(one) + 0.5 for one in "aeinorst"]
-
-
-class Lines:
-    """A transform into lines that fails for texts with a bad word."""
-
-    identity = "lines"
-
-    def __init__(self, bad=""):
-        """Nothing fails."""
-        self.bad = bad
-
-    def __call__(self, text):
-        """The lines."""
-        if self.bad and self.bad in text:
-            msg = "cannot be split"
-            raise ValueError(msg)
-        return text.splitlines()
-
-
-class Shelf:
-    """A folder with three files, and a Document over it on a store file or in memory."""
-
-    def __init__(self, root, *, in_memory):
-        """Write the files."""
-        self.dataset, self.store = root / "dataset", None if in_memory else root / "store.db"
-        self.dataset.mkdir()
-        for name, text in FILES.items():
-            self.write(name, text)
-
-    def write(self, name, text):
-        """Write a file."""
-        (self.dataset / name).write_text(text)
-
-    @property
-    def conf(self):
-        """Where it lies."""
-        return {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store)}}} if self.store else None
-
-    def open(self, transform=None, **arguments):
-        """A Document with a group of lines and one of words."""
-        docs = Document(self.dataset, store_conf=self.conf, workers=1, **{"embed": Letters(), **arguments})
-        docs.create_node_group("line", transform=transform or Lines())
-        docs.create_node_group("word", transform=lambda text: text.split(), parent="line")
-        return docs
 
 
 @pytest.fixture(params=["in a file", "in memory"])
 def shelf(request, tmp_path):
     """One that lies in a file, and one in memory."""
-    return Shelf(tmp_path, in_memory=request.param == "in memory")
+    return ShelfOfWords(tmp_path, FILES, in_memory=request.param == "in memory")
 
 
 @pytest.fixture
 def stored(tmp_path):
     """One that lies in a file."""
-    return Shelf(tmp_path, in_memory=False)
+    return ShelfOfWords(tmp_path, FILES, in_memory=False)
 
 
 def groups(docs):
@@ -141,7 +83,7 @@ def test_what_failed(shelf):
         with pytest.warns(IngestionWarning, match=r"b\.txt|bad\.txt"):
             docs.sync()
         assert docs.status().failed == (("b.txt", "transform line"), ("bad.txt", "load"))
-        transform.bad = ""
+        transform.bad.clear()
         (shelf.dataset / "bad.txt").unlink()
         docs.sync()
         assert docs.status().failed == ()
@@ -172,7 +114,7 @@ def test_a_group_of_another_program(stored):
     with stored.open() as docs:
         docs.activate_group("word")
     (stored.dataset / "a.txt").write_text("white tea")
-    with Document(stored.dataset, store_conf=stored.conf) as docs:
+    with Document(stored.dataset, store_conf=conf_of(stored.store)) as docs:
         docs.sync()
         word = groups(docs)["word"]
         assert (word.is_current, word.is_whole, word.documents) == (False, False, 2)

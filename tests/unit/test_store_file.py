@@ -17,7 +17,7 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.stores.store_format import STORE_FORMAT
 from tests.interpreter import python, waiting
-from tests.unit.test_sqlite import without_privileges
+from tests.privileges import without_privileges
 
 ARRAYS = {"rows": np.arange(6).reshape(2, 3)}
 

@@ -8,24 +8,21 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from lazyrag import Document, Retriever
+from lazyrag import Retriever
 from lazyrag.document import term_spaces
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.stores import conf as store_conf
 from lazyrag.stores import map_vectors
 from tests.interpreter import python
+from tests.privileges import without_privileges
+from tests.shelf import Shelf
 
 LINES = 100
-
-
-def lines(text):
-    """A node for each line."""
-    return text.splitlines()
 
 
 class Embed:
@@ -33,7 +30,7 @@ class Embed:
 
     identity = "numbers"
 
-    def __init__(self, dimension=16):
+    def __init__(self, dimension):
         """Give vectors so long."""
         self.dimension = dimension
 
@@ -48,28 +45,17 @@ def numbered(version, count=LINES):
     return "\n".join(f"tea v{version} line{number} w{number % 9}" for number in range(count))
 
 
-class Shelf:
-    """A dataset of a small and a large file, and a store of both."""
+class TroubledShelf(Shelf):
+    """One of a small and a large file."""
 
-    def __init__(self, root):
+    def __init__(self, root, dimension=16):
         """Write the files."""
-        self.root, self.dataset, self.store = root, root / "dataset", root / "store.db"
-        self.embed = Embed()
-        self.dataset.mkdir()
-        (self.dataset / "large.txt").write_text(numbered(1), encoding="utf-8")
-        (self.dataset / "small.txt").write_text("green tea\nblack tea", encoding="utf-8")
+        super().__init__(root, {"large.txt": numbered(1), "small.txt": "green tea\nblack tea"}, embed=Embed(dimension))
 
     @property
     def arrays(self):
         """The folder of array files."""
         return Path(f"{self.store}.d")
-
-    def open(self, store=None, **arguments):
-        """A Document of lines."""
-        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store or self.store)}}}
-        docs = Document(self.dataset, embed=self.embed, store_conf=conf, workers=1, **arguments)
-        docs.create_node_group("line", transform=lines)
-        return docs
 
     def build(self):
         """Make the store; its dump."""
@@ -83,15 +69,9 @@ class Shelf:
             Retriever(docs, "line", similarity=similarity)("green")
         return list(docs.dump())
 
-    def fresh_dump(self):
-        """The dump of a store that is made of what is there now."""
-        with tempfile.TemporaryDirectory() as folder, self.open(Path(folder, "fresh.db")) as docs:
-            return self.built(docs)
-
     def edit(self):
         """A second version of the large file, and another small file."""
-        (self.dataset / "large.txt").write_text(numbered(2), encoding="utf-8")
-        (self.dataset / "new.txt").write_text("white tea", encoding="utf-8")
+        self.write({"large.txt": numbered(2), "new.txt": "white tea"})
 
     def delete_store(self):
         """What the message about damaged files says."""
@@ -109,7 +89,7 @@ def _array_files(monkeypatch):
 @pytest.fixture
 def shelf(tmp_path):
     """Two files, and no store yet."""
-    return Shelf(tmp_path)
+    return TroubledShelf(tmp_path)
 
 
 @pytest.fixture
@@ -117,20 +97,7 @@ def common_shelf():
     """The same where everybody may look: pytest's own folders lie where only their owner can."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        yield Shelf(Path(folder))
-
-
-@contextmanager
-def without_privileges():
-    """Root may write everywhere; in this block it is nobody."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
+        yield TroubledShelf(Path(folder))
 
 
 FULL_DISK = """
@@ -144,10 +111,9 @@ trouble = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(trouble)
 term_spaces._SMALL_BYTES = map_vectors._SMALL_BYTES = 0
 warnings.simplefilter("ignore")  # vectors that the cache cannot keep are told of as warnings
-shelf = trouble.Shelf(Path(sys.argv[2]))
-shelf.embed = trouble.Embed(int(sys.argv[3]))
+shelf = trouble.TroubledShelf(Path(sys.argv[2]), int(sys.argv[3]))
 before = shelf.build()
-(shelf.dataset / "large.txt").write_text(trouble.numbered(2), encoding="utf-8")
+shelf.write({"large.txt": trouble.numbered(2)})
 told = []
 with shelf.open() as docs:
     for limit in json.loads(sys.argv[4]):
@@ -399,20 +365,20 @@ def test_the_embedding_cache_in_place_of_the_store(shelf):
     """Our own other kind of file is one of another kind as well."""
     shelf.build()
     with pytest.raises(StoreError, match="of another kind"):
-        shelf.open(Path(f"{shelf.store}.embeddings"))
+        shelf.open(store=Path(f"{shelf.store}.embeddings"))
 
 
 def test_a_folder_that_is_not_there(shelf):
     """It is not made in silence: a misspelt path would be a new, empty store."""
     with pytest.raises(StoreError, match=r"its folder does not exist\. Make the folder, or give another path"):
-        shelf.open(shelf.root / "typo" / "store.db")
+        shelf.open(store=shelf.root / "typo" / "store.db")
     assert not (shelf.root / "typo").exists()
 
 
 def test_a_folder_in_place_of_the_store(shelf):
     """The path has to be a file's."""
     with pytest.raises(StoreError, match=r"is a folder\. Give the path of a file"):
-        shelf.open(shelf.dataset)
+        shelf.open(store=shelf.dataset)
 
 
 def test_a_damaged_embedding_cache(shelf):
@@ -433,10 +399,10 @@ def test_a_store_that_was_copied(shelf):
     shutil.copytree(shelf.arrays, shelf.root / "copy.db.d")
     shelf.edit()
     shelf.build()
-    with shelf.open(shelf.root / "copy.db", read_only=True) as docs:
+    with shelf.open(store=shelf.root / "copy.db", read_only=True) as docs:
         assert list(docs.dump()) == dump
         assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
-    with shelf.open(shelf.root / "copy.db") as docs:
+    with shelf.open(store=shelf.root / "copy.db") as docs:
         assert docs.sync().updated == ("large.txt",)
         assert list(docs.dump()) == shelf.fresh_dump()
 

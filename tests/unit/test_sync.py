@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import warnings
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -29,100 +29,17 @@ from lazyrag.errors import (
     TransformError,
 )
 from lazyrag.stores.map_vectors import MapFileVectorStore
+from tests.privileges import without_privileges
+from tests.shelf import Letters, Lines, Shelf, asked
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
-
-
-class Lines:
-    """A transform into lines that fails for texts which hold given words, and counts its calls."""
-
-    identity = "lines"
-
-    def __init__(self, *bad):
-        """Fail for texts with these words."""
-        self.bad = list(bad)
-        self.calls = []
-
-    def __call__(self, text):
-        """The lines of a text."""
-        self.calls.append(text)
-        if any(word in text for word in self.bad):
-            msg = "cannot be split"
-            raise ValueError(msg)
-        return text.splitlines()
-
-
-class Letters:
-    """An embed callable that fails for texts which hold given words, and remembers its calls."""
-
-    identity = "letters"
-
-    def __init__(self, *bad, dimension=8):
-        """Fail for texts with these words."""
-        self.bad = list(bad)
-        self.dimension = dimension
-        self.calls = []
-
-    def __call__(self, text):
-        """How often a text has some letters."""
-        self.calls.append(text)
-        if any(word in text for word in self.bad):
-            msg = f"no vector for {text}"
-            raise RuntimeError(msg)
-        return self.vector(text)
-
-    def vector(self, text):
-        """Without counting."""
-        return [float(text.count(one)) + 0.5 for one in "aeinorst"[: self.dimension]]
-
-
-class Shelf:
-    """A folder with files and a store."""
-
-    def __init__(self, root, files):
-        """Write the files."""
-        self.root, self.dataset, self.store = root, root / "dataset", root / "store.db"
-        self.dataset.mkdir()
-        self.write(files)
-
-    def write(self, files):
-        """Write files, text or bytes."""
-        for name, content in files.items():
-            path = self.dataset / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-    def remove(self, *names):
-        """Delete files."""
-        for name in names:
-            (self.dataset / name).unlink()
-
-    def open(self, transform=None, store=None, **arguments):
-        """A Document with a group of lines, on the store file."""
-        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store or self.store)}}}
-        docs = Document(self.dataset, store_conf=conf, **arguments)
-        docs.create_node_group("line", transform=transform or Lines())
-        return docs
-
-    def rows(self, query):
-        """What a query of the store file gives."""
-        with closing(sqlite3.connect(self.store)) as connection:
-            return connection.execute(query).fetchall()
-
-    def fresh_dump(self, transform=None, **arguments):
-        """The dump of a store that is made of what is there now, in one go."""
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            self.open(transform, Path(folder, "fresh.db"), **arguments) as docs,
-        ):
-            asked(docs)
-            return list(docs.dump())
+PLAIN = {"embed": None, "workers": None}  # as a Document is by default
 
 
 @pytest.fixture
 def shelf(tmp_path):
     """Three files of two lines each, and no store yet."""
-    return Shelf(tmp_path, FILES)
+    return Shelf(tmp_path, FILES, **PLAIN)
 
 
 @pytest.fixture
@@ -130,16 +47,7 @@ def common_shelf():
     """The same where everybody may look: pytest's own folders lie where only their owner can."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        yield Shelf(Path(folder), FILES)
-
-
-def asked(docs):
-    """Have the group, its lexical index, and its vectors where there is an embed; the report."""
-    report = docs.sync()
-    Retriever(docs, "line", similarity="bm25")("tea")
-    if docs.embed_keys:
-        Retriever(docs, "line")("tea")
-    return report
+        yield Shelf(Path(folder), FILES, **PLAIN)
 
 
 def lines(docs, name=None):
@@ -150,19 +58,6 @@ def lines(docs, name=None):
 def failures(report):
     """Path, stage and type of each failure."""
     return [(one.path, one.stage, type(one.error)) for one in report.failed]
-
-
-@contextmanager
-def without_privileges():
-    """Root may look everywhere; in this block it is nobody."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 def test_the_first_sync_adds_every_file(shelf):
@@ -268,7 +163,7 @@ def withheld_until_confirmed(shelf, docs):
 
 def test_the_share_that_may_be_deleted(tmp_path):
     """Of thirty files eleven may go by default; with max_deleted=0.2 they may not, and stay in every answer."""
-    shelf = Shelf(tmp_path, {f"{number:02}.txt": f"word{number}" for number in range(30)})
+    shelf = Shelf(tmp_path, {f"{number:02}.txt": f"word{number}" for number in range(30)}, **PLAIN)
     with shelf.open() as docs:
         asked(docs)
         shelf.remove(*(f"{number:02}.txt" for number in range(11)))
@@ -710,7 +605,7 @@ STEPS = st.lists(
 def test_whatever_happens_to_the_files(steps):
     """After any edits, deletions, moves and restarts the store is what a fresh one of the same files would be."""
     with tempfile.TemporaryDirectory() as folder:
-        shelf = Shelf(Path(folder), {"a.txt": "tea\nmilk", "keep.txt": "always"})
+        shelf = Shelf(Path(folder), {"a.txt": "tea\nmilk", "keep.txt": "always"}, **PLAIN)
         docs = shelf.open(embed=Letters(), workers=1)
         try:
             asked(docs)

@@ -27,40 +27,19 @@ from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.store_file import StoreFile
+from tests.shelf import ShelfOfWords
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
 GROUPS = (LAZY_ROOT_NAME, "line", "word")
 
 
-class Letters:
-    """An embed callable that remembers its calls."""
+class FaultyShelf(ShelfOfWords):
+    """One in whose store there may be faults; its dataset may be that of others as well."""
 
-    identity = "letters"
-
-    def __init__(self):
-        """Nothing was asked yet."""
-        self.calls = []
-
-    def __call__(self, text):
-        """How often a text has some letters."""
-        self.calls.append(text)
-        return [text.count(one) + 0.5 for one in "aeinorst"]
-
-
-class Shelf:
-    """A folder with files, and a Document over it on a store file or in memory."""
-
-    def __init__(self, dataset, store):
-        """Open nothing yet."""
-        self.dataset, self.store, self.embed = dataset, store, Letters()
-
-    def open(self, **arguments):
-        """A Document with two groups, one above the other."""
-        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store)}}} if self.store else None
-        docs = Document(self.dataset, embed=self.embed, store_conf=conf, workers=1, **arguments)
-        docs.create_node_group("line", transform=lambda text: text.splitlines())
-        docs.create_node_group("word", transform=lambda text: text.split(), parent="line")
-        return docs
+    def __init__(self, root, dataset, **arguments):
+        """Take the dataset as it is."""
+        super().__init__(root, {}, **arguments)
+        self.dataset = dataset
 
     def plant(self, *faults):
         """Have faults in the store file, while nobody has it open."""
@@ -112,22 +91,22 @@ def dataset(tmp_path_factory):
 class Made:
     """A store that is whole, closed, with what it answers and holds."""
 
-    shelf: Shelf
+    shelf: FaultyShelf
     answers: dict
     dump: list
 
     def copied(self, folder):
         """The same store at another place."""
-        store = folder / "store.db"
+        shelf = FaultyShelf(folder, self.shelf.dataset)
         for suffix in ("", ".embeddings"):
-            shutil.copy(f"{self.shelf.store}{suffix}", f"{store}{suffix}")
+            shutil.copy(f"{self.shelf.store}{suffix}", f"{shelf.store}{suffix}")
         if Path(f"{self.shelf.store}.d").exists():
-            shutil.copytree(f"{self.shelf.store}.d", f"{store}.d")
-        return Shelf(self.shelf.dataset, store)
+            shutil.copytree(f"{self.shelf.store}.d", f"{shelf.store}.d")
+        return shelf
 
 
 def _made(dataset, folder):
-    shelf = Shelf(dataset, folder / "store.db")
+    shelf = FaultyShelf(folder, dataset)
     with shelf.open() as docs:
         return Made(shelf, asked(docs), list(docs.dump()))
 
@@ -506,10 +485,10 @@ MEMORY_FAULTS = {
 
 @pytest.mark.parametrize("group", GROUPS[1:])
 @pytest.mark.parametrize("name", MEMORY_FAULTS)
-def test_a_fault_in_memory(dataset, made, name, group):
+def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
     """In memory as well; without a cache the texts of what is damaged may be embedded again, and no others."""
     held, plant, kind = MEMORY_FAULTS[name]
-    shelf = Shelf(dataset, None)
+    shelf = FaultyShelf(tmp_path, dataset, in_memory=True)
     with shelf.open() as docs:
         asked(docs)
         engine = docs.reader.tree
@@ -673,10 +652,7 @@ def test_a_healthy_store(made, tmp_path):
 def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
     """Edits, moves, deletions, texts, metadata, rollbacks and other definitions leave a store without a problem."""
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
-    (tmp_path / "dataset").mkdir()
-    shelf = Shelf(tmp_path / "dataset", tmp_path / "store.db" if where == "in a file" else None)
-    for name, text in FILES.items():
-        (shelf.dataset / name).write_text(text)
+    shelf = ShelfOfWords(tmp_path, FILES, in_memory=where == "in memory")
 
     def edit():
         (shelf.dataset / "b.txt").write_text("iced coffee\nwarm milk\nrum")
@@ -808,10 +784,7 @@ def test_other_programs_see_what_was_repaired(made, tmp_path):
 @pytest.mark.parametrize("arguments", [{}, {"read_only": True}], ids=["a writer", "a reader"])
 def test_nothing_is_found_beside_a_writer(tmp_path, arguments):
     """While another program edits and syncs again and again, what it is at is never taken for a fault."""
-    (tmp_path / "dataset").mkdir()
-    for name, text in FILES.items():
-        (tmp_path / "dataset" / name).write_text(text)
-    shelf = Shelf(tmp_path / "dataset", tmp_path / "store.db")
+    shelf = ShelfOfWords(tmp_path, FILES)
     ended, synced, errors = threading.Event(), threading.Event(), []
 
     def work():

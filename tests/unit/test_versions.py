@@ -9,85 +9,37 @@ from contextlib import closing
 
 import pytest
 
-from lazyrag import Document, IngestionWarning, Retriever
+from lazyrag import IngestionWarning, Retriever
 from lazyrag.data.fields import DataType, DocField
 from lazyrag.document import opening
 from lazyrag.errors import ConfigError, IngestionError, StoreError
+from tests.shelf import Shelf
 
 OTHER = {"b.txt": "hot coffee\ncold milk"}
-
-
-class Letters:
-    """An embed callable that remembers its calls."""
-
-    identity = "letters"
-
-    def __init__(self):
-        """Nothing was asked yet."""
-        self.calls = []
-
-    def __call__(self, text):
-        """How often a text has some letters."""
-        self.calls.append(text)
-        return [text.count(one) + 0.5 for one in "aeinorst"]
-
-
-class Shelf:
-    """A folder in which one file is edited again and again, and the Document over it."""
-
-    def __init__(self, root, *, in_memory):
-        """Write what is not edited."""
-        self.dataset, self.store = root / "dataset", None if in_memory else root / "store.db"
-        self.dataset.mkdir()
-        self.embed = Letters()
-        self.loaded = []
-        for name, text in OTHER.items():
-            (self.dataset / name).write_text(text)
-
-    def open(self, **arguments):
-        """A Document with a group of lines, its terms and vectors built as soon as something is there."""
-        conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(self.store)}}} if self.store else None
-        docs = Document(self.dataset, embed=self.embed, store_conf=conf, workers=1, **{"keep_versions": 3, **arguments})
-        docs.create_node_group("line", transform=self.lines)
-        return docs
-
-    @staticmethod
-    def lines(text):
-        """The transform."""
-        return text.splitlines()
-
-    def edit(self, text, name="a.txt"):
-        """Write a file."""
-        (self.dataset / name).write_text(text)
-
-    def rows(self, query):
-        """What a query of the store file gives."""
-        with closing(sqlite3.connect(self.store)) as connection:
-            return connection.execute(query).fetchall()
 
 
 @pytest.fixture(params=["in a file", "in memory"])
 def shelf(request, tmp_path):
     """One that lies in a file, and one in memory."""
-    return Shelf(tmp_path, in_memory=request.param == "in memory")
+    return Shelf(tmp_path, OTHER, keep_versions=3, in_memory=request.param == "in memory")
 
 
 @pytest.fixture
 def in_memory(tmp_path):
     """One in memory, for what does not depend on where it lies."""
-    return Shelf(tmp_path, in_memory=True)
+    return Shelf(tmp_path, OTHER, keep_versions=3, in_memory=True)
 
 
 @pytest.fixture
 def stored(tmp_path):
     """One that lies in a file."""
-    return Shelf(tmp_path, in_memory=False)
+    return Shelf(tmp_path, OTHER, keep_versions=3, in_memory=False)
 
 
 def written(docs, shelf, *texts):
     """Have a.txt in several versions."""
     for text in texts:
-        shelf.edit(text)
+        shelf.write({"a.txt": text})
         docs.sync()
         asked(docs)
 
@@ -310,7 +262,7 @@ def test_of_a_file_that_was_moved(shelf):
             docs.versions("a.txt")
         with pytest.raises(ConfigError, match=r"'z\.txt' cannot go back to an earlier version.*before it: none"):
             docs.rollback("z.txt")
-        shelf.edit("three", "z.txt")
+        shelf.write({"z.txt": "three"})
         docs.sync()
         docs.rollback("z.txt")
         assert lines(docs, "z.txt") == ["two"]
@@ -495,7 +447,7 @@ def test_fifty_edits_leave_no_more_than_three(stored, monkeypatch):
     with stored.open(keep_versions=1) as docs:
         most = [0] * len(tables)
         for number in range(50):
-            stored.edit(f"edit {number}\ncommon")
+            stored.write({"a.txt": f"edit {number}\ncommon"})
             docs.sync()
             asked(docs)
             if number == 9:
