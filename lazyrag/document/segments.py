@@ -179,8 +179,7 @@ def output_digest(nodes: Sequence[Segment]) -> str:
         told = fields.get(id(one.fields))
         if told is None:
             told = fields[id(one.fields)] = _SORTED.encode(dict(one.fields))
-        is_text = isinstance(one.content, str)
-        content = one.content if is_text else _SORTED.encode(one.content)
+        content = one.content if isinstance(one.content, str) else _SORTED.encode(one.content)
         parts += [one.key, one.parent or "", one.path, type(one.content).__name__, content, told, _rest(one)]
     return digest(parts)
 

@@ -271,7 +271,10 @@ def test_long_lines_and_long_runs_take_linear_time(text, ends):
 # The patterns as one would write them: alternatives that each begin with their own characters.
 PLAIN = {
     "_CANDIDATE": rf"""
-        (?: [。！？；｡]+ | …+ | (?<! [.!?] ) [.!?]+ (?= [{sentences._CLOSERS}]* (?: \s | \Z | [{sentences.CJK_LETTERS}] ) ) )
+        (?:
+            [。！？；｡]+ | …+
+            | (?<! [.!?] ) [.!?]+ (?= [{sentences._CLOSERS}]* (?: \s | \Z | [{sentences.CJK_LETTERS}] ) )
+        )
         (?: [。！？；…!?] )* [{sentences._CLOSERS}]* \s*
         | \n [^\S\n]* \n \s*
     """,
