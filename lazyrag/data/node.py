@@ -229,7 +229,7 @@ class DocNode:
         Raises:
             ConfigError: If it has none, or several; the message lists their keys.
         """
-        vectors = self.embeddings
+        vectors = self.embeddings if self._embeddings is None else self._embeddings
         if self._embed_key is not None and self._embed_key in vectors:
             return vectors[self._embed_key]
         if len(vectors) == 1:

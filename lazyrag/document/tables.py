@@ -141,7 +141,9 @@ class NodeTables:
             if table is None or not table.is_of(view, group):
                 before = {} if table is None else table.parts
                 del table  # what is not taken over can go while the rest is read
-                table = _Making(self._nodes, view, group, embed_key, space, reader, self._most_bytes).table(before)
+                beside = [table.parts for (number, _), table in self._tables.items() if number == group.id]
+                making = _Making(self._nodes, view, group, embed_key, space, reader)
+                table = making.table(before, dict(item for parts in beside for item in parts.items()), self._most_bytes)
                 self._make_room(view, table.size)
             self._tables[key] = table
             return table.pages
@@ -165,7 +167,6 @@ class _Making:
         embed_key: str | None,
         space: LiveSpace | None,
         reader: NodeSource,
-        most_bytes: int,
     ) -> None:
         self._nodes = nodes
         self._view = view
@@ -173,28 +174,38 @@ class _Making:
         self._embed_key = embed_key
         self._space = space
         self._reader = reader
-        self._most_bytes = most_bytes
 
-    def table(self, before: Mapping[int, _Part]) -> _Table:
-        """The table; parts are taken over from one before it."""
+    def table(self, before: Mapping[int, _Part], beside: Mapping[int, _Part], most_bytes: int) -> _Table:
+        """The table.
+
+        Args:
+            before: Parts of an earlier one, to be taken over.
+            beside: Parts of the group with other vectors or none, whose segments serve here as well.
+            most_bytes: How much it may take.
+        """
         numbers = self._view.tree.live_numbers(self._group)
         builds = list(self._view.tree.builds(self._group))
         size = sum(build.size for build in builds) * _NODE_BYTES
         parts = {build.number: before[build.number] for build in builds if build.number in before}
         new = _batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
-        while size <= self._most_bytes and (some := next(new, None)):
-            parts.update(zip([build.number for build in some], self._read(some), strict=True))
+        while size <= most_bytes and (some := next(new, None)):
+            parts.update(zip([build.number for build in some], self._read(some, beside), strict=True))
             size = max(size, sum(part.size for part in parts.values()))
-        if size > self._most_bytes:
+        if size > most_bytes:
             return _Table(numbers, -1, {}, None, 0)
         pages = [_page([parts[build.number] for build in some]) for some in _batches(builds, PAGE)]
         whole = {number: part for number, part in parts.items() if not part.lacking}
         changes = -1 if len(whole) == len(parts) else self._view.tree.changes
         return _Table(numbers, changes, whole, [page for page in pages if page.nodes], size)
 
-    def _read(self, builds: list[Build]) -> list[_Part]:
+    def _read(self, builds: list[Build], beside: Mapping[int, _Part]) -> list[_Part]:
         """The nodes of some builds."""
-        read = self._nodes.of_builds(self._group.collection, builds)
+        missing = [build for build in builds if build.number not in beside]
+        stored = iter(self._nodes.of_builds(self._group.collection, missing))
+        read = [
+            [node.segment for node in beside[build.number].nodes] if build.number in beside else next(stored)
+            for build in builds
+        ]
         if self._space is None:
             return [self._part(segments, None) for segments in read]
         keys = [one.key for segments in read for one in segments]
