@@ -31,6 +31,7 @@ bench: $(VENV)/installed-test  ## Measure: retrieval quality, search times besid
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/sync.py
+	$(BIN)/python benchmarks/similarity.py
 
 docs: $(VENV)/installed  ## Rewrite the pages that are generated from the registries.
 	$(BIN)/python tools/make_docs.py

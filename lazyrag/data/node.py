@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from lazyrag.arguments import known_arguments
@@ -86,11 +87,9 @@ class DocNode:
             msg = "A DocNode takes its text as content= or as text=: give exactly one of them."
             raise ConfigError(msg)
         value = check_content(text if content is None else content)
-        if span is not None:
-            span = _checked_span(span)
         own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
         self._segment = Segment(
-            uid=uid or digest(["free", json.dumps(value), repr(sorted(own.items()))]),
+            uid=uid or "",
             build=0,
             group="",
             document_id="",
@@ -99,7 +98,7 @@ class DocNode:
             number=0,
             content=value,
             metadata=own,
-            span=span,
+            span=None if span is None else _checked_span(span),
         )
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
@@ -142,14 +141,14 @@ class DocNode:
             >>> DocNode(text="tea").with_score(0.5).score
             0.5
         """
-        copied = _restored(type(self), self._segment, self._embeddings, score, getattr(self, "__dict__", {}))
+        copied = _restored(type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {}))
         copied._reader, copied._embed_key = self._reader, self._embed_key
         return copied
 
     @property
     def uid(self) -> str:
         """Deterministic id: the same file, group and place in the tree give the same one on every machine."""
-        return self._segment.uid
+        return self._segment.uid or self.segment.uid
 
     @property
     def group(self) -> str:
@@ -174,7 +173,11 @@ class DocNode:
     @property
     def segment(self) -> Segment:
         """The stored value behind this node."""
-        return self._segment
+        held = self._segment
+        if not held.uid:  # few nodes outside a tree are ever asked for it
+            told = ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
+            self._segment = held = replace(held, uid=digest(told))
+        return held
 
     @property
     def reader(self) -> NodeSource | None:
@@ -229,7 +232,7 @@ class DocNode:
         Raises:
             ConfigError: If it has none, or several; the message lists their keys.
         """
-        vectors = self.embeddings
+        vectors = self.embeddings if self._embeddings is None else self._embeddings
         if self._embed_key is not None and self._embed_key in vectors:
             return vectors[self._embed_key]
         if len(vectors) == 1:
@@ -322,7 +325,7 @@ class DocNode:
         return isinstance(other, DocNode) and other.uid == self.uid and other._tree is self._tree
 
     def __hash__(self) -> int:
-        return hash(self._segment.uid)
+        return hash(self.uid)
 
     def __copy__(self) -> DocNode:
         return self  # a node is a value
@@ -335,7 +338,7 @@ class DocNode:
             msg = f"{self!r} belongs to an open Document and cannot be sent elsewhere. Send Hit.from_node(node)."
             raise TypeError(msg)
         state = dict(getattr(self, "__dict__", {}))
-        return _restored, (type(self), self._segment, self._embeddings, self._score, state)
+        return _restored, (type(self), self.segment, self._embeddings, self._score, state)
 
     def __repr__(self) -> str:
         text = self.text

@@ -192,9 +192,8 @@ def digest(parts: Iterable[str]) -> str:
         >>> digest(["ab", "c"]) == digest(["a", "bc"])
         False
     """
-    hasher = hashlib.blake2b(digest_size=16)
+    framed: list[bytes] = []
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
-    return hasher.hexdigest()
+        framed += [len(data).to_bytes(8, "little"), data]
+    return hashlib.blake2b(b"".join(framed), digest_size=16).hexdigest()

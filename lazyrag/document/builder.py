@@ -27,6 +27,7 @@ from lazyrag.document.report import IngestReport
 from lazyrag.document.roots import renewed_root
 from lazyrag.document.segments import root_digest
 from lazyrag.document.step import LOADING, Step
+from lazyrag.document.tables import NodeTables
 from lazyrag.document.targets import Rebuild, TargetMaker
 from lazyrag.document.term_spaces import TermSpaces
 from lazyrag.document.views import Views
@@ -82,6 +83,7 @@ class Builder:
         self.options = options
         self.views = Views(ledger, definitions)
         self.terms = TermSpaces(ledger)
+        self.tables = NodeTables(nodes)
         self._close = close
         self.failures = Failures(lambda: self.where)
         self.lock = threading.RLock()

@@ -19,6 +19,7 @@ from lazyrag.document.nodes import metric_of
 from lazyrag.document.report import IngestReport
 from lazyrag.document.reporting import report_of
 from lazyrag.document.step import Step
+from lazyrag.document.tables import PAGE
 from lazyrag.errors import (
     ConfigError,
     EmbeddingError,
@@ -31,8 +32,6 @@ from lazyrag.indexes.bm25 import BM25, Statistics
 from lazyrag.indexes.parts import LexicalState
 from lazyrag.models.embedding import CheckedEmbedder, length_of
 from lazyrag.typing import SPARSE, Embedding, Embeddings, Metric, Ranking
-
-_PAGE = 100_000  # nodes that a user's own similarity function sees at once
 
 
 class Reader:
@@ -201,29 +200,45 @@ class Reader:
     def pages(self, group: str, filter: Filter | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:  # noqa: A002
         """The nodes of a group that a filter lets through, in the documents' order; no page is empty.
 
-        With an embed key only nodes that have a vector under it, each carrying that one.
+        They are kept in memory for the next time, as far as they fit, see `NodeTables`. With an embed key only nodes
+        that have a vector under it, each carrying that one.
         """
         built = self._group(group)
+        space = self._vectors(group, embed_key) if embed_key is not None else None
         wanted = both(self._scope, filter)
-        collection = self._vectors(group, embed_key).collection if embed_key is not None else None
-        for page in self._nodes.pages(self._builder.views.of_question(), built, _PAGE):
+        whole = self if self._scope is None else Reader(self._builder)
+        kept = self._builder.tables.pages(self._builder.views.of_question(), built, embed_key, space, whole)
+        pages = (
+            self._read_pages(built, wanted, embed_key, space)
+            if kept is None
+            else (page.seen(wanted, None if self._scope is None else self) for page in kept)
+        )
+        return (page for page in pages if page)
+
+    def _read_pages(
+        self,
+        built: LiveGroup,
+        wanted: Filter | None,
+        embed_key: str | None = None,
+        space: LiveSpace | None = None,
+    ) -> Iterator[list[DocNode]]:
+        for page in self._nodes.pages(self._builder.views.of_question(), built, PAGE):
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
-            if collection is None or embed_key is None:
-                nodes = [DocNode.from_segment(one, self) for one in segments]
+            if space is None or embed_key is None:
+                yield [DocNode.from_segment(one, self) for one in segments]
             else:
-                rows = self._nodes.vectors.get(collection, [one.key for one in segments])
+                rows = self._nodes.vectors.get(space.collection, [one.key for one in segments])
                 vectors = {row.key: row.vector for row in rows}
-                nodes = [
+                yield [
                     DocNode.from_segment(one, self, embeddings={embed_key: vectors[one.key]})
                     for one in segments
                     if one.key in vectors
                 ]
-            if nodes:
-                yield nodes
 
     def walk(self, group: str, filter: Filter | None) -> Iterator[DocNode]:  # noqa: A002
         """The nodes of a group that a filter lets through, one by one, in the documents' order."""
-        return (node for page in self.pages(group, filter) for node in page)
+        pages = self._read_pages(self._group(group), both(self._scope, filter))
+        return (node for page in pages for node in page)
 
     def nodes(self, group: str, ranking: Ranking, embed_key: str | None = None) -> list[DocNode]:
         """The nodes of a ranking, with their scores, and with the embed key that they were found by."""

@@ -18,6 +18,7 @@ from lazyrag.transforms.base import Draft
 from lazyrag.typing import Fields
 
 _VOLATILE = "last_accessed_date"
+_SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make one each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def root_digest(root: Segment) -> str:
     """Digest of all that a root node is, but for the time of last access, which reading may change."""
     told = [{name: value for name, value in one.items() if name != _VOLATILE} for one in (root.metadata, root.fields)]
     places = [[place.start, place.end, place.kind, place.label] for place in root.places]
-    return digest([content_text(root.content), json.dumps([*told, places], sort_keys=True, default=str)])
+    return digest([content_text(root.content), _SORTED.encode([*told, places])])
 
 
 def output_digest(nodes: Sequence[Segment]) -> str:
@@ -177,13 +178,19 @@ def output_digest(nodes: Sequence[Segment]) -> str:
     for one in nodes:
         told = fields.get(id(one.fields))
         if told is None:
-            told = fields[id(one.fields)] = json.dumps(dict(one.fields), sort_keys=True, default=str)
-        places = [[place.start, place.end, place.kind, place.label] for place in one.places]
-        rest = [one.number, one.span, dict(one.metadata), places]
-        content = one.content if isinstance(one.content, str) else json.dumps(one.content, sort_keys=True)
-        parts += [one.key, one.parent or "", one.path, type(one.content).__name__, content, told]
-        parts.append(json.dumps(rest, sort_keys=True, default=str))
+            told = fields[id(one.fields)] = _SORTED.encode(dict(one.fields))
+        content = one.content if isinstance(one.content, str) else _SORTED.encode(one.content)
+        parts += [one.key, one.parent or "", one.path, type(one.content).__name__, content, told, _rest(one)]
     return digest(parts)
+
+
+def _rest(one: Segment) -> str:
+    """What is left of a node, as JSON: ``[number, span, metadata, places]``."""
+    if not one.metadata and not one.places:  # as it is with most nodes; an encoder takes ten times as long
+        span = "null" if one.span is None else f"[{one.span[0]}, {one.span[1]}]"
+        return f"[{one.number}, {span}, {{}}, []]"
+    places = [[place.start, place.end, place.kind, place.label] for place in one.places]
+    return _SORTED.encode([one.number, one.span, dict(one.metadata), places])
 
 
 def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
@@ -197,19 +204,19 @@ def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
         sees_nodes: Whether it is called with nodes, through which it reaches those above; else it sees nothing but the
             parents' content.
     """
-    parts = [str(len(line[0])), *(json.dumps(one.content, sort_keys=True) for one in line[0])]
+    parts = [str(len(line[0])), *(_SORTED.encode(one.content) for one in line[0])]
     if sees_nodes:
         for nodes in line:
             parts += [_metadata_text(one) for one in nodes]
-            parts += [json.dumps([one.span, one.number]) for one in nodes]
-        parts += [json.dumps(one.content, sort_keys=True) for nodes in line[1:] for one in nodes]
-        parts += [json.dumps([place.start, place.end, place.kind, place.label]) for place in line[-1][0].places]
+            parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
+        parts += [_SORTED.encode(one.content) for nodes in line[1:] for one in nodes]
+        parts += [_SORTED.encode([place.start, place.end, place.kind, place.label]) for place in line[-1][0].places]
     return digest(parts)
 
 
 def _metadata_text(segment: Segment) -> str:
     own = {name: value for name, value in segment.metadata.items() if name not in BUILT_IN_FIELDS}
-    return json.dumps(own, sort_keys=True, default=str)
+    return _SORTED.encode(own)
 
 
 def _file_fields(metadata: Mapping[str, Any], schema: Schema) -> Fields:

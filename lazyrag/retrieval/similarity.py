@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
+
+import numpy as np
 
 from lazyrag.arguments import check_keywords, function_name, keyword_names, known_keywords
 from lazyrag.data.node import DocNode
@@ -13,6 +15,9 @@ from lazyrag.errors import ConfigError, RetrievalError, known_names, warn_user
 from lazyrag.registry import Registry
 from lazyrag.retrieval.search import Question, Search
 from lazyrag.typing import Embedding, Ranking, SparseVector
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,9 +71,15 @@ class Similarity:
         Raises:
             RetrievalError: If the function raises, or returns something else than its prototype says.
         """
-        scored = self._batch(query, nodes, kwargs) if self.batch else self._one_by_one(query, nodes, kwargs)
         sign = -1.0 if self.descend else 1.0
-        return sorted(scored, key=lambda pair: (sign * pair[1], pair[0].uid))
+        ranked, scores = self.scored(query, nodes, **kwargs)
+        return sorted(zip(ranked, scores.tolist(), strict=True), key=lambda pair: (sign * pair[1], pair[0].uid))
+
+    def scored(
+        self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
+    ) -> tuple[Sequence[DocNode], NDArray[np.float64]]:
+        """See `rank`: the n nodes that have a score, in no particular order, and their (n,) scores."""
+        return self._batch(query, nodes, kwargs) if self.batch else self._one_by_one(query, nodes, kwargs)
 
     def is_worse(self, score: float, cut_off: float) -> bool:
         """Whether a score is worse than a cut-off; an equal one is not."""
@@ -88,30 +99,47 @@ class Similarity:
 
     def _one_by_one(
         self, query: Any, nodes: Sequence[DocNode], kwargs: Mapping[str, Any]
-    ) -> list[tuple[DocNode, float]]:
-        return [(node, self._score(self._call(query, node, kwargs))) for node in nodes]
+    ) -> tuple[Sequence[DocNode], NDArray[np.float64]]:
+        func = self.func
+        try:
+            values = [func(query, node, **kwargs) for node in nodes]
+        except Exception as exc:
+            raise self._raised(exc) from exc
+        return nodes, self._scores(values)
 
-    def _batch(self, query: Any, nodes: Sequence[DocNode], kwargs: Mapping[str, Any]) -> list[tuple[DocNode, float]]:
-        returned = self._call(query, list(nodes), kwargs)
+    def _batch(
+        self, query: Any, nodes: Sequence[DocNode], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[DocNode], NDArray[np.float64]]:
+        try:
+            returned = self.func(query, list(nodes), **kwargs)
+        except Exception as exc:
+            raise self._raised(exc) from exc
+        pairs = returned if isinstance(returned, (list, tuple)) else [returned]
+        if len(pairs) == len(nodes) and all(map(_is_of, pairs, nodes)):
+            return nodes, self._scores([score for _, score in pairs])
         known = {node.uid: node for node in nodes}
-        scored = {}
-        for pair in returned if isinstance(returned, (list, tuple)) else [returned]:
-            node, score = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
-            if not isinstance(node, DocNode) or node.uid not in known or node.uid in scored:
+        values: dict[str, Any] = {}
+        for pair in pairs:
+            node, value = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
+            uid = node.uid if isinstance(node, DocNode) else ""
+            if uid not in known or uid in values:
                 msg = (
                     f"The similarity {self.name!r} returned {pair!r:.80}; a batch function returns a list of pairs "
                     "(node, score), each node being one of those it was given, once."
                 )
                 raise RetrievalError(msg)
-            scored[node.uid] = (known[node.uid], self._score(score))
-        return list(scored.values())
+            values[uid] = value
+        return [known[uid] for uid in values], self._scores(list(values.values()))
 
-    def _call(self, query: Any, nodes: Any, kwargs: Mapping[str, Any]) -> Any:
-        try:
-            return self.func(query, nodes, **kwargs)
-        except Exception as exc:
-            msg = f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}"
-            raise RetrievalError(msg) from exc
+    def _raised(self, exc: Exception) -> RetrievalError:
+        return RetrievalError(f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}")
+
+    def _scores(self, values: list[Any]) -> NDArray[np.float64]:
+        if {*map(type, values)} <= {float, int}:
+            scores = np.array(values, np.float64)
+            if not np.isnan(scores).any():
+                return scores
+        return np.array([self._score(value) for value in values], np.float64)
 
     def _score(self, value: Any) -> float:
         try:
@@ -123,6 +151,11 @@ class Similarity:
             msg = f"The similarity {self.name!r} returned nan as a score, which has no place in a ranking."
             raise RetrievalError(msg)
         return score
+
+
+def _is_of(pair: Any, node: DocNode) -> bool:
+    """Whether what a batch function returned in a node's place is a pair of that node and its score."""
+    return isinstance(pair, (list, tuple)) and len(pair) == 2 and pair[0] is node
 
 
 class _FunctionSearch:
@@ -137,21 +170,32 @@ class _FunctionSearch:
         """See `Search.rank`."""
         asked: list[Any] = [_given(vector) for vector in question.vectors()] or [question.query] * len(question.readers)
         kwargs = {**self._kwargs, "embed_key": question.embed_key} if self._told_the_key else self._kwargs
-        sign = -1.0 if self._similarity.descend else 1.0
         rankings: list[Ranking] = []
         for reader, query, wanted in zip(question.readers, asked, question.filters, strict=True):
-            ranking = [
-                (node.segment.key, score)
-                for page in reader.pages(question.group, wanted, question.embed_key)
-                for node, score in self._similarity.rank(query, page, **kwargs)
-            ]
-            rankings.append(sorted(ranking, key=lambda pair: (sign * pair[1], pair[0])))
+            nodes: list[DocNode] = []
+            scores = [np.zeros(0)]
+            for page in reader.pages(question.group, wanted, question.embed_key):
+                found, theirs = self._similarity.scored(query, page, **kwargs)
+                nodes += found
+                scores.append(theirs)
+            rankings.append(_best(nodes, np.concatenate(scores), question.topk, descend=self._similarity.descend))
         return rankings
 
 
 def _given(vector: Embedding) -> list[float] | SparseVector:
     """A query's vector as functions get it: a copy."""
     return dict(vector) if isinstance(vector, dict) else vector.tolist()
+
+
+def _best(nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, descend: bool) -> Ranking:
+    """The topk best as a ranking: best first, ties by key."""
+    sign = -1.0 if descend else 1.0
+    rows = np.arange(len(nodes))
+    if len(nodes) > topk:  # of the others nobody needs the key
+        values = sign * scores
+        rows = np.flatnonzero(values <= np.partition(values, topk - 1)[topk - 1])
+    pairs = [(nodes[row].segment.key, score) for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)]
+    return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0]))[:topk]
 
 
 similarities: Registry[Similarity] = Registry("similarity", entry_point_group="lazyrag.similarities")

@@ -237,7 +237,9 @@ def _schema(connection: sqlite3.Connection, collection: str) -> str | None:
 
 
 def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRow) -> int:
-    connection.execute(_ADD_ORIGIN, (collection, *origin))
+    added = connection.execute(_ADD_ORIGIN, (collection, *origin))
+    if added.rowcount == 1 and added.lastrowid is not None:
+        return added.lastrowid
     row: tuple[int] = connection.execute(
         "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?", (collection, origin.digest)
     ).fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -138,8 +139,9 @@ def read_fields(text: StoredText) -> Fields:
         >>> read_fields('{"year": 2024, "tags": ["a"]}')
         {'year': 2024, 'tags': ('a',)}
     """
+    # Names are the same for every document, and json makes new ones each time: half of what fields take.
     return ReadOnly(
-        (name, tuple(value) if isinstance(value, list) else value)
+        (sys.intern(name), tuple(value) if isinstance(value, list) else value)
         for name, value in json.loads(read_text(text)).items()
     )
 

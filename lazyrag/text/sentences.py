@@ -12,14 +12,23 @@ _CLOSERS = "”’」』）】》〉〕\"')\\]}"
 
 # A candidate for a sentence's end, with the closing quotes and the white space that belong to it. A full stop, and
 # ASCII ! and ?, need white space, the text's end or a Chinese character behind them: 3.14 and a.txt are no ends. A run
-# of them is tried from its beginning only: otherwise a long one that is no end takes quadratic time.
+# of them is tried from its beginning only: otherwise a long one that is no end takes quadratic time. The first
+# character stands before what depends on it, since Python's search skips quickly to one of a set: four times as fast as
+# alternatives that each begin with their own.
 _CANDIDATE = re.compile(
     rf"""
-    (?: [。！？；｡]+ | …+ | (?<! [.!?] ) [.!?]+ (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) ) )
-    (?: [。！？；…!?] )*
-    [{_CLOSERS}]*
-    \s*
-    | \n [^\S\n]* \n \s*
+    [。！？；｡….!?\n]
+    (?:
+        (?:
+            (?<= [。！？；｡] ) [。！？；｡]*
+          | (?<= … ) …*
+          | (?<= [.!?] ) (?<! [.!?]. ) [.!?]* (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) )
+        )
+        [。！？；…!?]*
+        [{_CLOSERS}]*
+        \s*
+      | (?<= \n ) [^\S\n]* \n \s*
+    )
     """,
     re.VERBOSE,
 )
@@ -90,7 +99,9 @@ def _closes(text: str, dot: int, after: int) -> bool:
     return word in _MAY_CLOSE or (word not in _ABBREVIATIONS and not initial)
 
 
-_CLAUSE = re.compile(r"[，、：][”’」』）】》]*\s*|[,;:][\"')\]]*\s+|\s[-–—]+\s|—+")
+_CLAUSE = re.compile(
+    r"[，、：,;:—\s](?:(?<=[，、：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
+)
 _CJK = re.compile(f"[{CJK_LETTERS}，、：。！？；]")
 
 

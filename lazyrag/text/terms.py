@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 import unicodedata
@@ -108,21 +109,28 @@ def _terms(text: str, cjk_terms: Callable[[str], list[str]]) -> list[str]:
 
 
 def _characters_and_pairs(run: str) -> list[str]:
-    return [*run, *(run[i : i + 2] for i in range(len(run) - 1))]
+    return [*run, *map(operator.add, run, run[1:])]
 
 
 def _characters_pairs_and_words(run: str) -> list[str]:
+    words = chinese.words(run)
+    if _ASKING.isdisjoint(words):  # as it is with nearly all
+        return [*_characters_and_pairs(run), *_longer(words)]
     terms: list[str] = []
-    phrase = ""  # words up to the next asking one: pairs do not reach across it
-    for word in chinese.words(run):
+    phrase: list[str] = []  # words up to the next asking one: pairs do not reach across it
+    for word in words:
         if word in _ASKING:
-            terms += _characters_and_pairs(phrase)
-            phrase = ""
-            continue
-        phrase += word
-        if len(word) > 2:
-            terms += [*chinese.inner_words(word, 3), word]
-    return _characters_and_pairs(phrase) + terms
+            terms += _characters_and_pairs("".join(phrase))
+            phrase = []
+        else:
+            phrase.append(word)
+            terms += _longer([word])
+    return _characters_and_pairs("".join(phrase)) + terms
+
+
+def _longer(words: list[str]) -> list[str]:
+    """The words of three characters and more, each behind those inside it."""
+    return [term for word in words if len(word) > 2 for term in (*chinese.inner_words(word, 3), word)]
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")

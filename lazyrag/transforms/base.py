@@ -177,11 +177,12 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
     if result is None or (isinstance(result, str) and not result.strip()):
         return None
     if isinstance(result, DocNode):
-        if not result.get_text().strip():
+        text = result.get_text()
+        if not text or text.isspace():
             return None
         # A node that already stands in a tree has its span in another node's text.
         span = result.span if not result.group else None
-        if span is not None and parent.get_text()[span[0] : span[1]] != result.get_text():
+        if span is not None and parent.get_text()[span[0] : span[1]] != text:
             msg = f"The transform returned a node with span {span}, at which its parent's text does not hold its text."
             raise TransformError(msg)
         return Draft(result.content, result.metadata, span)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lazyrag.text import sentences
 from lazyrag.text.sentences import first_word, is_boundary, last_break, sentence_ends, sentence_spans
 
 # Each text is written as its sentences, one after the other.
@@ -263,3 +266,26 @@ def test_the_first_word_begins_behind_white_space_or_beside_chinese(text, low, h
 def test_long_lines_and_long_runs_take_linear_time(text, ends):
     """A hundred thousand signs of one kind, and a line with as many sentences, are done at once; quadratic is hours."""
     assert len(sentence_ends(text)) == ends
+
+
+# The patterns as one would write them: alternatives that each begin with their own characters.
+PLAIN = {
+    "_CANDIDATE": rf"""
+        (?:
+            [。！？；｡]+ | …+
+            | (?<! [.!?] ) [.!?]+ (?= [{sentences._CLOSERS}]* (?: \s | \Z | [{sentences.CJK_LETTERS}] ) )
+        )
+        (?: [。！？；…!?] )* [{sentences._CLOSERS}]* \s*
+        | \n [^\S\n]* \n \s*
+    """,
+    "_CLAUSE": r"""[，、：][”’」』）】》]*\s* | [,;:]["')\]]*\s+ | \s[-–—]+\s | —+""",
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@given(text=st.text("a.!?。！？；｡…\n \t\"”)』，、：,;:-–—1好\\'", max_size=20), start=st.integers(0, 5))
+def test_the_quick_pattern_finds_what_the_plain_one_finds(name, text, start):
+    """Patterns are written for speed, and match the same stretches as their plain forms, wherever one begins."""
+    plain = re.compile(PLAIN[name], re.VERBOSE)
+    quick = getattr(sentences, name)
+    assert [one.span() for one in quick.finditer(text, start)] == [one.span() for one in plain.finditer(text, start)]

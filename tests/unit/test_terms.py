@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
+import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lazyrag.errors import LoadError
+from lazyrag.loaders.base import load_file
 from lazyrag.text import chinese
+from lazyrag.text.scripts import CJK_LETTERS
 from lazyrag.text.terms import analysers, chinese_terms, english_terms
+from tests.shared import read_squad, shared
 
 BOTH = pytest.mark.parametrize("terms", [english_terms, chinese_terms], ids=["en", "zh"])
 
@@ -192,6 +199,65 @@ def test_words_an_application_adds_to_jieba_do_not_change_our_terms():
         assert chinese_terms("绿茶园丁科技") == before
     finally:
         jieba.del_word("绿茶园丁科技")
+
+
+@pytest.fixture(scope="module")
+def jieba() -> chinese.PythonSegmenter:
+    """Jieba itself, which says what the words are."""
+    return chinese.PythonSegmenter()
+
+
+@pytest.fixture(scope="module")
+def rust() -> chinese.RustSegmenter:
+    """The same in Rust."""
+    return chinese.RustSegmenter()
+
+
+def same_words(jieba, rust, runs):
+    """The runs of which the two make different words."""
+    return [run for run in runs if jieba.words(run) != rust.words(run)]
+
+
+def test_the_words_in_rust_are_jiebas_on_all_shared_texts(jieba, rust):
+    """An index made with rjieba is searched with jieba, and the other way round: their words are the same."""
+    texts = []
+    for name in ("xquad/xquad.zh.json", "cmrc2018/cmrc2018_dev_half0.json"):
+        paragraphs, questions = read_squad(shared("data", "retrieval", *name.split("/")))
+        texts += [*paragraphs, *(question for question, _ in questions)]
+    for path in sorted(shared("data", "docs").glob("*.txt")):
+        with suppress(LoadError):  # one of them is empty
+            texts.append(load_file(path).text)
+    runs = sorted({run for text in texts for run in re.findall(f"[{CJK_LETTERS}]+", text)})
+    assert len(runs) > 20_000
+    assert same_words(jieba, rust, runs) == []
+
+
+def test_the_words_in_rust_are_jiebas_on_any_run(jieba, rust):
+    """Words of the dictionary one after the other, frequent characters, any characters: they are cut alike."""
+    chance = random.Random(11)
+    known = [word for word, times in jieba._tokenizer.FREQ.items() if times and re.fullmatch(f"[{CJK_LETTERS}]+", word)]
+    letters = sorted({letter for word in known for letter in word})
+    frequent = sorted(letters, key=lambda one: -jieba._tokenizer.FREQ.get(one, 0))[:1500]
+    rare = [*"䲟㐀𠮷々〇かなカナ한글ㄅ", *"可当的是"]
+    runs = [
+        "".join(chance.choices(pool, k=chance.randint(1, most)))
+        for pool, most in ((known, 5), (letters, 12), (frequent, 12), (rare, 8))
+        for _ in range(5_000)
+    ]
+    assert same_words(jieba, rust, runs) == []
+
+
+def test_the_dictionary_in_rust_is_jiebas(jieba, rust):
+    """Every word that jieba knows is one, and no beginning of a word that it lists beside them."""
+    assert [text for text, times in jieba._tokenizer.FREQ.items() if bool(times) != rust.is_word(text)] == []
+
+
+def test_jieba_serves_where_there_is_no_rjieba(monkeypatch, jieba):
+    """Where nobody built rjieba, the same analyser works on jieba itself."""
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    served = chinese._loaded.__wrapped__()
+    assert isinstance(served, chinese.PythonSegmenter)
+    assert [served.words(text) for text in CHINESE_TEXTS] == [jieba.words(text) for text in CHINESE_TEXTS]
 
 
 def test_analysers_are_found_by_the_name_that_an_index_stores():

@@ -111,12 +111,15 @@ class Ledger:
             changes = self._at.next_change(connection) if visible else None
             for one in flips:
                 write_row(connection, one, changes)
-                connection.execute("DELETE FROM live WHERE document = ?", (one.row.id,))
-                connection.executemany(
-                    "INSERT INTO live VALUES (?, ?, ?)",
-                    [(one.row.id, group, build) for group, build in one.builds.items()],
-                )
-                connection.executemany("INSERT OR IGNORE INTO covered VALUES (?, ?)", one.covered)
+            connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
+            connection.executemany(
+                "INSERT INTO live VALUES (?, ?, ?)",
+                [(one.row.id, group, build) for one in flips for group, build in one.builds.items()],
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO covered VALUES (?, ?)", [pair for one in flips for pair in one.covered]
+            )
+            for one in flips:
                 if one.root is not None:
                     enter_version(connection, one, keep_versions)
                 for document in one.gone:
