@@ -32,7 +32,7 @@ class Engine:
     Args:
         kind: Its module, such as ``"lexical"``.
         name: Its class.
-        environment: A folder of ``build/`` whose interpreter runs it; None for the one that runs this. Where that is not
+        environment: A folder of ``build/`` whose interpreter runs it; None for the one that runs this. Where it is not
             installed, the one that runs this may have the packages as well.
 
     Raises:

@@ -13,7 +13,6 @@ to build/bench.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 from contextlib import ExitStack

@@ -9,6 +9,7 @@ import platform
 import sqlite3
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def read_terms(path: str) -> list[list[str]]:
         vocabulary = np.array(arrays["vocabulary"].tobytes().decode().split("\n"), object)
         flat = vocabulary[arrays["ids"]].tolist()
         starts = arrays["starts"].tolist()
-    return [flat[start:end] for start, end in zip(starts[:-1], starts[1:], strict=True)]
+    return [flat[start:end] for start, end in pairwise(starts)]
 
 
 class Engine:
