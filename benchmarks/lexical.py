@@ -71,9 +71,7 @@ def run(language: str, count: int) -> float:
         versions = {name: engine.versions for name, engine in engines.items()}
     rows = make_rows(seconds, costs, count)
     lengths = [len(query) for query in queries]
-    print(
-        f"\n{language}, {count:,} nodes ({corpus.label()}), {statistics.mean(np.diff(corpus.starts)):.0f} terms each; "
-    )
+    print(f"\n{language}, {count:,} nodes ({corpus.label()}), {corpus.starts[-1] / count:.0f} terms each; ")
     print(f"queries of {min(lengths)} to {max(lengths)} terms\n{table(rows, COLUMNS)}")
     change = {f"{name}_100_ms" if name != "first" else "first_ms": median_ms(took) for name, took in changes.items()}
     print(", ".join(f"{name} {took:.1f}" for name, took in change.items()))
