@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
         "memory_gb": round(memory_bytes() / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "read_gb_per_s": {"1 thread": round(one, 1), "2 threads": round(two, 1)},
-        "load_before": round(os.getloadavg()[0], 2),
+        "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "sqlite": sqlite3.sqlite_version,
