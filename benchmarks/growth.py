@@ -35,9 +35,11 @@ QUERIES = 60
 RESTARTS = 3
 FIGURES = {
     "ingest_s": "ingest, s",
+    "ingest_cpu_s": "CPU s",
     "ingest_peak_mb": "ingest, peak MB",
     "stored_mb": "store, MB",
     "first_answer_s": "first answer, s",
+    "first_answer_cpu_s": "CPU s",
     "first_answer_peak_mb": "first answer, peak MB",
     "bm25_ms": "bm25, p50 ms",
     "dense_ms": "dense, p50 ms",

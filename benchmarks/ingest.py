@@ -36,7 +36,19 @@ ENGINES = {
     "lazyllm": ("Lazyllm", "peers-lazyllm"),
 }
 FRAMEWORKS = ("haystack", "llama-index", "lazyllm", "langchain")
-COLUMNS = ("engine", "seconds", "MB_per_s", "nodes", "nodes_per_s", "x", "peak_mb", "imports_mb", "stored_mb", "keeps")
+COLUMNS = (
+    "engine",
+    "seconds",
+    "cpu_s",
+    "MB_per_s",
+    "nodes",
+    "nodes_per_s",
+    "x",
+    "peak_mb",
+    "imports_mb",
+    "stored_mb",
+    "keeps",
+)
 TARGET = 3.0
 PATIENCE = 5.0  # who takes so many times as long as ours is run once
 _LOOSE_STOP = re.compile(r"\s+([.,])\s+(\w)")
@@ -74,11 +86,12 @@ def run_once(name: str, folder: Path) -> dict[str, Any]:
         return {**engine.call("measure", folder=str(folder), out=out), "versions": engine.versions}
 
 
-def median_row(name: str, runs: list[dict[str, Any]], size: int) -> Row:
+def median_row(engine: str, runs: list[dict[str, Any]], size: int) -> Row:
     """Medians of some runs."""
     seconds = statistics.median(run["seconds"] for run in runs)
-    row: Row = {"engine": name, **runs[0], "seconds": seconds, "runs": len(runs)}
-    row["peak_mb"] = statistics.median(run["peak_mb"] for run in runs)
+    row: Row = {"engine": engine, **runs[0], "seconds": seconds, "runs": len(runs)}
+    for name in ("peak_mb", "cpu_s"):
+        row[name] = statistics.median(run[name] for run in runs)
     row["steps"] = {step: statistics.median(run["steps"][step] for run in runs) for step in runs[0]["steps"]}
     row["MB_per_s"] = size / 1e6 / seconds
     row["nodes_per_s"] = row["nodes"] / seconds

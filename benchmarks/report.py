@@ -111,6 +111,7 @@ def ingest(runs: Sequence[Run]) -> str:
     columns = {
         "seconds": "s",
         "x": "x ours",
+        "cpu_s": "CPU s",
         "MB_per_s": "MB/s",
         "nodes": "nodes",
         "nodes_per_s": "nodes/s",

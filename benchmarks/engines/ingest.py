@@ -58,11 +58,13 @@ class Engine:
     def measure(self, folder: str, out: str) -> dict[str, Any]:
         """Ingest a folder, keep it in another; seconds, nodes and peak memory of this process."""
         before = peak_mb()
+        cpu = time.process_time()
         steps = Steps()
         nodes = self.run(folder, out, steps)
         stored = sum(path.stat().st_size for path in Path(out).rglob("*") if path.is_file())
         return {
             "seconds": sum(steps.seconds.values()),
+            "cpu_s": time.process_time() - cpu,
             "steps": steps.seconds,
             "nodes": sum(nodes.values()),
             "groups": nodes,
