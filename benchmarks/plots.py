@@ -7,6 +7,7 @@ matplotlib is among the peers' packages; lazyrag does not need it.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,9 +57,9 @@ def draw_bars(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     colours = ["tab:blue" if row["engine"].startswith(OURS) else "silver" for row in ordered]
     bars = axes.barh([row["engine"] for row in ordered], [row["seconds"] for row in ordered], color=colours)
     axes.bar_label(
-        bars, [f" {row['seconds']:.1f} s" + ("" if row["durable"] else ", keeps nothing") for row in ordered]
+        bars, [f" {row['seconds']:.1f} s" + ("" if row["durable"] else ", in memory") for row in ordered]
     )
-    axes.set(xscale="log", xlabel="seconds", title=title, xlim=(None, 6 * ordered[0]["seconds"]))
+    axes.set(xlabel="seconds", title=title, xlim=(0, 1.4 * ordered[0]["seconds"]))
     for suffix in ("svg", "png"):
         figure.savefig(FOLDER / f"{name}.{suffix}", dpi=150)
     plt.close(figure)
@@ -67,6 +68,7 @@ def draw_bars(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 def main() -> int:
     """Draw what there is."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     lexical = [row for run in load("lexical") for row in run["rows"]]
     for language in sorted({row["language"] for row in lexical}):
         own = [row for row in lexical if row["language"] == language]

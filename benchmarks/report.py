@@ -8,6 +8,7 @@ was not run here keeps what stands there.
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -182,6 +183,7 @@ def filled(page: str, tables: Mapping[str, str]) -> str:
 
 def main() -> int:
     """Rewrite the page."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     runs = {name: load(name) for name in TABLES}
     for name, own in runs.items():
         if not own:

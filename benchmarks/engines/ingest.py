@@ -247,6 +247,7 @@ class LangchainByHand(Langchain):
     """The same, and what one would write oneself to keep the pieces: rows in SQLite."""
 
     keeps = "texts and file names, rows in SQLite written by hand"
+    durable = True
 
     def keep(self, name: str, pieces: list[tuple[str, str]], out: str) -> None:
         """A table for each group."""
