@@ -23,7 +23,7 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 	$(BIN)/interrogate --quiet --fail-under 100 --ignore-init-module --whitelist-regex '^test_' tests
 	$(BIN)/python tools/make_docs.py --check
 
-bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers: about half an hour on two cores.
+bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers, up to 100,000 nodes.
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/lexical.py --language en zh
 	$(BIN)/python benchmarks/dense.py
@@ -36,7 +36,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/report.py
 	build/peers/bin/python benchmarks/plots.py
 
-bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a million nodes, too: takes hours and 16 GB.
+bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a million nodes: takes long, and gigabytes of memory.
 	$(BIN)/python benchmarks/lexical.py --nodes 1000000 --only --language en zh
 	$(BIN)/python benchmarks/dense.py --nodes 1000000 --only
 	$(BIN)/python benchmarks/growth.py --nodes 1000000

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -77,14 +77,18 @@ class Engine:
     def close(self) -> None:
         """End the process; what it held is free."""
         if self._process.stdin is not None and self._process.stdout is not None:
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):  # it may have ended with a question unread
+                self._process.stdin.close()
             self._process.stdout.close()
         self._process.wait()
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended: reading tells how
         return self._read()
 
     def _read(self) -> Any:

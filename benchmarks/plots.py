@@ -56,9 +56,7 @@ def draw_bars(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     figure, axes = plt.subplots(figsize=(7.2, 0.45 * len(rows) + 1.2), layout="constrained")
     colours = ["tab:blue" if row["engine"].startswith(OURS) else "silver" for row in ordered]
     bars = axes.barh([row["engine"] for row in ordered], [row["seconds"] for row in ordered], color=colours)
-    axes.bar_label(
-        bars, [f" {row['seconds']:.1f} s" + ("" if row["durable"] else ", in memory") for row in ordered]
-    )
+    axes.bar_label(bars, [f" {row['seconds']:.1f} s" + ("" if row["durable"] else ", in memory") for row in ordered])
     axes.set(xlabel="seconds", title=title, xlim=(0, 1.4 * ordered[0]["seconds"]))
     for suffix in ("svg", "png"):
         figure.savefig(FOLDER / f"{name}.{suffix}", dpi=150)
