@@ -30,19 +30,21 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
 
 
 def provenance(runs: Sequence[Run]) -> str:
-    """What they ran on; one sentence for those that share it."""
-    told = []
+    """The machines they ran on; then for each run its command, its commit and what the machine was like then."""
+    machines = {
+        f"{one['cpu']}, {one['cores']} cores, {one['memory_gb']:g} GiB; Python {one['python']}, numpy {one['numpy']}, "
+        f"SQLite {one['sqlite']}."
+        for one in (run["machine"] for run in runs)
+    }
+    lines = {}
     for run in runs:
-        machine = run["machine"]
-        read = machine["read_gb_per_s"]
+        one, read = run["machine"], run["machine"]["read_gb_per_s"]
         line = (
-            f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']:g} GiB; one thread reads "
-            f"{read['1 thread']} GB/s, two {read['2 threads']}; Python {machine['python']}, numpy {machine['numpy']}, "
-            f"SQLite {machine['sqlite']}; commit {machine['commit']}, {run['time'][:10]}, "
-            f"load when it ended {machine['load']:g}"
+            f"- `{run['command']}`: {run['time'][:10]}, commit {one['commit']}; at its end the load was {one['load']:g}, "
+            f"and one thread read {read['1 thread']} GB/s, two {read['2 threads']}"
         )
-        told.append(f"`{run['command']}`: {line}.")
-    return "\n".join(f"- {line}" for line in dict.fromkeys(told))
+        lines.setdefault((run["command"], one["commit"]), line)  # a run of several sizes or languages has several files
+    return "\n".join([*sorted(machines), "", *lines.values()])
 
 
 def versions(runs: Sequence[Run]) -> str:
