@@ -43,7 +43,8 @@ def provenance(runs: Sequence[Run]) -> str:
             f"- `{run['command']}`: {run['time'][:10]}, commit {one['commit']}; at its end the load was {one['load']:g}, "
             f"and one thread read {read['1 thread']} GB/s, two {read['2 threads']}"
         )
-        lines.setdefault((run["command"], one["commit"]), line)  # a run of several sizes or languages has several files
+        # A run of several sizes or languages has several files.
+        lines.setdefault((run["command"], one["commit"]), line)
     return "\n".join([*sorted(machines), "", *lines.values()])
 
 
