@@ -40,8 +40,8 @@ def provenance(runs: Sequence[Run]) -> str:
     for run in runs:
         one, read = run["machine"], run["machine"]["read_gb_per_s"]
         line = (
-            f"- `{run['command']}`: {run['time'][:10]}, commit {one['commit']}; at its end the load was {one['load']:g}, "
-            f"and one thread read {read['1 thread']} GB/s, two {read['2 threads']}"
+            f"- `{run['command']}`: {run['time'][:10]}, commit {one['commit']}; load at its end {one['load']:g}, "
+            f"one thread read {read['1 thread']} GB/s, two {read['2 threads']}"
         )
         # A run of several sizes or languages has several files.
         lines.setdefault((run["command"], one["commit"]), line)
