@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench bench-full bench-peers docs clean
 
 help:  ## Show what can be made.
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
 
 demo: $(VENV)/installed  ## Index the sample folder, ask it questions, show the answers' sources.
 	@$(BIN)/python cookbook/demo.py
@@ -23,15 +23,29 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 	$(BIN)/interrogate --quiet --fail-under 100 --ignore-init-module --whitelist-regex '^test_' tests
 	$(BIN)/python tools/make_docs.py --check
 
-bench: $(VENV)/installed-test  ## Measure: retrieval quality, search times beside rank_bm25, import time, models.
+bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers, up to 100,000 nodes.
 	$(BIN)/python benchmarks/recall.py
-	$(BIN)/python benchmarks/lexical.py
+	$(BIN)/python benchmarks/lexical.py --language en zh
 	$(BIN)/python benchmarks/sparse.py
+	$(BIN)/python benchmarks/dense.py
+	$(BIN)/python benchmarks/ingest.py --many 20000
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/sync.py
 	$(BIN)/python benchmarks/similarity.py
+	$(BIN)/python benchmarks/report.py
+	build/peers/bin/python benchmarks/plots.py
+
+bench-full: $(VENV)/installed-test build/peers/installed  ## Measure at a million nodes: takes long, and gigabytes of memory.
+	$(BIN)/python benchmarks/lexical.py --nodes 1000000 --only --language en zh
+	$(BIN)/python benchmarks/dense.py --nodes 1000000 --only
+	$(BIN)/python benchmarks/growth.py --nodes 1000000
+	$(BIN)/python benchmarks/report.py
+	build/peers/bin/python benchmarks/plots.py
+
+bench-peers: build/peers/installed  ## Install what the benchmarks compare with, in environments of their own.
 
 docs: $(VENV)/installed  ## Rewrite the pages that are generated from the registries.
 	$(BIN)/python tools/make_docs.py
@@ -54,3 +68,7 @@ $(VENV)/installed-test: setup.cfg pyproject.toml | $(VENV)/bin/python
 $(VENV)/installed-dev: setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-test
+
+build/peers/installed: benchmarks/peers.txt benchmarks/peers-lazyllm.txt | $(VENV)/installed-test
+	$(BIN)/python benchmarks/install_peers.py
+	@touch $@

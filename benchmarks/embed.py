@@ -84,7 +84,7 @@ def by_length(rows: int, tokens: int = NO_BOUND) -> Order:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default=str(SHARED / "models/all-minilm-l6-v2"))
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

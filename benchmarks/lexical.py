@@ -1,191 +1,181 @@
-"""BM25 search beside rank_bm25 and bm25s: one run, the same queries for all, interleaved, medians and ratios.
+"""BM25 search beside other engines: one run, the same terms and queries for all, interleaved, medians and ratios.
 
-    python benchmarks/lexical.py [--nodes 100000] [--check]
+    python benchmarks/lexical.py [--nodes 100000] [--language en zh] [--check]
 
-The nodes are stretches of 60 words of real English paragraphs (Cranfield and XQuAD), drawn with repetition; queries are
-3 to 12 distinct terms of one node. Everybody is given terms, except "Retriever", which is asked in words and hands out
-nodes. Before the clock starts, the answers are compared with the best 10 by rank_bm25's scores (variant okapi) and by
-bm25s's (its lucene method). With --check a Retriever less than 300 times faster than rank_bm25's scoring is a failure.
+Nodes and queries are those of corpus.py: stretches of real English or Chinese texts, resampled beyond their size.
+Everybody is given terms, except "Retriever", which is asked in words and hands out nodes. Each engine runs in a process
+of its own. Before the clock starts, our answers are compared with the best 10 by rank_bm25's scores (variant okapi) and
+by bm25s's (its lucene method). Sizes are 1,000, 10,000, ... up to the one asked for; rank_bm25, FTS5 and the Retriever
+stop at 100,000. With --check a Retriever less than 300 times faster than rank_bm25's scoring is a failure. Results go
+to build/bench.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
 import sys
 import tempfile
-import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-import bm25s
 import numpy as np
-from rank_bm25 import BM25Okapi
-from timing import interleaved, median_ms
+from corpus import LANGUAGES, RETRIEVAL, Corpus, make_corpus, make_queries
+from engine import Engine, open_engines
+from engines.lexical import TOPK
+from results import Row, save, table
+from timing import median_ms, quantile_ms, take_turns
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from lazyrag import Document, Retriever
-from lazyrag.indexes.bm25 import BM25
-from lazyrag.indexes.lexical import LexicalIndex
-from lazyrag.text.terms import english_terms
-from tests.shared import SHARED, read_squad
+from lazyrag.text.terms import term_function
 
-RETRIEVAL = SHARED / "data" / "retrieval"
-TOPK = 10
-QUERIES = 40  # rank_bm25 takes up to a quarter of a second for each
-
-
-def real_words() -> list[str]:
-    """The words of the English retrieval sets, one paragraph after the other."""
-    with (RETRIEVAL / "cranfield/corpus.jsonl").open(encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line in lines]
-    paragraphs, _ = read_squad(RETRIEVAL / "xquad/xquad.en.json")
-    return " ".join(texts + paragraphs).split()
-
-
-def make_nodes(count: int) -> list[str]:
-    """That many stretches of 60 words."""
-    chance = random.Random(1)
-    words = real_words()
-    starts = (chance.randrange(len(words) - 60) for _ in range(count))
-    return [" ".join(words[start : start + 60]) for start in starts]
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+SLOW_UP_TO = 100_000
+QUERIES = 60  # rank_bm25 takes up to a quarter of a second for each
+ENGINES = {
+    "lazyrag index": ("Lazyrag", None),
+    "bm25s": ("Bm25s", "peers"),
+    "bm25s + numba": ("Bm25sNumba", "peers"),
+    "tantivy": ("Tantivy", "peers"),
+}
+SLOW = {"rank_bm25": ("RankBm25", "peers"), "SQLite FTS5": ("Fts5", None)}
+FILTERED = "lazyrag index, 10 % filter"
+ASKING = "lazyrag Retriever"
+COLUMNS = ("engine", "p50_ms", "p95_ms", "x_bm25s", "x_rank_bm25", "build_s", "bytes_per_node")
 
 
-def make_queries(texts: list[str], count: int) -> list[list[str]]:
-    """Terms of one node, 3 to 12 of them."""
-    chance = random.Random(2)
-    queries = []
-    while len(queries) < count:
-        words = list(dict.fromkeys(word for word in chance.choice(texts).split() if len(english_terms(word)) == 1))
-        wanted = chance.randint(3, 12)
-        if len(words) >= wanted:
-            queries.append(chance.sample(words, wanted))
-    return queries
+def run(language: str, count: int) -> float:
+    """Measure one language at one size; returns how many times faster the Retriever is than rank_bm25."""
+    corpus = make_corpus(language, count)
+    questions = make_queries(corpus, QUERIES)
+    terms_of = term_function(language)
+    queries = [terms_of(question) for question in questions]
+    slow = count <= SLOW_UP_TO
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        path = str(corpus.save(folder / "terms.npz"))
+        engines, left_out = open_engines(stack, "lexical", {**ENGINES, **(SLOW if slow else {})})
+        costs = {name: engine.call("load", path=path) for name, engine in engines.items()}
+        compare(corpus, queries, engines)
+        candidates = {name: of(engine, "search") for name, engine in engines.items()}
+        candidates[FILTERED] = of(engines["lazyrag index"], "search_filtered")
+        jobs: list[dict[str, Any]] = [dict.fromkeys(candidates, query) for query in queries]
+        if slow:
+            asking = stack.enter_context(Engine("lexical", "Asking"))
+            costs[ASKING] = {"build_s": asking.call("load", **write_lines(corpus, folder / "files"))}
+            compare_nodes(corpus, queries, questions, asking, engines)
+            candidates[ASKING] = of(asking, "search")
+            for job, question in zip(jobs, questions, strict=True):
+                job[ASKING] = question
+        seconds = take_turns(candidates, jobs)
+        changes = engines["lazyrag index"].call("change", path=path, turns=5)
+        versions = {name: engine.versions for name, engine in engines.items()}
+    rows = make_rows(seconds, costs, count)
+    lengths = [len(query) for query in queries]
+    print(f"\n{language}, {count:,} nodes ({corpus.label()}), {corpus.starts[-1] / count:.0f} terms each; ")
+    print(f"queries of {min(lengths)} to {max(lengths)} terms\n{table(rows, COLUMNS)}")
+    change = {f"{name}_100_ms" if name != "first" else "first_ms": median_ms(took) for name, took in changes.items()}
+    print(", ".join(f"{name} {took:.1f}" for name, took in change.items()))
+    for row in rows:
+        row.update(language=language, nodes=count, text=corpus.label())
+    save(f"lexical-{language}-{count:08}", rows, change=change, left_out=left_out, versions=versions)
+    ratios = {row["engine"]: row.get("x_rank_bm25") for row in rows}
+    return float(ratios.get(ASKING) or 0.0)
 
 
-def run(count: int) -> float:
-    """Measure at one size; returns how many times faster the Retriever is than rank_bm25."""
-    texts = make_nodes(count)
-    terms = [english_terms(text) for text in texts]
-    keys = [f"{number:08d}" for number in range(count)]
-    with tempfile.TemporaryDirectory() as folder:
-        per_file = max(1, count // 100)
-        for start in range(0, count, per_file):
-            Path(folder, f"{start:08d}.txt").write_text("\n".join(texts[start : start + per_file]), encoding="utf-8")
-        docs = Document(folder)
-        docs.create_node_group("line", transform=lambda text: text.split("\n"))
-        retriever = Retriever(docs, "line", similarity="bm25", topk=TOPK)
-        started = time.perf_counter()
-        retriever("wing")
-        print(f"\n{count} nodes: read, split, indexed and first answer in {time.perf_counter() - started:.1f} s")
-
-    started = time.perf_counter()
-    index = LexicalIndex()
-    index.add(keys, terms)
-    built = time.perf_counter() - started
-    started = time.perf_counter()
-    okapi = BM25Okapi(terms)
-    built_okapi = time.perf_counter() - started
-    started = time.perf_counter()
-    peer = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
-    peer.index(terms, show_progress=False)
-    built_peer = time.perf_counter() - started
-
-    jobs: list[dict[str, object]] = []
-    for words in make_queries(texts, QUERIES):
-        query = english_terms(" ".join(words))
-        jobs.append({"Retriever": " ".join(words), "index": query, "bm25s": query, "rank_bm25": query})
-    compare(jobs, texts, index, retriever, okapi, peer)
-    seconds = interleaved(
-        {
-            "Retriever": retriever,
-            "index": lambda query: index.search(query, TOPK),
-            "bm25s": lambda query: peer.retrieve([query], k=TOPK, show_progress=False, n_threads=0),
-            "rank_bm25": okapi.get_scores,
-        },
-        jobs,
-    )
-    base = median_ms(seconds["rank_bm25"])
-    print(f"{'':12} {'p50 ms':>9} {'p95 ms':>9} {'x rank_bm25':>12} {'build s':>9}")
-    for name, build in (("Retriever", None), ("index", built), ("bm25s", built_peer), ("rank_bm25", built_okapi)):
-        p95 = 1000 * float(np.quantile(seconds[name], 0.95))
-        shown = "" if build is None else f"{build:9.2f}"
-        print(f"{name:12} {median_ms(seconds[name]):9.3f} {p95:9.3f} {base / median_ms(seconds[name]):12.0f} {shown}")
-    change(index, terms)
-    return base / median_ms(seconds["Retriever"])
+def of(engine: Engine, method: str) -> Any:
+    """A candidate that measures itself."""
+    return lambda jobs: engine.times(method, jobs)
 
 
-def compare(
-    jobs: list[dict[str, object]],
-    texts: list[str],
-    index: LexicalIndex,
-    retriever: Retriever,
-    okapi: BM25Okapi,
-    peer: bm25s.BM25,
-) -> None:
+def make_rows(seconds: dict[str, list[float]], costs: dict[str, dict[str, float]], count: int) -> list[Row]:
+    """A line for each candidate; x: how many times faster than a peer."""
+    medians = {name: median_ms(own) for name, own in seconds.items()}
+    rows = []
+    for name, own in seconds.items():
+        cost = costs.get(name, {})
+        row: Row = {"engine": name, "p50_ms": medians[name], "p95_ms": quantile_ms(own, 0.95), **cost}
+        row |= {f"x_{peer}": medians[peer] / medians[name] for peer in ("bm25s", "rank_bm25") if peer in medians}
+        if "memory_mb" in cost:
+            row["bytes_per_node"] = cost["memory_mb"] * 2**20 / count
+        rows.append(row)
+    return rows
+
+
+def write_lines(corpus: Corpus, folder: Path) -> dict[str, str]:
+    """A folder with a hundred files, a line for each node; and what to ask it by."""
+    folder.mkdir()
+    per_file = max(1, len(corpus) // 100)
+    texts = corpus.texts()
+    for start in range(0, len(texts), per_file):
+        (folder / f"{start:08}.txt").write_text("\n".join(texts[start : start + per_file]), encoding="utf-8")
+    return {"folder": str(folder), "similarity": LANGUAGES[corpus.language]}
+
+
+def compare(corpus: Corpus, queries: list[list[str]], engines: dict[str, Engine]) -> None:
     """Our best nodes and their scores are those that the others' scores say."""
-    rows_of_text: dict[str, list[int]] = {}
-    for row, text in enumerate(texts):
-        rows_of_text.setdefault(text, []).append(row)
-    for job in jobs:
-        by_rank_bm25, by_bm25s = okapi.get_scores(job["index"]), peer.get_scores(job["index"])
-        for theirs, model in ((by_rank_bm25, BM25(variant="okapi")), (by_bm25s, BM25())):
-            found = index.search(job["index"], TOPK, model=model)
-            rows = [int(key) for key, _ in found]
-            same_best(theirs, rows, [score for _, score in found])
-            assert found == sorted(found, key=lambda item: (-item[1], item[0]))
+    same_text: dict[tuple[int, ...], list[int]] = {}
+    for row, bounds in enumerate(corpus.bounds.tolist()):
+        same_text.setdefault(tuple(bounds), []).append(row)
+    for variant, peer in (("lucene", "bm25s"), ("okapi", "rank_bm25")):
+        if peer not in engines:
+            continue
+        found = engines["lazyrag index"].call("answers", queries=queries, variant=variant)
+        rows = [[row for row, _ in ranking] for ranking in found]
+        judged = engines[peer].call("judge", queries=queries, rows=rows)
+        for ranking, own, (best, theirs) in zip(found, rows, judged, strict=True):
+            same_best(best, theirs, [score for _, score in ranking])
+            assert ranking == sorted(ranking, key=lambda item: (-item[1], item[0]))
             # Equal texts tie, and the smaller key comes first, also where only some of them are among the best.
-            assert all({*rows_of_text[texts[row]]} & {*range(row)} <= {*rows} for row in rows)
-        nodes = retriever(job["Retriever"])
-        assert len({node.uid for node in nodes}) == len(nodes)
-        same_best(by_bm25s, [rows_of_text[node.text][0] for node in nodes], [node.score for node in nodes])
+            for row in own:
+                assert {*same_text[tuple(corpus.bounds[row].tolist())]} & {*range(row)} <= {*own}
 
 
-def same_best(theirs: np.ndarray, rows: list[int], scores: list[float]) -> None:
-    """The rows and scores are the true best by the oracle's scores of all rows, to 1e-6 relative.
+def compare_nodes(
+    corpus: Corpus, queries: list[list[str]], questions: list[str], asking: Engine, engines: dict[str, Engine]
+) -> None:
+    """The nodes that the Retriever hands out are the best by bm25s's scores."""
+    if "bm25s" not in engines:
+        return
+    row_of = {text: row for row, text in enumerate(corpus.texts())}
+    found = asking.call("answers", queries=questions)
+    assert all(len({uid for uid, _, _ in nodes}) == len(nodes) for nodes in found)
+    rows = [[row_of[text] for _, text, _ in nodes] for nodes in found]
+    judged = engines["bm25s"].call("judge", queries=queries, rows=rows)
+    for nodes, (best, theirs) in zip(found, judged, strict=True):
+        same_best(best, theirs, [score for _, _, score in nodes])
+
+
+def same_best(best: list[float], theirs: list[float], scores: list[float]) -> None:
+    """Our scores are the true best by the oracle's scores of all rows, to 1e-6 relative.
 
     Rows that tie may stand for each other: the oracle's i-th best score, its score of our i-th row and ours are one.
     """
-    expected = np.sort(theirs[theirs > 0])[::-1][:TOPK]
-    assert len(rows) == len(expected) > 0
-    np.testing.assert_allclose(scores, expected, rtol=1e-6)
-    np.testing.assert_allclose(theirs[rows], expected, rtol=1e-6)
-
-
-def change(index: LexicalIndex, terms: list[list[str]]) -> None:
-    """Time to add and delete 100 nodes, and of the first query after it."""
-    adds, deletes, firsts = [], [], []
-    for turn in range(5):
-        keys = [f"new{turn}-{number}" for number in range(100)]
-        started = time.perf_counter()
-        index.add(keys, terms[100 * turn : 100 * turn + 100])
-        adds.append(time.perf_counter() - started)
-        started = time.perf_counter()
-        index.search(terms[turn][:5], TOPK)
-        firsts.append(time.perf_counter() - started)
-        started = time.perf_counter()
-        index.delete(keys)
-        deletes.append(time.perf_counter() - started)
-    print(
-        f"add 100: {median_ms(adds):.1f} ms, delete 100: {median_ms(deletes):.1f} ms, "
-        f"first query after an add: {median_ms(firsts):.1f} ms"
-    )
+    assert len(scores) == len(best) > 0
+    assert len(best) <= TOPK
+    np.testing.assert_allclose(scores, best, rtol=1e-6)
+    np.testing.assert_allclose(theirs, best, rtol=1e-6)
 
 
 def main() -> int:
-    """Measure at 1,000, 10,000 and as many nodes as asked for."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--check", action="store_true")
+    """Measure at every size up to the one asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=100_000, help="the largest size; 1000000 takes many minutes")
+    parser.add_argument("--only", action="store_true", help="that size alone")
+    parser.add_argument("--language", nargs="+", choices=sorted(LANGUAGES), default=["en"])
+    parser.add_argument("--check", action="store_true", help="fail if the Retriever is below 300 x rank_bm25")
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
-    ratio = 0.0
-    for count in sorted({min(1_000, options.nodes), min(10_000, options.nodes), options.nodes}):
-        ratio = run(count)
-    print(f"\nRetriever at {options.nodes} nodes: {ratio:.0f} times rank_bm25's scoring")
-    return int(options.check and ratio < 300)
+    sizes = {options.nodes} if options.only else {*(size for size in SIZES if size < options.nodes), options.nodes}
+    least = float("inf")
+    for language in options.language:
+        for count in sorted(sizes):
+            ratio = run(language, count)
+        if language == "en" and options.nodes <= SLOW_UP_TO:
+            print(f"\nRetriever at {options.nodes} nodes: {ratio:.0f} times rank_bm25's scoring")
+            least = ratio
+    return int(options.check and least < 300)
 
 
 if __name__ == "__main__":

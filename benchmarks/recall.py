@@ -47,7 +47,7 @@ def measure(path: Path, similarity: str) -> tuple[int, float, float]:
 
 def main() -> int:
     """Print the table; with --check compare it with a plain BM25."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail below the figures of a plain BM25")
     options = parser.parse_args()
     if not RETRIEVAL.exists():

@@ -16,7 +16,8 @@ import time
 from collections import Counter
 
 import numpy as np
-from lexical import TOPK, make_nodes, make_queries
+from corpus import make_corpus, make_queries
+from engines.lexical import TOPK
 from timing import interleaved, median_ms
 
 from lazyrag.indexes.lexical import LexicalIndex
@@ -64,8 +65,8 @@ def made(keys: list[str], vectors: list[SparseVector]) -> SparseIndex:
 
 def run(count: int) -> None:
     """Measure at one size."""
-    texts = make_nodes(count)
-    terms = [english_terms(text) for text in texts]
+    corpus = make_corpus("en", count)
+    terms = [english_terms(text) for text in corpus.texts()]
     keys = [f"{number:08d}" for number in range(count)]
     numbers = {term: number for number, term in enumerate(sorted({term for own in terms for term in own}))}
     lexical = LexicalIndex()
@@ -75,8 +76,8 @@ def run(count: int) -> None:
     sparse, learned = made(keys, plain), made(keys, richer)
     chance = random.Random(4)
     queries: list[dict[str, object]] = []
-    for words in make_queries(texts, QUERIES):
-        asked = [english_terms(word)[0] for word in words]
+    for words in make_queries(corpus, QUERIES):
+        asked = english_terms(words)
         some = chance.sample(sorted(chance.choice(richer).items()), chance.randint(20, 40))
         queries.append(
             {

@@ -7,6 +7,7 @@ The figures include the interpreter's own start, which stands first.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ PROGRAMS = {
 
 def main() -> None:
     """Print the medians of fifteen rounds, and what each adds to an empty interpreter."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     seconds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     for _ in range(15):
         for name, program in PROGRAMS.items():

@@ -1,0 +1,92 @@
+"""Curves of what was measured, as SVG and PNG beside the JSON files in build/bench.
+
+    build/peers/bin/python benchmarks/plots.py
+
+matplotlib is among the peers' packages; lazyrag does not need it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+import matplotlib.pyplot as plt
+from results import FOLDER, load
+
+OURS = ("lazyrag",)
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def curves(rows: Sequence[Mapping[str, Any]], figure: str) -> dict[str, list[tuple[float, float]]]:
+    """For each engine its points (nodes, figure), by nodes."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in sorted(rows, key=lambda row: row["nodes"]):
+        if row.get(figure):
+            found.setdefault(row.get("engine", "lazyrag"), []).append((row["nodes"], row[figure]))
+    return found
+
+
+def draw(name: str, lines: Curves, title: str, unit: str) -> None:
+    """One picture, both axes logarithmic; ours with a heavy line."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.5), layout="constrained")
+    for engine, points in lines.items():
+        ours = engine.startswith(OURS)
+        axes.plot(
+            *zip(*points, strict=True), marker="o", markersize=4, label=engine,
+            linewidth=2.4 if ours else 1.2, linestyle="-" if ours else "--",
+        )  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel=unit, title=title)
+    axes.grid(visible=True, which="major", alpha=0.3)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    for suffix in ("svg", "png"):
+        figure.savefig(FOLDER / f"{name}.{suffix}", dpi=150)
+    plt.close(figure)
+    print(Path("build/bench") / f"{name}.svg")
+
+
+def draw_bars(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Seconds of each framework, the fastest on top."""
+    ordered = sorted(rows, key=lambda row: -row["seconds"])
+    figure, axes = plt.subplots(figsize=(7.2, 0.45 * len(rows) + 1.2), layout="constrained")
+    colours = ["tab:blue" if row["engine"].startswith(OURS) else "silver" for row in ordered]
+    bars = axes.barh([row["engine"] for row in ordered], [row["seconds"] for row in ordered], color=colours)
+    axes.bar_label(bars, [f" {row['seconds']:.1f} s" + ("" if row["durable"] else ", in memory") for row in ordered])
+    axes.set(xlabel="seconds", title=title, xlim=(0, 1.4 * ordered[0]["seconds"]))
+    for suffix in ("svg", "png"):
+        figure.savefig(FOLDER / f"{name}.{suffix}", dpi=150)
+    plt.close(figure)
+    print(Path("build/bench") / f"{name}.svg")
+
+
+def main() -> int:
+    """Draw what there is."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    lexical = [row for run in load("lexical") for row in run["rows"]]
+    for language in sorted({row["language"] for row in lexical}):
+        own = [row for row in lexical if row["language"] == language]
+        draw(f"lexical-{language}", curves(own, "p50_ms"), f"BM25, {language}, top 10", "median of a query, ms")
+    dense = [row for run in load("dense") for row in run["rows"]]
+    if dense:
+        draw("dense", curves(dense, "p50_ms"), "Nearest of 384 numbers, top 10", "median of a query, ms")
+    for run in load("ingest"):
+        rows = [row for row in run["rows"] if row["files"] == run["rows"][0]["files"]]
+        title = f"{rows[0]['files']:,} files, {run['bytes'] / 1e6:.0f} MB, {rows[0]['language']}"
+        draw_bars(f"ingest-{rows[0]['language']}", rows, title)
+    for run in load("growth"):
+        seconds = {"ingest": "ingest_s", "first answer": "first_answer_s", "bm25": "bm25_ms", "dense": "dense_ms"}
+        lines = {
+            f"lazyrag: {name}": [(row["nodes"], row[of] / (1000 if of.endswith("ms") else 1)) for row in run["rows"]]
+            for name, of in seconds.items()
+        }
+        draw("growth", lines, "Growth with the number of nodes", "seconds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Write the tables of docs/performance.md from the JSON files in build/bench: no figure there is typed by hand.
+
+    python benchmarks/report.py
+
+Between ``<!-- lexical -->`` and ``<!-- end -->`` stands what this writes, and so for every benchmark; a benchmark that
+was not run here keeps what stands there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from results import FOLDER, figure, load
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+LANGUAGES = {"en": "English", "zh": "Chinese"}
+Run: TypeAlias = Mapping[str, Any]
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """A table; the first column is text, the others are figures."""
+    rows = [[figure(cell) for cell in line] for line in lines]
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [list(head), rule, *rows])
+
+
+def provenance(runs: Sequence[Run]) -> str:
+    """The machines they ran on; then for each run its command, its commit and what the machine was like then."""
+    machines = {
+        f"{one['cpu']}, {one['cores']} cores, {one['memory_gb']:g} GiB; Python {one['python']}, numpy {one['numpy']}, "
+        f"SQLite {one['sqlite']}."
+        for one in (run["machine"] for run in runs)
+    }
+    lines = {}
+    for run in runs:
+        one, read = run["machine"], run["machine"]["read_gb_per_s"]
+        line = (
+            f"- `{run['command']}`: {run['time'][:10]}, commit {one['commit']}; load at its end {one['load']:g}, "
+            f"one thread read {read['1 thread']} GB/s, two {read['2 threads']}"
+        )
+        # A run of several sizes or languages has several files.
+        lines.setdefault((run["command"], one["commit"]), line)
+    return "\n".join([*sorted(machines), "", *lines.values()])
+
+
+def versions(runs: Sequence[Run]) -> str:
+    """The versions of all engines, once each."""
+    found = {
+        f"{package} {version}"
+        for run in runs
+        for one in [*run.get("versions", {}).values(), *(row.get("versions", {}) for row in run["rows"])]
+        for package, version in one.items()
+        if package != "python"
+    }
+    left_out = {
+        f"{name} was left out: {reason.splitlines()[-1]}" for run in runs for name, reason in run["left_out"].items()
+    }
+    return "Versions: " + ", ".join(sorted(found)) + "." + "".join(f"\n{line}." for line in sorted(left_out))
+
+
+def lexical(runs: Sequence[Run]) -> str:
+    """For each language the medians and 95th percentiles by size, then memory and the times of changes."""
+    pieces = []
+    for language, title in LANGUAGES.items():
+        own = by_size(run for run in runs if run["rows"][0]["language"] == language)
+        if not own:
+            continue
+        labels = "; ".join(f"{run['rows'][0]['nodes']:,}: {run['rows'][0]['text']}" for run in own)
+        pieces.append(f"{title}, p50 / p95 in ms, top 10 ({labels})")
+        pieces.append(beside(own, lambda row: f"{figure(row['p50_ms'])} / {figure(row['p95_ms'])}"))
+        pieces.append(f"{title}, bytes a node beyond an empty process; seconds to build from terms")
+        pieces.append(
+            beside(
+                own,
+                lambda row: (
+                    f"{figure(row.get('bytes_per_node'))}; {figure(row['build_s'])}" if "build_s" in row else None
+                ),
+            )
+        )
+        changes = [[f"{run['rows'][0]['nodes']:,}", *run["change"].values()] for run in own]
+        pieces.append(f"{title}, ours: ms to add 100 nodes, of the first query after it, to delete 100")
+        pieces.append(markdown(["nodes", "add 100", "first query", "delete 100"], changes))
+    return "\n\n".join([*pieces, versions(runs), provenance(runs)])
+
+
+def dense(runs: Sequence[Run]) -> str:
+    """The medians, and beside them the time of reading, for each size."""
+    own = by_size(runs)
+    columns = {
+        "p50_ms": "p50, ms",
+        "p95_ms": "p95, ms",
+        "x_reading": "x reading",
+        "batch_ms": "in a batch, ms",
+        "x_batch": "x alone",
+        "recall": "recall",
+        "share_read": "share read",
+        "build_s": "build, s",
+        "memory_mb": "MB",
+    }
+    pieces = []
+    for run in own:
+        pieces.append(f"{run['rows'][0]['nodes']:,} vectors ({run['rows'][0]['vectors']})")
+        lines = [[row["engine"], *(row.get(name) for name in columns)] for row in run["rows"]]
+        pieces.append(markdown(["engine", *columns.values()], lines))
+    return "\n\n".join([*pieces, versions(own), provenance(own)])
+
+
+def ingest(runs: Sequence[Run]) -> str:
+    """Seconds and memory of each framework."""
+    columns = {
+        "seconds": "s",
+        "x": "x ours",
+        "cpu_s": "CPU s",
+        "MB_per_s": "MB/s",
+        "nodes": "nodes",
+        "nodes_per_s": "nodes/s",
+        "peak_mb": "peak MB",
+        "imports_mb": "of imports",
+        "stored_mb": "stored MB",
+        "keeps": "keeps",
+    }
+    pieces = []
+    for run in runs:
+        pieces.append(f"{LANGUAGES[run['rows'][0]['language']]}, {run['bytes'] / 1e6:.1f} MB")
+        lines = [
+            [f"{row['engine']}, {row['files']:,} files", *(row.get(one) for one in columns)] for row in run["rows"]
+        ]
+        pieces.append(markdown(["engine", *columns.values()], lines))
+    return "\n\n".join([*pieces, versions(runs), provenance(runs)])
+
+
+def growth(runs: Sequence[Run]) -> str:
+    """Each figure by size, and the exponents."""
+    from growth import FIGURES  # it imports lazyrag, which the other tables do not need
+
+    pieces = []
+    for run in runs:
+        lines = [[f"{row['nodes']:,}", *(row[name] for name in FIGURES)] for row in run["rows"]]
+        for label, exponents in run["exponents"].items():
+            lines.append([label, *exponents.values()])
+        pieces.append(markdown(["nodes", *FIGURES.values()], lines))
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
+def by_size(runs: Iterable[Run]) -> list[Run]:
+    """Runs, the smallest first."""
+    return sorted(runs, key=lambda run: int(run["rows"][0]["nodes"]))
+
+
+def beside(runs: Sequence[Run], cell: Callable[[Run], str | None]) -> str:
+    """A line for each engine, a column for each run."""
+    engines = dict.fromkeys(row["engine"] for run in reversed(runs) for row in run["rows"])
+    of = [{row["engine"]: cell(row) for row in run["rows"]} for run in runs]
+    lines = [[engine, *(own.get(engine) for own in of)] for engine in engines]
+    head = ["engine", *(f"{run['rows'][0]['nodes']:,}" for run in runs)]
+    return markdown(head, [line for line in lines if any(line[1:])])
+
+
+TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
+    "lexical": lexical,
+    "dense": dense,
+    "ingest": ingest,
+    "growth": growth,
+}
+
+
+def filled(page: str, tables: Mapping[str, str]) -> str:
+    """The page with new tables between its marks.
+
+    Raises:
+        ValueError: If the page has no place for one of them.
+    """
+    for name, text in tables.items():
+        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        page, places = mark.subn(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)
+        if places != 1:
+            msg = f"The page has {places} places for {name!r}: write <!-- {name} --> and <!-- end --> once."
+            raise ValueError(msg)
+    return page
+
+
+def main() -> int:
+    """Rewrite the page."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
+    runs = {name: load(name) for name in TABLES}
+    for name, own in runs.items():
+        if not own:
+            print(f"{name} was not run here: no {FOLDER}/{name}*.json; its table stays as it is")
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(filled(page, {name: TABLES[name](own) for name, own in runs.items() if own}), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
