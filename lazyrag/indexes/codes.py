@@ -84,7 +84,7 @@ class Codes:
         step = max(1, _NUMBERS_AT_ONCE // dimension)
         for start in range(0, count, step):
             some = slice(start, start + step)
-            rotated = _directions(matrix[some], norms[some]) @ rotation.T
+            rotated = unit_rows(matrix[some], norms[some]) @ rotation.T
             head[some], *facts[:TAIL_SCALE, some] = _rounded(rotated[:, :split])
             tail[some], *facts[TAIL_SCALE:TAIL_LENGTH, some] = _rounded(rotated[:, split:])
             facts[TAIL_LENGTH, some] = _up(np.linalg.norm(rotated[:, split:], axis=1))
@@ -222,7 +222,7 @@ def row_products(vectors: Matrix, directions: Matrix, out: Matrix | None = None)
     return products
 
 
-def _directions(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Vectors divided by their lengths; 0 where there is none."""
     scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
     return np.asarray(vectors * scale[:, None], np.float64)
@@ -235,7 +235,7 @@ def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray
     the others: they share a scale.
     """
     chosen = slice(None, None, max(1, math.ceil(len(matrix) / _ROWS_SAMPLED)))
-    sample = _directions(matrix[chosen], norms[chosen])
+    sample = unit_rows(matrix[chosen], norms[chosen])
     _, axes = np.linalg.eigh(sample.T @ sample)  # by ascending eigenvalue
     axes = axes[:, ::-1].T
     chance = np.random.default_rng(0)

@@ -96,12 +96,25 @@ class TermSearch:
         ]
 
 
+@dataclass(frozen=True, slots=True)
 class VectorSearch:
-    """Cosine, by the vector store's own search."""
+    """Cosine, by the vector store's own search.
+
+    Args:
+        approximate: Whether by the one that may miss some of the nearest.
+    """
+
+    approximate: bool = False
 
     def rank(self, question: Question) -> list[Ranking]:
-        """See `Search.rank`."""
+        """See `Search.rank`.
+
+        Raises:
+            UnsupportedError: If a vector store has no approximate search.
+            MissingDependencyError: If that needs a package which is not installed.
+        """
+        group, embed_key, topk = question.group, str(question.embed_key), question.topk
         return [
-            reader.rank_vectors(question.group, str(question.embed_key), vector, question.topk, wanted)
+            reader.rank_vectors(group, embed_key, vector, topk, wanted, approximate=self.approximate)
             for reader, vector, wanted in zip(question.readers, question.vectors(), question.filters, strict=True)
         ]

@@ -12,6 +12,7 @@ from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
 from lazyrag.indexes.dense import DenseIndex
+from lazyrag.stores.map_graphs import Graphs
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
 from lazyrag.typing import Fields, Matrix, Ranking
 
@@ -139,7 +140,7 @@ class _Vectors:
 
 
 class MapVectorStore:
-    """Vectors in this process's memory, searched exactly.
+    """Vectors in this process's memory, searched exactly, or by graphs where that is asked for.
 
     Example:
         >>> import numpy as np
@@ -150,11 +151,12 @@ class MapVectorStore:
         [[('k', 1.0)]]
     """
 
-    features: frozenset[Feature] = frozenset(["exact"])
+    features: frozenset[Feature] = frozenset(["exact", "approximate"])
 
     def __init__(self) -> None:
         self._collections: dict[str, _Vectors] = {}
         self._lock = threading.Lock()
+        self._graphs = Graphs()
 
     def open(self) -> None:
         """Nothing to connect to."""
@@ -238,6 +240,17 @@ class MapVectorStore:
         """See `VectorStore.search`."""
         index = _existing(self._collections, collection).index
         return index.search_many(vectors, topk, filter=filter)
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Matrix,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """See `Approximate.search_approximately`."""
+        state = _existing(self._collections, collection).index.state
+        return self._graphs.search(state, [""] * len(state.blocks), vectors, topk, filter)
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:

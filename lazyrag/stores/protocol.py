@@ -16,12 +16,13 @@ from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.registry import Registry
 from lazyrag.typing import Fields, Matrix, Metric, Ranking, Vector
 
-Feature: TypeAlias = Literal["persistent", "shared", "exact", "native text"]
+Feature: TypeAlias = Literal["persistent", "shared", "exact", "approximate", "native text"]
 """What a store can do beyond the contract; the suites in `lazyrag.testing` fail a store for one they cannot test.
 
 - ``persistent``: what was acknowledged is there after close and open.
 - ``shared``: other processes can read what was acknowledged.
 - ``exact``: search returns the true nearest rows, whatever their number.
+- ``approximate``: a vector store is `Approximate`, too.
 - ``native text``: the store ranks by text itself.
 """
 
@@ -151,6 +152,24 @@ class VectorStore(Store, Protocol):
 
         Higher is closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows
         that satisfy the bound filter are ranked. ConfigError if topk is below 1.
+        """
+
+
+@runtime_checkable
+class Approximate(Protocol):
+    """A vector store that can also search faster than exactly. It declares the feature ``approximate``."""
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Matrix,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """As `VectorStore.search`, but that some of the nearest rows may be missing, and others stand for them.
+
+        As many rows as there are in an exact ranking, with their exact scores, best first, ties by key. It may take
+        long once, for what it builds.
         """
 
 
