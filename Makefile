@@ -23,13 +23,14 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 	$(BIN)/interrogate --quiet --fail-under 100 --ignore-init-module --whitelist-regex '^test_' tests
 	$(BIN)/python tools/make_docs.py --check
 
-bench: $(VENV)/installed-test  ## Measure: retrieval quality, search times beside rank_bm25, import time, models.
+bench: $(VENV)/installed-test  ## Measure: retrieval quality, search times beside rank_bm25, import time, models, approximate search.
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/lexical.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/sync.py
+	$(BIN)/python benchmarks/ann.py
 
 docs: $(VENV)/installed  ## Rewrite the pages that are generated from the registries.
 	$(BIN)/python tools/make_docs.py
