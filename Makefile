@@ -35,6 +35,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/cache.py
 	$(BIN)/python benchmarks/sync.py
 	$(BIN)/python benchmarks/similarity.py
+	$(BIN)/python benchmarks/ann.py
 	$(BIN)/python benchmarks/report.py
 	build/peers/bin/python benchmarks/plots.py
 

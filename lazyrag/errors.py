@@ -151,7 +151,7 @@ class IngestionWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """Vectors could not be written to an embedding cache; they are in use, and will have to be computed again."""
+    """Vectors or graphs could not be written to a cache; they are in use, and will have to be computed again."""
 
 
 def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> MissingDependencyError:

@@ -8,12 +8,25 @@ from __future__ import annotations
 import sys
 import tempfile
 
+import numpy as np
+
 import lazyrag
 from lazyrag.errors import MissingDependencyError
+from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.protocol import VectorSchema
 
 _URL = "http://localhost:9/v1"
 
+
+def _search(_: str) -> None:
+    """Ask a vector store for an approximate search."""
+    store = MapVectorStore()
+    store.create("c", VectorSchema(2, "cosine", {}))
+    store.search_approximately("c", np.ones((1, 2), np.float32), 1)
+
+
 CASES = {
+    "index='ann' of the map store": (_search, "ann"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from lazyrag.arguments import known_arguments
+from lazyrag.data.content import check_content, content_text
 from lazyrag.data.readonly import ReadOnly
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Content, Place, Segment, Span, check_names, copy_value, digest
 from lazyrag.errors import ConfigError, StaleNodeError
@@ -368,36 +369,3 @@ def _checked_span(span: Any) -> Span:
         msg = f"A DocNode got span={span!r}; give (start, end), two whole numbers with 0 <= start <= end."
         raise ConfigError(msg)
     return span[0], span[1]
-
-
-def check_content(value: Any) -> Content:
-    """A node's content, checked: text or another JSON value; numpy scalars become Python's.
-
-    Raises:
-        ConfigError: If it is something else.
-    """
-    if isinstance(value, str):
-        return str.__str__(value)  # a subclass, such as numpy's, becomes plain text
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = value.item()
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as exc:
-        msg = f"A node's content is text or a JSON value, not {value!r} ({type(value).__name__})."
-        raise ConfigError(msg) from exc
-    checked: Content = copy_value(value)
-    return checked
-
-
-def content_text(content: Content) -> str:
-    """Content as text: text as it is, numbers as Python writes them, mappings and lists as JSON.
-
-    Example:
-        >>> content_text("a"), content_text(0), content_text({"名": 1})
-        ('a', '0', '{"名": 1}')
-    """
-    if isinstance(content, str):
-        return content
-    if isinstance(content, (Mapping, list)):
-        return json.dumps(content, ensure_ascii=False)
-    return str(content)

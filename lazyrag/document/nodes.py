@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lazyrag.data.fields import Schema
+from lazyrag.data.filters import Filter
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uid, store_key
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
-from lazyrag.errors import StaleNodeError, StoreError
-from lazyrag.stores.protocol import SegmentStore, VectorSchema, VectorStore
-from lazyrag.typing import SPARSE, Embedding, Metric
+from lazyrag.errors import StaleNodeError, StoreError, UnsupportedError
+from lazyrag.stores.protocol import Approximate, SegmentStore, VectorSchema, VectorStore
+from lazyrag.typing import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 _FIRST_CHILDREN = 32
 
@@ -128,6 +129,23 @@ class NodeStore:
         """A node's stored vector in a space."""
         rows = self.vectors.get(space.collection, [segment.key]) if space.dimension else []
         return rows[0].vector if rows else None
+
+    def vector_search(self, *, approximate: bool) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
+        """The vector store's search, or its approximate one.
+
+        Raises:
+            UnsupportedError: If it has none.
+        """
+        store = self.vectors
+        if not approximate:
+            return store.search
+        if "approximate" not in store.features or not isinstance(store, Approximate):
+            msg = (
+                f"index='ann' needs a vector store that searches approximately, and {type(store).__name__} does not. "
+                "Use index='default', which is exact, or keep the vectors in the map store."
+            )
+            raise UnsupportedError(msg, store=type(store).__name__)
+        return store.search_approximately
 
     def followed(self, view: View, segment: Segment) -> LiveGroup:
         """The group of a node, if the live tree holds the node or an equal one in its place.

@@ -157,8 +157,18 @@ class Reader:
         dimension = self._vectors(group, embed_key).dimension
         return metric_of(dimension) if dimension else None
 
-    def rank_vectors(self, group: str, embed_key: str, query: Embedding, topk: int, filter: Filter | None) -> Ranking:  # noqa: A002
-        """The best nodes of a group by their vectors' own metric, as (key, score)."""
+    def rank_vectors(
+        self,
+        group: str,
+        embed_key: str,
+        query: Embedding,
+        topk: int,
+        filter: Filter | None,  # noqa: A002
+        *,
+        approximate: bool = False,
+    ) -> Ranking:
+        """The best nodes of a group by their vectors' own metric, as (key, score); or most of them, faster."""
+        search = self._nodes.vector_search(approximate=approximate)
         target = self._vectors(group, embed_key)
         if not target.dimension:
             return []
@@ -169,23 +179,19 @@ class Reader:
             )
             raise EmbeddingError(msg, embed_key=embed_key)
         live = self._group(group)
-        return self._live_hits(live, target, query, topk, both(self._scope, filter))
+        wanted = both(self._scope, filter)
+        queries: Embeddings = [query] if isinstance(query, dict) else query[None]
+        return self._live_hits(live, target, topk, lambda depth: search(target.collection, queries, depth, wanted))
 
     def _live_hits(
-        self,
-        group: LiveGroup,
-        target: LiveSpace,
-        query: Embedding,
-        topk: int,
-        filter: Filter | None,  # noqa: A002
+        self, group: LiveGroup, target: LiveSpace, topk: int, search: Callable[[int], list[Ranking]]
     ) -> Ranking:
         """The best live nodes. Where what is not live yet, or no more, is among them, more is fetched."""
         numbers = self._builder.views.of_question().tree.live_set(group)
         depth = topk
-        queries: Embeddings = [query] if isinstance(query, dict) else query[None]
         while True:
             try:
-                hits = self._nodes.vectors.search(target.collection, queries, depth, filter)[0]
+                [hits] = search(depth)
             except ConfigError as exc:  # the query is as the ledger says
                 msg = (
                     f"The vectors of {group.name!r} are not those that were written ({exc}). Run verify() and repair()."

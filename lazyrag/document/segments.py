@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lazyrag.data.content import content_text
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
-from lazyrag.data.node import content_text
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, Span, check_metadata, child_uid, digest, root_uid
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile

@@ -100,7 +100,7 @@ class Codes:
         return made
 
     def _fill(self, rows: NDArray[np.intp], matrix: Matrix, norms: NDArray[np.float64]) -> None:
-        rotated = _directions(matrix[rows], norms[rows]) @ self.rotation.T
+        rotated = unit_rows(matrix[rows], norms[rows]) @ self.rotation.T
         split = self.head.shape[1]
         self.head[rows], *head_facts = _rounded(rotated[:, :split])
         self.tail[rows], *tail_facts = _rounded(rotated[:, split:])
@@ -256,7 +256,7 @@ def _split(dimension: int) -> int:
     return max(1, round(dimension * _HEAD_SHARE))
 
 
-def _directions(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Vectors divided by their lengths; 0 where there is none."""
     scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
     return np.asarray(vectors * scale[:, None], np.float64)
@@ -269,7 +269,7 @@ def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray
     the others: they share a scale.
     """
     chosen = slice(None, None, max(1, math.ceil(len(matrix) / _ROWS_SAMPLED)))
-    sample = _directions(matrix[chosen], norms[chosen])
+    sample = unit_rows(matrix[chosen], norms[chosen])
     _, axes = np.linalg.eigh(sample.T @ sample)  # by ascending eigenvalue
     axes = axes[:, ::-1].T
     chance = np.random.default_rng(0)

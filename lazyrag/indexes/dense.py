@@ -78,7 +78,7 @@ class DenseState:
         mask = self._rows.mask(filter)
         return [] if mask is None else self._rows.keys(np.flatnonzero(mask))
 
-    def search(self, query: Vector, topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
+    def search(self, query: NDArray[np.floating], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
         """The best live rows by the metric.
 
         Args:
@@ -123,13 +123,7 @@ class DenseState:
         filter: Filter | None,  # noqa: A002  the word of the domain
     ) -> Iterator[tuple[Ranking, int]]:
         """For each query its ranking, and how many bytes were read for it."""
-        exact = queries.astype(np.float64)
-        if topk < 1 or exact.shape[1:] != (self.dimension,) or not np.isfinite(exact).all():
-            msg = (
-                f"search() got topk={topk} and a query of shape {exact.shape[1:]}; "
-                f"topk is at least 1 and a query is {self.dimension} finite numbers."
-            )
-            raise ConfigError(msg)
+        exact = checked_queries(queries, topk, self.dimension)
         mask = self._rows.mask(filter)
         rows = np.arange(len(self._rows)) if mask is None else np.flatnonzero(mask)
         step = max(1, _PRODUCTS_AT_ONCE // max(1, len(self._rows)))
@@ -255,6 +249,22 @@ class DenseIndex:
     def _put(self, blocks: Sequence[DenseBlock], alive: Sequence[Mask | None]) -> None:
         left, masks = tidied(blocks, alive, DenseBlock.joined, _MOST_BLOCKS)
         self._state = DenseState(left, masks, self.dimension, self.metric)
+
+
+def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray[np.float64]:
+    """The vectors of some queries, (q, dimension) float64.
+
+    Raises:
+        ConfigError: If topk or their shape is wrong, or one is not finite.
+    """
+    exact = np.asarray(queries).astype(np.float64)
+    if topk < 1 or exact.shape[1:] != (dimension,) or not np.isfinite(exact).all():
+        msg = (
+            f"search() got topk={topk} and a query of shape {exact.shape[1:]}; "
+            f"topk is at least 1 and a query is {dimension} finite numbers."
+        )
+        raise ConfigError(msg)
+    return exact
 
 
 def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:

@@ -11,6 +11,7 @@ import numpy as np
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.indexes.blocks import Mask, RowBlock, pick
 from lazyrag.indexes.codes import Codes, KnownCodes, Room
+from lazyrag.indexes.graphs import Graph
 from lazyrag.indexes.rows import check_new_rows
 from lazyrag.storage.array_format import Arrays
 from lazyrag.typing import Fields, Matrix
@@ -35,6 +36,7 @@ class DenseBlock:
         norms: (n,) float64, their lengths.
         codes: Of large blocks; None for others.
         inverses: Filled when `inverse_norms` is first called.
+        graphs: Over the matrix, by which to search it approximately: at most one, put there when it is first wanted.
 
     Example:
         >>> block = DenseBlock.of_rows(["b", "a"], np.array([[1, 0], [3, 4]], np.float32))
@@ -47,6 +49,7 @@ class DenseBlock:
     norms: NDArray[np.float64]
     codes: Codes | None = None
     inverses: list[NDArray[np.float32] | None] = field(default_factory=list, repr=False, compare=False)
+    graphs: list[Graph] = field(default_factory=list, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lazyrag.errors import ConfigError, UnsupportedError
@@ -34,6 +35,22 @@ def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search
     return search
 
 
+def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on.
+
+    Raises:
+        ConfigError: If the similarity is not answered by a vector store.
+    """
+    search = similarity.searched(kwargs)
+    if not isinstance(search, VectorSearch):
+        msg = (
+            f"index='ann' searches embeddings approximately, by cosine; the similarity {similarity.name!r} does not "
+            "search a vector store. Use similarity='cosine', or index='default'."
+        )
+        raise ConfigError(msg)
+    return replace(search, approximate=True)
+
+
 def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:  # noqa: ARG001  the signature of all
     """``"native"``: a search server's own ranking.
 
@@ -44,6 +61,7 @@ def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:  # n
     raise UnsupportedError(msg, store="map")
 
 
+indexes.register("ann", of_graphs)
 indexes.register("default", exact)
 indexes.register("native", of_server)
 indexes.register("smart_embedding_index", of_vector_store)

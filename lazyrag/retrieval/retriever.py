@@ -45,7 +45,9 @@ class Retriever(Generic[T_co]):
         similarity_cut_off: Drop what is worse than this; what equals it stays. A number, or a mapping from embed key
             to number, which acts on each key's ranking.
         index: Name of a registered kind of index. ``"default"``: exact. ``"smart_embedding_index"``: the vector store's
-            own search, which for the ``map`` store is the same.
+            own search, which for the ``map`` store is the same. ``"ann"``: approximate, for a million embeddings and
+            more: some of the best nodes may be missing, the first question builds a graph. With the ``map`` store it
+            needs ``pip install "lazyrag[ann]"``.
         topk: At most so many nodes over all Documents, before ``target`` maps them.
         embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank (RRF), and the
             score is the fused one.
@@ -198,6 +200,8 @@ class Retriever(Generic[T_co]):
             ConfigError: If the query is no text, or a filter does not fit the fields.
             EmbeddingError: If the query cannot be embedded.
             RetrievalError: If the similarity function fails.
+            MissingDependencyError: If ``index="ann"`` needs a package that is not installed.
+            UnsupportedError: If the vector store has no approximate search, and ``index="ann"``.
             IngestionError: If every file failed in a step that the question needs.
         """
         if not isinstance(query, str):

@@ -96,25 +96,30 @@ class TermSearch:
         ]
 
 
+@dataclass(frozen=True, slots=True)
 class VectorSearch:
     """The vector store's own search.
 
     Args:
         metric: What the vectors must be ranked by; None for whatever they are.
+        approximate: Whether by the one that may miss some of the nearest; dense vectors only.
     """
 
-    def __init__(self, metric: Metric | None = None) -> None:
-        self._metric = metric
+    metric: Metric | None = None
+    approximate: bool = False
 
     def rank(self, question: Question) -> list[Ranking]:
         """See `Search.rank`; sparse vectors only of nodes that share a dimension with the query.
 
         Raises:
             ConfigError: If the vectors are ranked by another metric, or those of several Documents by two.
+            UnsupportedError: If a vector store has no approximate search.
+            MissingDependencyError: If that needs a package which is not installed.
         """
         self._check_metric(question)
+        group, embed_key, topk = question.group, str(question.embed_key), question.topk
         return [
-            reader.rank_vectors(question.group, str(question.embed_key), vector, question.topk, wanted)
+            reader.rank_vectors(group, embed_key, vector, topk, wanted, approximate=self.approximate)
             for reader, vector, wanted in zip(question.readers, question.vectors(), question.filters, strict=True)
         ]
 
@@ -128,10 +133,16 @@ class VectorSearch:
                 "sparse. Their scores do not compare. Ask each by a Retriever of its own."
             )
             raise ConfigError(msg)
-        if self._metric is not None and found not in ([], [self._metric]):
+        if self.approximate and "ip" in found:
+            msg = (
+                f"index='ann' searches dense vectors, and those under the embed key {embed_key!r} are sparse. "
+                "Use index='default', which is fast for them at any size."
+            )
+            raise ConfigError(msg)
+        if self.metric is not None and found not in ([], [self.metric]):
             kind, told = ("sparse", "inner product") if found == ["ip"] else ("dense", "cosine")
             msg = (
-                f"similarity={self._metric!r} was asked for, and the vectors under the embed key {embed_key!r} are "
+                f"similarity={self.metric!r} was asked for, and the vectors under the embed key {embed_key!r} are "
                 f"{kind}: they are ranked by {told}. Leave similarity out, give similarity={found[0]!r}, or choose "
                 "other keys with embed_keys=[...]."
             )

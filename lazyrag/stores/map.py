@@ -11,8 +11,17 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
+from lazyrag.stores.map_graphs import Graphs
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
-from lazyrag.stores.vector_kinds import add_rows, check_schema, check_vectors, index_of, other_schema, searched
+from lazyrag.stores.vector_kinds import (
+    add_rows,
+    check_schema,
+    check_vectors,
+    index_of,
+    only_dense,
+    other_schema,
+    searched,
+)
 from lazyrag.typing import Embeddings, Fields, Ranking
 
 C = TypeVar("C")
@@ -139,7 +148,7 @@ class _Vectors:
 
 
 class MapVectorStore:
-    """Vectors in this process's memory, searched exactly.
+    """Vectors in this process's memory, searched exactly, or by graphs where that is asked for.
 
     Example:
         >>> import numpy as np
@@ -150,11 +159,12 @@ class MapVectorStore:
         [[('k', 1.0)]]
     """
 
-    features: frozenset[Feature] = frozenset(["exact", "sparse"])
+    features: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
 
     def __init__(self) -> None:
         self._collections: dict[str, _Vectors] = {}
         self._lock = threading.Lock()
+        self._graphs = Graphs()
 
     def open(self) -> None:
         """Nothing to connect to."""
@@ -225,6 +235,17 @@ class MapVectorStore:
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """See `Approximate.search_approximately`."""
+        state, matrix = only_dense(_existing(self._collections, collection).index.state, vectors)
+        return self._graphs.search(state, [""] * len(state.blocks), matrix, topk, filter)
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:

@@ -1,4 +1,4 @@
-"""The vector store in a store file: immutable parts, mapped where they are large, and searched exactly."""
+"""The vector store in a store file: immutable parts, mapped where they are large."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.indexes.blocks import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.array_format import DamagedError, damage_of, decoded, encoded, joined
+from lazyrag.stores.map_graphs import Graphs, graph_files
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
 from lazyrag.stores.segment_rows import schema_text
 from lazyrag.stores.store_file import StoreFile
@@ -23,13 +24,14 @@ from lazyrag.stores.vector_kinds import (
     check_schema,
     check_vectors,
     joined_parts,
+    only_dense,
     other_schema,
     part_of_arrays,
     part_of_rows,
     searched,
     state_of,
 )
-from lazyrag.stores.vector_tables import alive_mask, collection_row, dead_bits
+from lazyrag.stores.vector_tables import alive_mask, collection_row, dead_bits, insert_part
 from lazyrag.typing import Embeddings, Metric, Ranking
 
 _MOST_PARTS = 16
@@ -80,7 +82,7 @@ class _UnknownCollectionError(StoreError):
 
 
 class MapFileVectorStore:
-    """Vectors in a store file, searched exactly (spec 001's ``map`` with a ``uri``).
+    """Vectors in a store file (spec 001's ``map`` with a ``uri``), searched exactly, or by graphs if that is asked for.
 
     What another program commits is seen by the next call. Vectors are read from the disk when a search looks at them.
     The file belongs to who opened it: closing the store leaves it open.
@@ -100,11 +102,12 @@ class MapFileVectorStore:
         self._file = file
         self._known: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
         self._merging = threading.Lock()
+        self._graphs = Graphs(graph_files(file))
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Exact; persistent and shared unless the store file lies in memory."""
-        in_memory: frozenset[Feature] = frozenset(["exact", "sparse"])
+        """Exact, and approximate; persistent and shared unless the store file lies in memory."""
+        in_memory: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
         return in_memory if self._file.path is None else in_memory | {"persistent", "shared"}
 
     def open(self) -> None:
@@ -171,7 +174,7 @@ class MapFileVectorStore:
             retired = _bury(connection, present.parts, alive)
             if content is None:
                 self._file.check_there(name)
-            _insert(connection, present.id, block, name, content, None)
+            insert_part(connection, present.id, len(block), name, content, None)
         self._file.arrays.retire(retired)
         self._merge(collection)
 
@@ -221,6 +224,18 @@ class MapFileVectorStore:
     ) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(self._now(collection).state, vectors, topk, filter)
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+    ) -> list[Ranking]:
+        """See `Approximate.search_approximately`."""
+        now = self._now(collection)
+        state, matrix = only_dense(now.state, vectors)
+        return self._graphs.search(state, [part.name for part in now.parts], matrix, topk, filter)
 
     def _now(self, collection: str) -> _Collection:
         """The collection as it is in the file, remembered until anything is committed to that."""
@@ -330,7 +345,7 @@ class MapFileVectorStore:
                 if left is None or left.any():
                     if content is None:
                         self._file.check_there(name)
-                    _insert(connection, present.id, block, name, content, left)
+                    insert_part(connection, present.id, len(block), name, content, left)
             self._file.arrays.retire(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile
@@ -347,20 +362,6 @@ def _tail(collection: _Collection) -> tuple[_Part, ...]:
 
 def _same(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
     return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
-
-
-def _insert(
-    connection: sqlite3.Connection,
-    collection: int,
-    block: Part,
-    name: str,
-    content: bytes | None,
-    alive: Mask | None,
-) -> None:
-    connection.execute(
-        "INSERT INTO vector_part (collection, size, arrays, content, dead) VALUES (?, ?, ?, ?, ?)",
-        (collection, len(block), name, content, dead_bits(alive)),
-    )
 
 
 def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequence[Mask | None]) -> list[str]:

@@ -16,13 +16,14 @@ from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.registry import Registry
 from lazyrag.typing import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
 
-Feature: TypeAlias = Literal["persistent", "shared", "exact", "sparse", "native text"]
+Feature: TypeAlias = Literal["persistent", "shared", "exact", "sparse", "approximate", "native text"]
 """What a store can do beyond the contract; the suites in `lazyrag.testing` fail a store for one they cannot test.
 
 - ``persistent``: what was acknowledged is there after close and open.
 - ``shared``: other processes can read what was acknowledged.
 - ``exact``: search returns the true nearest rows, whatever their number.
 - ``sparse``: it keeps collections of sparse vectors; without it, it refuses their schema.
+- ``approximate``: a vector store is `Approximate`, too.
 - ``native text``: the store ranks by text itself.
 """
 
@@ -166,6 +167,24 @@ class VectorStore(Store, Protocol):
         is closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows that
         satisfy the bound filter are ranked, and sparse ones only if they have a dimension in common with the query,
         whatever their score. ConfigError if topk is below 1, or a vector does not go with the collection.
+        """
+
+
+@runtime_checkable
+class Approximate(Protocol):
+    """A vector store that can also search faster than exactly. It declares the feature ``approximate``."""
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """As `VectorStore.search`, but that some of the nearest rows may be missing, and others stand for them.
+
+        As many rows as there are in an exact ranking, with their exact scores, best first, ties by key. It may take
+        long once, for what it builds. ConfigError for sparse vectors.
         """
 
 

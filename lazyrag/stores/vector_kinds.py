@@ -114,6 +114,17 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
     return state.search_many(cast("Matrix", vectors), topk, filter=filter)
 
 
+def only_dense(state: State, vectors: Embeddings) -> tuple[DenseState, Matrix]:
+    """What an approximate search reads, and its queries.
+
+    Raises:
+        ConfigError: If either is sparse.
+    """
+    if isinstance(state, SparseState) or not isinstance(vectors, np.ndarray):
+        raise ConfigError("Dense vectors are searched approximately; sparse ones have only the exact search().")
+    return state, vectors
+
+
 def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow]) -> None:
     """Refuse rows that do not go with a collection.
 

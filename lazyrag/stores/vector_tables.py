@@ -35,6 +35,10 @@ VECTOR_ARRAY_FILES = "SELECT arrays FROM vector_part WHERE content IS NULL"
 """The names of all array files that hold vectors; others like them are not in use."""
 
 
+VECTOR_PARTS = "SELECT arrays FROM vector_part"
+"""The names of all parts' bundles, wherever they lie."""
+
+
 def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int, int, Metric, str] | None:
     """A collection's number, dimension, metric and schema (JSON); None if there is none of that name."""
     found = connection.execute(
@@ -64,3 +68,13 @@ def alive_mask(dead: bytes | None, size: int) -> Mask | None:
         return None
     alive: Mask = np.unpackbits(np.frombuffer(dead, np.uint8), count=size) == 0
     return alive
+
+
+def insert_part(
+    connection: sqlite3.Connection, collection: int, size: int, name: str, content: bytes | None, alive: Mask | None
+) -> None:
+    """Enter a part of so many rows: the name of its bundle, its content where that is no array file, its live rows."""
+    connection.execute(
+        "INSERT INTO vector_part (collection, size, arrays, content, dead) VALUES (?, ?, ?, ?, ?)",
+        (collection, size, name, content, dead_bits(alive)),
+    )

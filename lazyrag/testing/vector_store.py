@@ -11,7 +11,7 @@ import pytest
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
+from lazyrag.stores.protocol import Approximate, VectorRow, VectorSchema, VectorStore
 from lazyrag.testing.features import check_features, no_reopening
 from lazyrag.testing.rows import FIELDS, FILTERS, SCHEMA, met
 from lazyrag.testing.sparse_vectors import check_no_sparse, check_sparse
@@ -243,6 +243,7 @@ class VectorStoreContract:
         """Every feature that the store declares passes its test; one without a test fails."""
         checks = {
             "exact": lambda: self._check_exact(filled),
+            "approximate": lambda: self._check_approximate(filled),
             "persistent": lambda: self._check_persistent(filled),
             "sparse": lambda: check_sparse(filled, D),
         }
@@ -268,6 +269,23 @@ class VectorStoreContract:
             for query, found in zip(queries(5), store.search(D, queries(5), 20), strict=True):
                 assert_same_ranking(found, reference(query, metric, rows)[:20])
         store.drop(D)
+
+    def _check_approximate(self, store: VectorStore) -> None:
+        """The approximate search finds as many rows as the exact one, most of them the same, with the same scores."""
+        assert isinstance(store, Approximate)
+        for condition in (None, *FILTERS):
+            for topk in (1, 7, 1000):
+                exact = store.search(C, queries(5), topk, condition)
+                found = store.search_approximately(C, queries(5), topk, condition)
+                assert list(map(len, found)) == list(map(len, exact))
+                for ranking in found:
+                    assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+                same = [
+                    len(dict(some).items() & dict(others).items()) for some, others in zip(found, exact, strict=True)
+                ]
+                assert sum(same) >= 0.5 * sum(map(len, exact))
+        with pytest.raises(ConfigError):
+            store.search_approximately(C, queries(1), 0)
 
     def _check_persistent(self, filled: VectorStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 from lazyrag.arguments import function_name, known_keywords
-from lazyrag.data.node import DocNode, check_content
+from lazyrag.data.content import check_content
+from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Content, Span
 from lazyrag.errors import ConfigError, TransformError, sentence
 from lazyrag.registry import Registry

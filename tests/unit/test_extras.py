@@ -6,7 +6,16 @@ import pytest
 
 from tests.interpreter import ROOT, python
 
-PACKAGES = ("onnxruntime", "tokenizers", "httpx", "httpx2", "tenacity", "sentence_transformers", "huggingface_hub")
+PACKAGES = (
+    "httpx",
+    "httpx2",
+    "huggingface_hub",
+    "onnxruntime",
+    "sentence_transformers",
+    "tenacity",
+    "tokenizers",
+    "usearch",
+)
 
 
 def test_every_part_says_which_extra_it_needs():
@@ -18,10 +27,12 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 7
+    assert done.stdout.count("pip install") == 8
 
 
-@pytest.mark.parametrize("name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "SentenceTransformerEmbedder"])
+@pytest.mark.parametrize(
+    "name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "SentenceTransformerEmbedder", "Retriever"]
+)
 def test_naming_a_part_imports_no_optional_package(name):
     """Only making one does."""
     script = f"import sys, lazyrag; lazyrag.{name}; print(sorted(set({PACKAGES!r}) & set(sys.modules)))"
