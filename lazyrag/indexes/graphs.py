@@ -1,4 +1,4 @@
-"""Graphs over many vectors, which lead to near ones without a look at most of them: the only import of usearch."""
+"""Graphs over many vectors, which lead to near ones without a look at most of them: the only import of faiss."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import mmap
 import os
 import threading
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 
     from lazyrag.typing import Matrix, Vector
 
-# A byte for each number: float16 and float32 found no more of the ten nearest, and took 1.7 and 3.1 times the room.
-# Twice the neighbours found no more of them either, and took half as long again.
-_NUMBERS = "i8"
 _NEIGHBOURS = 16
 _BREADTH = 128  # rows that are looked at for the neighbours of a new one
+_ROWS_SAMPLED = 16_384  # for the range of each number
 _ROWS_AT_ONCE = 4_096  # added, between two looks at the bar
 _DIGEST_BYTES = 32
 
@@ -35,12 +34,11 @@ class Graph:
     What it finds is near, and may lack some of the nearest. Safe for concurrent use, one search after the other.
 
     Args:
-        index: usearch's index; its keys are the numbers of rows.
-        content: What that is a view of, and what must last as long; None where it has memory of its own.
+        index: faiss's index; its ids are the numbers of rows.
 
     Source:
         Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small
-        World graphs, 2016, arXiv:1603.09320; built and searched by usearch.
+        World graphs, 2016, arXiv:1603.09320; built and searched by faiss.
 
     Example:
         >>> matrix = np.eye(64, dtype=np.float32)
@@ -48,15 +46,14 @@ class Graph:
         [5]
     """
 
-    __slots__ = ("_content", "_index", "_searching")
+    __slots__ = ("_index", "_searching")
 
-    def __init__(self, index: Any, content: mmap.mmap | None = None) -> None:
+    def __init__(self, index: Any) -> None:
         self._index = index
-        self._content = content
-        self._searching = threading.Lock()  # the searches of one index share their working memory
+        self._searching = threading.Lock()  # how broadly to search is an attribute of the index
 
     def __len__(self) -> int:
-        return len(self._index)
+        return int(self._index.ntotal)
 
     @classmethod
     def of_matrix(cls, matrix: Matrix, norms: NDArray[np.float64]) -> Graph:
@@ -67,19 +64,19 @@ class Graph:
             norms: (n,) their lengths; a vector without length is left out.
 
         Raises:
-            MissingDependencyError: If usearch is not installed.
+            MissingDependencyError: If faiss is not installed.
             StoreError: If there is no memory for it.
         """
         from tqdm import tqdm  # see `lazyrag.document.progress`
 
-        index = index_type()(
-            ndim=matrix.shape[1],
-            metric="cos",
-            dtype=_NUMBERS,
-            connectivity=_NEIGHBOURS,
-            expansion_add=_BREADTH,
-            enable_key_lookups=False,
-        )
+        faiss = _faiss()
+        # Distances between directions order them as angles do. A byte for each number: float16 and float32 found no
+        # more of the ten nearest, and took 1.7 and 3.1 times the room.
+        graph = faiss.IndexHNSWSQ(matrix.shape[1], faiss.ScalarQuantizer.QT_8bit, _NEIGHBOURS, faiss.METRIC_L2)
+        graph.hnsw.efConstruction = _BREADTH
+        index = faiss.IndexIDMap(graph)
+        step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
+        index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
         with tqdm(total=len(matrix), desc="graph of vectors", unit="row", delay=2, leave=False, disable=None) as bar:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
@@ -96,12 +93,13 @@ class Graph:
         The more are asked for, the surer are the first of them to be the nearest.
 
         Args:
-            vector: (d,) float32, finite, not 0.
+            vector: (d,) float32, finite, of length 1.
             count: At least 1.
         """
         with self._searching:
-            found = self._index.search(vector, count, threads=1)
-        rows: NDArray[np.intp] = found.keys.astype(np.intp)
+            _faiss().downcast_index(self._index.index).hnsw.efSearch = count
+            _, found = self._index.search(vector[None], count)
+        rows: NDArray[np.intp] = found[0][found[0] >= 0].astype(np.intp)  # -1 where there are no more
         return rows
 
     def write(self, path: Path, name: str) -> None:
@@ -114,23 +112,18 @@ class Graph:
         Raises:
             OSError: If it cannot be written. Some of it may be there.
         """
-        try:
-            self._index.save(os.fspath(path))
-        except (RuntimeError, ValueError) as exc:  # usearch's own words for what the system said
-            raise OSError(str(exc)) from exc
-        with path.open("r+b") as file:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                digest = _digest(content, name)
-            file.seek(0, os.SEEK_END)
-            file.write(digest)
+        content = _faiss().serialize_index(self._index).data
+        with path.open("xb") as file:
+            file.write(content)
+            file.write(_digest(content, name))
             file.flush()
             os.fsync(file.fileno())
 
     @classmethod
     def read(cls, path: Path, name: str, dimension: int) -> Graph:
-        """The graph in a file, mapped into memory: its pages are shared by all processes that read it.
+        """The graph in a file.
 
-        The file is read once as a whole, as a damaged graph leads out of the memory that is the program's.
+        The file is checked as a whole first, as a damaged graph could lead out of the memory that is the program's.
 
         Args:
             path: The file.
@@ -139,57 +132,65 @@ class Graph:
 
         Raises:
             OSError: If it cannot be read.
-            DamagedError: If it is not what `write` wrote under that name, or of a version of usearch that this one
+            DamagedError: If it is not what `write` wrote under that name, or of a version of faiss that this one
                 cannot read.
-            MissingDependencyError: If usearch is not installed.
+            MissingDependencyError: If faiss is not installed.
         """
-        index_class = index_type()
+        faiss = _faiss()
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size <= _DIGEST_BYTES:
                 msg = "was cut"
                 raise DamagedError(msg)
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        graph = memoryview(content)[:-_DIGEST_BYTES]
-        if _digest(graph, name) != content[-_DIGEST_BYTES:]:
-            msg = "is damaged, or over other rows"
-            raise DamagedError(msg)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as whole:
+                content, digest = whole[:-_DIGEST_BYTES], bytes(whole[-_DIGEST_BYTES:])
+                with content:
+                    if _digest(content, name) != digest:
+                        msg = "is damaged, or over other rows"
+                        raise DamagedError(msg)
+                    copy = np.frombuffer(content, np.uint8).copy()
         try:
-            index = index_class.restore(graph, view=True, enable_key_lookups=False)
-        except (RuntimeError, ValueError) as exc:
-            msg = f"cannot be read by this version of usearch ({exc})"
+            index = faiss.deserialize_index(copy)
+        except RuntimeError as exc:
+            msg = f"cannot be read by this version of faiss ({exc})"
             raise DamagedError(msg) from exc
-        if index is None or index.ndim != dimension:
+        if not isinstance(index, faiss.IndexIDMap) or index.d != dimension:
             msg = f"is not over vectors of {dimension} numbers"
             raise DamagedError(msg)
-        return cls(index, content)
+        return cls(index)
 
 
-def index_type() -> Any:
-    """usearch's class of indexes.
+def check_installed() -> None:
+    """Nothing, if graphs can be made here.
 
     Raises:
-        MissingDependencyError: If it is not installed.
+        MissingDependencyError: If faiss is not installed.
     """
+    _faiss()
+
+
+def _faiss() -> Any:
     try:
-        from usearch import index  # an optional package
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # what its bindings are made with is its own affair
+            import faiss  # an optional package
     except ModuleNotFoundError as exc:
         raise missing_package("index='ann' of the map store", exc, "ann") from exc
-    return index.Index
+    return faiss
 
 
 def _add(index: Any, numbers: NDArray[np.intp], directions: Matrix) -> None:
     if not len(numbers):
         return
     try:
-        index.add(numbers, directions)
-    except (RuntimeError, ValueError) as exc:
-        if "terminated" in str(exc):  # all that usearch passes on of a signal
+        index.add_with_ids(directions, numbers.astype(np.int64))
+    except (RuntimeError, MemoryError) as exc:
+        if "interrupted" in str(exc):  # all that faiss passes on of a signal
             raise KeyboardInterrupt from exc
-        msg = f"The graph of {len(index)} rows cannot take more ({exc}). Make room in memory, or use index='default'."
+        msg = f"The graph of {index.ntotal} rows cannot take more ({exc}). Make room in memory, or use index='default'."
         raise StoreError(msg, store="map") from exc
 
 
-def _digest(content: mmap.mmap | memoryview, name: str) -> bytes:
+def _digest(content: memoryview, name: str) -> bytes:
     digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES)
     digest.update(content)
     return digest.digest()

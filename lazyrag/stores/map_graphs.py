@@ -19,14 +19,14 @@ from lazyrag.errors import CacheWarning, sentence, warn_user
 from lazyrag.indexes.approximate import LEAST_ROWS, approximate_rankings
 from lazyrag.indexes.dense import DenseState
 from lazyrag.indexes.dense_blocks import DenseBlock
-from lazyrag.indexes.graphs import Graph, index_type
+from lazyrag.indexes.graphs import Graph, check_installed
 from lazyrag.storage.array_format import DamagedError
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.stores.vector_tables import VECTOR_PARTS
 from lazyrag.typing import Matrix, Ranking
 
 _YOUNG_S = 3600.0  # a temporary file of that age belongs to a program that has ended
-_FILE = re.compile(r"([0-9a-f]{32})(\.usearch|\.[0-9a-f]{16}\.tmp)")
+_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
 
 
 class GraphFiles:
@@ -92,7 +92,7 @@ class GraphFiles:
                 raise
 
     def _path(self, name: str) -> Path:
-        return self._folder / f"{name.partition('.')[0]}.usearch"
+        return self._folder / f"{name.partition('.')[0]}.faiss"
 
 
 class Graphs:
@@ -123,7 +123,7 @@ class Graphs:
             topk: At least 1.
             filter: Bound, over the rows' fields.
         """
-        index_type()  # who names this search needs the package, however few the rows are
+        check_installed()  # who names this search needs the package, however few the rows are
         graphs = [self._of(block, name) for block, name in zip(state.blocks, names, strict=True)]
         return approximate_rankings(state, graphs, vectors, topk, filter)
 

@@ -14,7 +14,7 @@ PACKAGES = (
     "sentence_transformers",
     "tenacity",
     "tokenizers",
-    "usearch",
+    "faiss",
 )
 
 
