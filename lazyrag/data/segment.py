@@ -23,6 +23,8 @@ Span: TypeAlias = tuple[int, int]
 
 EMPTY: Mapping[str, Any] = ReadOnly()
 
+_FRAMES = [length.to_bytes(8, "little") for length in range(4096)]  # looked up faster than made
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -125,7 +127,7 @@ def root_uid(document: str) -> str:
 
 def child_uid(parent: str, group: str, ordinal: int) -> str:
     """Uid of the ordinal-th node (from 1) that a group made of a parent."""
-    return digest([parent, group, str(ordinal)])
+    return digest((parent, group, str(ordinal)))
 
 
 M = TypeVar("M", bound=Mapping[str, Any])
@@ -192,8 +194,14 @@ def digest(parts: Iterable[str]) -> str:
         >>> digest(["ab", "c"]) == digest(["a", "bc"])
         False
     """
-    framed: list[bytes] = []
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        framed += [len(data).to_bytes(8, "little"), data]
+    texts = list(parts)
+    try:
+        encoded = [text.encode() for text in texts]
+    except UnicodeEncodeError:
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    framed = [part for data in encoded for part in (_frame(len(data)), data)]
     return hashlib.blake2b(b"".join(framed), digest_size=16).hexdigest()
+
+
+def _frame(length: int) -> bytes:
+    return _FRAMES[length] if length < len(_FRAMES) else length.to_bytes(8, "little")

@@ -117,17 +117,18 @@ class MapFileSegmentStore:
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
         """See `SegmentStore.upsert`."""
-        origins, segments = encoded({row.key: row for row in rows}.values())  # of a key's rows the last one counts
+        by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
+        origins, segments = encoded({key: by_key[key] for key in sorted(by_key)})  # the index grows faster in order
         with self._writing(collection) as (connection, number):
             ids = [_origin_id(connection, number, origin) for origin in origins]
-            values = [(row.key, ids[row.origin], *row[2:]) for row in segments]
+            values = [(number, row.key, ids[row.origin], *row[2:]) for row in segments]
             before = connection.total_changes
-            connection.executemany(_INSERT, ((number, *row) for row in values))
+            connection.executemany(_INSERT, values)
             if connection.total_changes - before == len(values):
                 return  # as it is with a new build
-            keys = [(number, row.key) for row in segments]
+            keys = [row[:2] for row in values]
             left = _origins_of(connection, keys)
-            connection.executemany(_REPLACE, (row + key for row, key in zip(values, keys, strict=True)))
+            connection.executemany(_REPLACE, (row[1:] + key for row, key in zip(values, keys, strict=True)))
             connection.executemany(_FORGET_ORIGIN, left)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:

@@ -52,13 +52,13 @@ class Origin(NamedTuple):
     fields: Fields
 
 
-def encoded(segments: Iterable[Segment]) -> tuple[list[OriginRow], list[SegmentRow]]:
+def encoded(segments: Mapping[str, Segment]) -> tuple[list[OriginRow], list[SegmentRow]]:
     """Rows for segments, and for what they share.
 
     What several segments hold as one object is written as JSON once.
 
     Args:
-        segments: With different keys.
+        segments: By key.
 
     Returns:
         The origins, and the segments in their order, each with the position of its origin.
@@ -67,18 +67,18 @@ def encoded(segments: Iterable[Segment]) -> tuple[list[OriginRow], list[SegmentR
         ConfigError: If content, metadata or fields are no JSON values.
 
     Example:
-        >>> origins, rows = encoded([Segment("u", 1, "block", "d", "a.txt", None, 1, 0)])
+        >>> origins, rows = encoded({"u-1": Segment("u", 1, "block", "d", "a.txt", None, 1, 0)})
         >>> origins[0].path, rows[0].key, rows[0].origin, rows[0].content
         ('a.txt', 'u-1', 0, '0')
     """
     origins: dict[tuple[str, str, str, int], tuple[int, OriginRow]] = {}
     texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
     rows: list[SegmentRow] = []
-    for one in segments:
-        key = (one.group, one.document_id, one.path, id(one.fields))
-        known = origins.get(key)
+    for key, one in segments.items():
+        shared = (one.group, one.document_id, one.path, id(one.fields))
+        known = origins.get(shared)
         if known is None:
-            known = origins[key] = (len(origins), _origin_row(one))
+            known = origins[shared] = (len(origins), _origin_row(one))
         metadata = texts.get(id(one.metadata))
         if metadata is None:
             metadata = texts[id(one.metadata)] = _json(one, "metadata", one.metadata)
@@ -89,7 +89,7 @@ def encoded(segments: Iterable[Segment]) -> tuple[list[OriginRow], list[SegmentR
         parent = None if one.parent is None else stored_text(one.parent)
         rows.append(
             SegmentRow(
-                stored_text(one.key),
+                stored_text(key),
                 known[0],
                 one.build,
                 parent,
