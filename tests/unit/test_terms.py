@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import re
 import sys
@@ -188,17 +189,16 @@ def test_jiebas_words_are_the_text():
         assert "".join(chinese.words(text)) == text
 
 
-def test_words_an_application_adds_to_jieba_do_not_change_our_terms():
-    """Our tokenizer is our own: the terms of an index depend on our release, not on who else uses jieba."""
-    import jieba
-
-    before = chinese_terms("绿茶园丁科技")
+def test_words_an_application_adds_to_jieba_do_not_change_our_terms(jieba):
+    """Our tokenizers are our own: the terms of an index depend on our release, not on who else uses jieba."""
+    shared = importlib.import_module("jieba")  # which the fixture has loaded: its source warns on some Pythons
+    before = chinese_terms("绿茶园丁科技"), jieba.words("绿茶园丁科技")
     try:
-        jieba.add_word("绿茶园丁科技", freq=10**9)
-        assert jieba.lcut("绿茶园丁科技") == ["绿茶园丁科技"]
-        assert chinese_terms("绿茶园丁科技") == before
+        shared.add_word("绿茶园丁科技", freq=10**9)
+        assert shared.lcut("绿茶园丁科技") == ["绿茶园丁科技"]
+        assert (chinese_terms("绿茶园丁科技"), jieba.words("绿茶园丁科技")) == before
     finally:
-        jieba.del_word("绿茶园丁科技")
+        shared.del_word("绿茶园丁科技")
 
 
 @pytest.fixture(scope="module")
