@@ -39,11 +39,6 @@ class Graph:
     Source:
         Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small
         World graphs, 2016, arXiv:1603.09320; built and searched by faiss.
-
-    Example:
-        >>> matrix = np.eye(64, dtype=np.float32)
-        >>> Graph.of_matrix(matrix, np.ones(64)).nearest(matrix[5], 1).tolist()
-        [5]
     """
 
     __slots__ = ("_index", "_searching")

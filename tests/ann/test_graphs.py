@@ -452,6 +452,12 @@ except MissingDependencyError as exc:
         )
 
 
+def test_a_vector_is_nearest_to_itself():
+    """The row whose direction is asked for comes first."""
+    matrix = np.eye(64, dtype=np.float32)
+    assert Graph.of_matrix(matrix, np.ones(64)).nearest(matrix[5], 1).tolist() == [5]
+
+
 def test_a_model_may_be_loaded_after_a_graph():
     """In one process: the symbols of a native library that is loaded for all to see may be those of another one."""
     script = """
