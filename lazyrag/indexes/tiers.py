@@ -44,7 +44,7 @@ def without(
     return masks, gone
 
 
-def tail_to_join(sizes: Sequence[int], live: int, most: int) -> int:
+def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None = None) -> int:
     """How many of the last parts should become one.
 
     Each part is at least twice as large as the next one, so that a row is moved a logarithmic number of times, and at
@@ -53,7 +53,8 @@ def tail_to_join(sizes: Sequence[int], live: int, most: int) -> int:
     Args:
         sizes: How many rows each part has.
         live: How many of all of them live.
-        most: More parts than that are never left.
+        most: More parts than that are never left, those that are full not counted.
+        full: Parts with so many rows stay as they are, which bounds the memory that joining takes. None: no part is.
 
     Returns:
         0 for none; all of them where too many rows are dead.
@@ -61,9 +62,13 @@ def tail_to_join(sizes: Sequence[int], live: int, most: int) -> int:
     Example:
         >>> tail_to_join([800, 100, 60, 50], 1010, most=8)
         3
+        >>> tail_to_join([800, 100, 60, 50], 1010, most=8, full=100)
+        2
     """
     if 2 * live < sum(sizes):
         return len(sizes)
+    if full is not None:
+        sizes = sizes[next((at for at in range(len(sizes), 0, -1) if sizes[at - 1] >= full), 0) :]
     count, size = 1, sizes[-1] if sizes else 0
     while count < len(sizes) and (len(sizes) - count + 1 > most or sizes[-count - 1] < 2 * size):
         count += 1

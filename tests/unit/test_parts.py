@@ -286,6 +286,15 @@ def test_the_tail_that_is_joined_leaves_parts_in_tiers(sizes, most, share):
         assert left[-2] >= 2 * left[-1]
 
 
+@given(st.lists(st.integers(1, 1000), max_size=12), st.integers(1, 16), st.integers(1, 1000))
+def test_full_parts_stay(sizes, most, full):
+    """What stands behind the last full part is joined as if nothing stood before it, so no more than that is moved."""
+    at = max((number for number, size in enumerate(sizes, start=1) if size >= full), default=0)
+    behind = sizes[at:]
+    assert tail_to_join(sizes, sum(sizes), most, full=full) == tail_to_join(behind, sum(behind), most)
+    assert tail_to_join(sizes, 0, most, full=full) == len(sizes)  # all are dead
+
+
 def test_rows_are_moved_a_logarithmic_number_of_times():
     """A thousand rows that come one by one are written eleven times each at most, and leave few parts."""
     parts, alive, moved = [], [], []
