@@ -16,14 +16,18 @@ from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.registry import Registry
 from lazyrag.typing import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
 
-Feature: TypeAlias = Literal["persistent", "shared", "exact", "sparse", "approximate", "native text"]
+Feature: TypeAlias = Literal[
+    "persistent", "shared", "exact", "exact when small", "sparse", "approximate", "native vectors", "native text"
+]
 """What a store can do beyond the contract; the suites in `lazyrag.testing` fail a store for one they cannot test.
 
 - ``persistent``: what was acknowledged is there after close and open.
 - ``shared``: other processes can read what was acknowledged.
 - ``exact``: search returns the true nearest rows, whatever their number.
+- ``exact when small``: the same in collections of at most `ExactWhenSmall.exact_rows` rows, which it then has.
 - ``sparse``: it keeps collections of sparse vectors; without it, it refuses their schema.
 - ``approximate``: a vector store is `Approximate`, too.
+- ``native vectors``: a vector store is `NativeVectors`, too: its own search gives other answers than ``search``.
 - ``native text``: the store ranks by text itself.
 """
 
@@ -186,6 +190,32 @@ class Approximate(Protocol):
         As many rows as there are in an exact ranking, with their exact scores, best first, ties by key. It may take
         long once, for what it builds. ConfigError for sparse vectors.
         """
+
+
+@runtime_checkable
+class NativeVectors(Protocol):
+    """A vector store whose own search can be had as it comes. It declares the feature ``native vectors``."""
+
+    def search_natively(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """What the backend finds, by its own scores, as far as it finds anything; the filter holds exactly.
+
+        Scores mean what they mean in `VectorStore.search`, as the backend rounds them; ties by key among what it gave.
+        """
+
+
+@runtime_checkable
+class ExactWhenSmall(Protocol):
+    """A vector store that declares ``exact when small``."""
+
+    @property
+    def exact_rows(self) -> int:
+        """How many rows a collection may have for `VectorStore.search` to be exact."""
 
 
 segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_point_group="lazyrag.segment_stores")
