@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 from lazyrag.arguments import known_arguments
@@ -89,18 +88,8 @@ class DocNode:
             raise ConfigError(msg)
         value = check_content(text if content is None else content)
         own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
-        self._segment = Segment(
-            uid=uid or "",
-            build=0,
-            group="",
-            document_id="",
-            path="",
-            parent=None,
-            number=0,
-            content=value,
-            metadata=own,
-            span=None if span is None else _checked_span(span),
-        )
+        place = None if span is None else _checked_span(span)
+        self._segment = Segment(uid or "", 0, "", "", "", None, 0, value, own, EMPTY, place)
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
         self._embed_key: str | None = None
@@ -177,7 +166,7 @@ class DocNode:
         held = self._segment
         if not held.uid:  # few nodes outside a tree are ever asked for it
             told = ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
-            self._segment = held = replace(held, uid=digest(told))
+            self._segment = held = held._replace(uid=digest(told))
         return held
 
     @property
@@ -208,7 +197,8 @@ class DocNode:
     def metadata(self) -> Mapping[str, Any]:
         """Its own metadata, read-only; for a root node, its file's."""
         if self._metadata is None:
-            self._metadata = ReadOnly(copy_value(dict(self._segment.metadata)))
+            held = self._segment.metadata
+            self._metadata = ReadOnly(copy_value(dict(held))) if held else EMPTY
         return self._metadata
 
     @property
@@ -364,8 +354,9 @@ def _restored(
 
 
 def _checked_span(span: Any) -> Span:
-    whole = isinstance(span, (tuple, list)) and len(span) == 2 and all(type(one) is int for one in span)
-    if not whole or not 0 <= span[0] <= span[1]:
-        msg = f"A DocNode got span={span!r}; give (start, end), two whole numbers with 0 <= start <= end."
-        raise ConfigError(msg)
-    return span[0], span[1]
+    if isinstance(span, (tuple, list)) and len(span) == 2:
+        start, end = span
+        if type(start) is type(end) is int and 0 <= start <= end:
+            return start, end
+    msg = f"A DocNode got span={span!r}; give (start, end), two whole numbers with 0 <= start <= end."
+    raise ConfigError(msg)

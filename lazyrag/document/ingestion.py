@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
@@ -110,7 +109,7 @@ class Ingestion:
             if known is not None:
                 unchanged = known == work.before.get(targets.root)
                 work.current = dict(work.before) if unchanged else {**work.current, targets.root: known}
-                work.segments[targets.root] = [replace(root.segment, build=known.number)]
+                work.segments[targets.root] = [root.segment._replace(build=known.number)]
                 continue
             number = root.segment.build
             new.append((work, BuildRow(number, row.id, targets.root, None, number, told, "[1]"), [root.segment]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uid, store_key
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids, store_key
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
 from lazyrag.errors import StaleNodeError, StoreError, UnsupportedError
 from lazyrag.stores.protocol import Approximate, SegmentStore, VectorSchema, VectorStore
@@ -110,7 +110,7 @@ class NodeStore:
         found: list[Segment] = []
         first, size = 1, _FIRST_CHILDREN
         while True:
-            uids = [child_uid(segment.uid, group.name, ordinal) for ordinal in range(first, first + size)]
+            uids = child_uids(segment.uid, group.name, range(first, first + size))
             page = self._live(group, segment.document_id, uids)
             found += page
             if len(page) < size:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.data.content import content_text
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, Span, check_metadata, child_uid, digest, root_uid
+from lazyrag.data.segment import (
+    EMPTY,
+    LAZY_ROOT_NAME,
+    Place,
+    Segment,
+    Span,
+    check_metadata,
+    child_uids,
+    digest,
+    root_uid,
+)
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import FoundFile, built_in_metadata
@@ -88,7 +98,7 @@ def root_segment(identity: str, loaded: LoadedFile, parts: FileMetadataParts, sc
 
 
 def child_segments(
-    parent: Segment, group: str, build: int, drafts: Iterable[Draft], schema: Schema, *, before: int
+    parent: Segment, group: str, build: int, drafts: Sequence[Draft], schema: Schema, *, before: int
 ) -> list[Segment]:
     """What a group makes of one node.
 
@@ -103,21 +113,22 @@ def child_segments(
     Raises:
         ConfigError: If a field's value does not fit, or metadata cannot be kept.
     """
+    uids = child_uids(parent.uid, group, range(1, len(drafts) + 1))
     return [
         Segment(
-            uid=child_uid(parent.uid, group, ordinal),
+            uid=uid,
             build=build,
             group=group,
             document_id=parent.document_id,
             path=parent.path,
             parent=parent.uid,
-            number=before + ordinal,
+            number=number,
             content=draft.content,
             metadata=check_metadata(draft.metadata) if draft.metadata else EMPTY,
             fields=_own_fields(parent.fields, draft.metadata, schema) if draft.metadata else parent.fields,
             span=_span(parent, draft),
         )
-        for ordinal, draft in enumerate(drafts, start=1)
+        for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1)
     ]
 
 
@@ -140,10 +151,10 @@ def rebound_segments(
         schema: The filterable fields.
     """
     rest = iter(before)
+    group = before[0].group if before else ""
     return [
-        replace(
-            node,
-            uid=child_uid(parent.uid, node.group, ordinal),
+        node._replace(
+            uid=uid,
             build=build,
             document_id=parent.document_id,
             path=parent.path,
@@ -152,7 +163,9 @@ def rebound_segments(
             span=_moved_span(node.span, parent_before, parent),
         )
         for parent_before, parent, count in zip(parents_before, parents, counts, strict=True)
-        for ordinal, node in enumerate(itertools.islice(rest, count), start=1)
+        for uid, node in zip(
+            child_uids(parent.uid, group, range(1, count + 1)), itertools.islice(rest, count), strict=True
+        )
     ]
 
 
@@ -167,30 +180,37 @@ def _moved_span(span: Span | None, parent_before: Segment, parent: Segment) -> S
 def root_digest(root: Segment) -> str:
     """Digest of all that a root node is, but for the time of last access, which reading may change."""
     told = [{name: value for name, value in one.items() if name != _VOLATILE} for one in (root.metadata, root.fields)]
-    places = [[place.start, place.end, place.kind, place.label] for place in root.places]
-    return digest([content_text(root.content), _SORTED.encode([*told, places])])
+    return digest([content_text(root.content), _SORTED.encode([*told, _told(root.places)])])
 
 
 def output_digest(nodes: Sequence[Segment]) -> str:
     """Digest of a build's nodes, as a store is to keep them; the time of last access counts here as well."""
-    fields: dict[int, str] = {}  # shared by most nodes
+    shared: dict[str, int] = {}  # path and fields, which most nodes of a build have in common
+    seen: dict[tuple[str, int], int] = {}  # the same by the fields' object, as which they mostly come
     parts: list[str] = []
     for one in nodes:
-        told = fields.get(id(one.fields))
-        if told is None:
-            told = fields[id(one.fields)] = _SORTED.encode(dict(one.fields))
-        content = one.content if isinstance(one.content, str) else _SORTED.encode(one.content)
-        parts += [one.key, one.parent or "", one.path, type(one.content).__name__, content, told, _rest(one)]
-    return digest(parts)
+        common = seen.get((one.path, id(one.fields)))
+        if common is None:
+            told = _SORTED.encode([one.path, dict(one.fields)])
+            common = seen[one.path, id(one.fields)] = shared.setdefault(told, len(shared))
+        kind, text = _content_told(one)
+        start, end = one.span or ("", "")
+        rest = _SORTED.encode([dict(one.metadata), _told(one.places)]) if one.metadata or one.places else ""
+        # The parts of a node, and nodes, cannot run into each other: the length of what is free stands before it.
+        parts.append(
+            f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind} {len(text)} {text}{rest}"
+        )
+    return digest([*shared, "".join(parts)])
 
 
-def _rest(one: Segment) -> str:
-    """What is left of a node, as JSON: ``[number, span, metadata, places]``."""
-    if not one.metadata and not one.places:  # as it is with most nodes; an encoder takes ten times as long
-        span = "null" if one.span is None else f"[{one.span[0]}, {one.span[1]}]"
-        return f"[{one.number}, {span}, {{}}, []]"
-    places = [[place.start, place.end, place.kind, place.label] for place in one.places]
-    return _SORTED.encode([one.number, one.span, dict(one.metadata), places])
+def _content_told(one: Segment) -> tuple[str, str]:
+    """A node's content as text, and what kind of value it is."""
+    content = one.content
+    return ("", content) if isinstance(content, str) else (type(content).__name__, _SORTED.encode(content))
+
+
+def _told(places: Iterable[Place]) -> list[tuple[int, int, str, str]]:
+    return [(place.start, place.end, place.kind, place.label) for place in places]
 
 
 def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
@@ -204,12 +224,12 @@ def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
         sees_nodes: Whether it is called with nodes, through which it reaches those above; else it sees nothing but the
             parents' content.
     """
-    parts = [str(len(line[0])), *(_SORTED.encode(one.content) for one in line[0])]
+    parts = [str(len(line[0])), *itertools.chain.from_iterable(map(_content_told, line[0]))]
     if sees_nodes:
         for nodes in line:
             parts += [_metadata_text(one) for one in nodes]
             parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
-        parts += [_SORTED.encode(one.content) for nodes in line[1:] for one in nodes]
+        parts += [told for nodes in line[1:] for one in nodes for told in _content_told(one)]
         parts += [_SORTED.encode([place.start, place.end, place.kind, place.label]) for place in line[-1][0].places]
     return digest(parts)
 

@@ -355,7 +355,7 @@ def _row_from_json(told: Mapping[str, Any]) -> DocumentRow:
 
 
 def _node_to_json(segment: Segment) -> dict[str, Any]:
-    told = {name: getattr(segment, name) for name in Segment.__slots__ if name not in {"build", "places"}}
+    told = {name: getattr(segment, name) for name in Segment._fields if name not in {"build", "places"}}
     places = [[one.start, one.end, one.kind, one.label] for one in segment.places]
     return {**told, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": places}
 

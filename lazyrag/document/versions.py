@@ -90,7 +90,7 @@ def _make(builder: Builder, row: DocumentRow, wanted: Version) -> Callable[[int]
     def make(build: int) -> Root:
         root = builder.ledger.builds.with_parents([wanted.root])[wanted.root]
         collection = builder.ledger.tree.groups[LAZY_ROOT_NAME].collection
-        return Root(replace(builder.stored_root(collection, root), build=build), row)
+        return Root(builder.stored_root(collection, root)._replace(build=build), row)
 
     return make
 

@@ -24,7 +24,7 @@ _LEGACY = ["cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1256",
 _SAMPLE = 1 << 16
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b")
 _CONTROLS = bytes(code for code in range(32) if code not in _TEXT_CONTROLS) + b"\x7f"
-_TO_SPACE = dict.fromkeys(_CONTROLS, " ")
+_CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
 
 
 def decode(data: bytes, *, declared: str | None = None) -> str:
@@ -48,7 +48,7 @@ def decode(data: bytes, *, declared: str | None = None) -> str:
         >>> decode("绿茶".encode("gb18030"))
         '绿茶'
     """
-    return _decoded(data, declared).translate(_TO_SPACE)
+    return _CONTROL.sub(" ", _decoded(data, declared))
 
 
 def _decoded(data: bytes, declared: str | None) -> str:

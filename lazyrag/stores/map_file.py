@@ -13,15 +13,16 @@ from lazyrag.data.segment import Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
 from lazyrag.stores.protocol import Feature
 from lazyrag.stores.segment_rows import (
+    SEGMENT_COLUMNS,
     Origin,
     OriginRow,
-    SegmentRow,
     decoded,
-    encoded,
+    origin_rows,
     read_fields,
     read_text,
     schema_fields,
     schema_text,
+    segment_rows,
     stored_text,
 )
 from lazyrag.stores.store_file import StoreFile
@@ -29,16 +30,16 @@ from lazyrag.stores.store_file import StoreFile
 _REMEMBERED = 16_384  # origins
 
 # The statements are put together from names of columns, nothing in them comes from outside.
-_COLUMNS = ", ".join(SegmentRow._fields)
+_COLUMNS = ", ".join(SEGMENT_COLUMNS[1:])
 _SELECT = f"SELECT {_COLUMNS} FROM segment WHERE collection = ?"  # noqa: S608
 _GET = f"{_SELECT} AND key = ?"
 _SCAN = f"{_SELECT} AND key > ? ORDER BY key LIMIT ?"
 _INSERT = (
-    f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SegmentRow._fields)}) "  # noqa: S608
+    f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
     "ON CONFLICT (collection, key) DO NOTHING"
 )
 _REPLACE = (
-    f"UPDATE segment SET ({_COLUMNS}) = (?{', ?' * (len(SegmentRow._fields) - 1)}) "  # noqa: S608
+    f"UPDATE segment SET ({_COLUMNS}) = (?{', ?' * (len(SEGMENT_COLUMNS) - 2)}) "  # noqa: S608
     "WHERE collection = ? AND key = ?"
 )
 _ADD_ORIGIN = (
@@ -118,10 +119,10 @@ class MapFileSegmentStore:
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
         """See `SegmentStore.upsert`."""
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
-        origins, segments = encoded({key: by_key[key] for key in sorted(by_key)})  # the index grows faster in order
+        origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
-            ids = [_origin_id(connection, number, origin) for origin in origins]
-            values = [(number, row.key, ids[row.origin], *row[2:]) for row in segments]
+            ids = {shared: _origin_id(connection, number, origin) for shared, origin in origins.items()}
+            values = segment_rows(sorted(by_key.items()), number, ids)  # the index grows faster in order
             before = connection.total_changes
             connection.executemany(_INSERT, values)
             if connection.total_changes - before == len(values):
@@ -206,9 +207,13 @@ class _Origins:
         return found
 
     def _read(self, connection: sqlite3.Connection, number: int) -> Origin:
-        group, document_id, path, fields = connection.execute(
+        found = connection.execute(
             "SELECT node_group, document_id, path, fields FROM segment_origin WHERE id = ?", (number,)
         ).fetchone()
+        if found is None:
+            msg = f"The store has no row {number} of what segments share, which one of them names. Run verify()."
+            raise StoreError(msg, store="map")
+        group, document_id, path, fields = found
         origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
         with self._lock:
             while len(self._known) >= _REMEMBERED:

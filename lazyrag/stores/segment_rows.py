@@ -27,20 +27,39 @@ class OriginRow(NamedTuple):
     fields: StoredText
 
 
-class SegmentRow(NamedTuple):
-    """One segment as a row holds it; its origin is a position or the number of a row."""
+SEGMENT_COLUMNS = (
+    "collection",
+    "key",
+    "origin",
+    "build",
+    "parent",
+    "number",
+    "is_json",
+    "content",
+    "metadata",
+    "span_start",
+    "span_end",
+    "places",
+)
 
-    key: StoredText
-    origin: int
-    build: int
-    parent: StoredText | None
-    number: int
-    is_json: int
-    content: StoredText
-    metadata: StoredText
-    span_start: int | None
-    span_end: int | None
-    places: StoredText
+SegmentRow: TypeAlias = tuple[
+    int,
+    StoredText,
+    int,
+    int,
+    "StoredText | None",
+    int,
+    bool,
+    StoredText,
+    StoredText,
+    "int | None",
+    "int | None",
+    StoredText,
+]
+"""One segment as a row holds it, by `SEGMENT_COLUMNS`; a plain tuple, as there are many."""
+
+OriginKey: TypeAlias = tuple[str, str, str, int]
+"""Group, document and path of a segment, and the id of its fields: the segments keep these alive."""
 
 
 class Origin(NamedTuple):
@@ -52,64 +71,79 @@ class Origin(NamedTuple):
     fields: Fields
 
 
-def encoded(segments: Mapping[str, Segment]) -> tuple[list[OriginRow], list[SegmentRow]]:
-    """Rows for segments, and for what they share.
+def origin_key(one: Segment) -> OriginKey:
+    """What tells the origins of segments apart."""
+    return one.group, one.document_id, one.path, id(one.fields)
 
-    What several segments hold as one object is written as JSON once.
 
-    Args:
-        segments: By key.
-
-    Returns:
-        The origins, and the segments in their order, each with the position of its origin.
+def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
+    """What segments share, once each.
 
     Raises:
-        ConfigError: If content, metadata or fields are no JSON values.
+        ConfigError: If fields are no JSON values.
 
     Example:
-        >>> origins, rows = encoded({"u-1": Segment("u", 1, "block", "d", "a.txt", None, 1, 0)})
-        >>> origins[0].path, rows[0].key, rows[0].origin, rows[0].content
-        ('a.txt', 'u-1', 0, '0')
+        >>> node = Segment("u", 1, "block", "d", "a.txt", None, 1, 0)
+        >>> origin_rows([node, node])[origin_key(node)].path
+        'a.txt'
     """
-    origins: dict[tuple[str, str, str, int], tuple[int, OriginRow]] = {}
+    found: dict[OriginKey, OriginRow] = {}
+    for one in segments:
+        shared = origin_key(one)
+        if shared not in found:
+            found[shared] = _origin_row(one)
+    return found
+
+
+def segment_rows(
+    segments: Iterable[tuple[str, Segment]], collection: int, origins: Mapping[OriginKey, int]
+) -> list[SegmentRow]:
+    """Rows for segments. Metadata that several of them hold as one object is written as JSON once.
+
+    Args:
+        segments: With their keys.
+        collection: Number of their collection.
+        origins: Numbers of what they share.
+
+    Raises:
+        ConfigError: If content or metadata are no JSON values.
+
+    Example:
+        >>> node = Segment("u", 1, "block", "d", "a.txt", None, 1, 0)
+        >>> segment_rows([("u-1", node)], 7, {origin_key(node): 3})
+        [(7, 'u-1', 3, 1, None, 1, True, '0', '{}', None, None, '[]')]
+    """
     texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
     rows: list[SegmentRow] = []
-    for key, one in segments.items():
-        shared = (one.group, one.document_id, one.path, id(one.fields))
-        known = origins.get(shared)
-        if known is None:
-            known = origins[shared] = (len(origins), _origin_row(one))
+    for key, one in segments:
+        content, span, parent = one.content, one.span, one.parent
         metadata = texts.get(id(one.metadata))
         if metadata is None:
             metadata = texts[id(one.metadata)] = _json(one, "metadata", one.metadata)
-        is_json = not isinstance(one.content, str)
-        content = _json(one, "content", one.content) if is_json else stored_text(str(one.content))
-        places = _json(one, "places", [(p.start, p.end, p.kind, p.label) for p in one.places]) if one.places else "[]"
-        start, end = one.span or (None, None)
-        parent = None if one.parent is None else stored_text(one.parent)
         rows.append(
-            SegmentRow(
+            (
+                collection,
                 stored_text(key),
-                known[0],
+                origins[origin_key(one)],
                 one.build,
-                parent,
+                None if parent is None else stored_text(parent),
                 one.number,
-                is_json,
-                content,
+                not isinstance(content, str),
+                stored_text(content) if isinstance(content, str) else _json(one, "content", content),
                 metadata,
-                start,
-                end,
-                places,
+                None if span is None else span[0],
+                None if span is None else span[1],
+                _places(one) if one.places else "[]",
             )
         )
-    return [row for _, row in origins.values()], rows
+    return rows
 
 
 def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
     """The segment in a row, equal to the one that was written.
 
     Args:
-        row: The columns of a `SegmentRow`.
+        row: The columns of a `SegmentRow` but the collection.
         origins: By their numbers; with this row's.
     """
     key, number, build, parent, ordinal, is_json, content, metadata, start, end, places = row
@@ -214,6 +248,10 @@ def _origin_row(one: Segment) -> OriginRow:
     fields = _json(one, "fields", one.fields)
     told = bytes.fromhex(digest([one.group, one.document_id, one.path, read_text(fields)]))
     return OriginRow(told, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
+
+
+def _places(one: Segment) -> StoredText:
+    return _json(one, "places", [(place.start, place.end, place.kind, place.label) for place in one.places])
 
 
 def _json(one: Segment, what: str, value: Any) -> StoredText:

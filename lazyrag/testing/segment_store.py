@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Iterator
 
@@ -73,7 +72,7 @@ class SegmentStoreContract:
     def test_a_root_keeps_its_places(self, store: SegmentStore) -> None:
         """A node without a parent comes back without one; its pages and headings come back in their order."""
         places = (Place(0, 9, "page", "1"), Place(4, 9, "heading", "安装 > Setup 🍵"), Place(9, 9, "page", "2"))
-        root = dataclasses.replace(make_segments()[0], parent=None, span=(0, 9), places=places)
+        root = make_segments()[0]._replace(parent=None, span=(0, 9), places=places)
         store.upsert(C, [root])
         assert store.get(C, [root.key]) == [root]
 
@@ -86,7 +85,7 @@ class SegmentStoreContract:
     def test_upsert_replaces_whole_rows(self, filled: SegmentStore) -> None:
         """A second upsert under a key leaves nothing of the first: metadata is not merged."""
         old = make_segments()[0]
-        new = dataclasses.replace(old, content="new", metadata={"other": 1}, span=None)
+        new = old._replace(content="new", metadata={"other": 1}, span=None)
         filled.upsert(C, [new])
         assert filled.get(C, [old.key]) == [new]
         assert filled.count(C) == len(make_segments())
@@ -100,14 +99,14 @@ class SegmentStoreContract:
     def test_of_rows_with_one_key_in_an_upsert_the_last_counts(self, store: SegmentStore) -> None:
         """A list that names a key twice is written as if its rows were written one after the other."""
         row = make_segments()[0]
-        last = dataclasses.replace(row, content="last", path="elsewhere")
-        store.upsert(C, [row, dataclasses.replace(row, content="between", path="between"), last])
+        last = row._replace(content="last", path="elsewhere")
+        store.upsert(C, [row, row._replace(content="between", path="between"), last])
         assert store.scan(C) == [last]
 
     def test_builds_of_one_uid_are_different_rows(self, filled: SegmentStore) -> None:
         """The key is uid and build: a new build stands beside the old one."""
         old = make_segments()[0]
-        new = dataclasses.replace(old, build=old.build + 100, content="newer")
+        new = old._replace(build=old.build + 100, content="newer")
         filled.upsert(C, [new])
         assert filled.get(C, [old.key, new.key]) == [old, new]
 
@@ -189,7 +188,7 @@ class SegmentStoreContract:
 
     def test_concurrent_upserts_lose_nothing(self, store: SegmentStore) -> None:
         """Two threads that write different rows leave all of them."""
-        rows = [dataclasses.replace(row, build=100 + turn) for turn in range(20) for row in make_segments()]
+        rows = [row._replace(build=100 + turn) for turn in range(20) for row in make_segments()]
 
         def write(half: list[Segment]) -> None:
             for row in half:
@@ -255,7 +254,7 @@ class SegmentStoreContract:
     def _check_persistent(self, filled: SegmentStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""
         first, *others = sorted(make_segments(), key=lambda row: row.key)
-        changed = [dataclasses.replace(others[0], content="changed"), *others[1:]]
+        changed = [others[0]._replace(content="changed"), *others[1:]]
         filled.delete(C, keys=[first.key])
         filled.upsert(C, changed[:1])
         filled.close()
@@ -288,7 +287,7 @@ class SegmentStoreContract:
             assert other.scan(C) == rows[1:]
             other.upsert(C, rows[:1])
             assert filled.scan(C) == rows
-            changed = dataclasses.replace(rows[0], content="changed", path="elsewhere")
+            changed = rows[0]._replace(content="changed", path="elsewhere")
             filled.upsert(C, [changed])
             filled.delete(C, keys=[row.key for row in rows[2:]])
             assert other.scan(C) == [changed, rows[1]]

@@ -41,6 +41,7 @@ _ABBREVIATIONS = frozenset(
 # These close a sentence when a capital follows; the others (Dr. Li, Fig. A) do not.
 _MAY_CLOSE = frozenset("al bros co corp dept etc inc jr ltd sr univ".split())
 _WORD_BEFORE = re.compile(r"(?:[^\W\d_]\.)*[^\W_]+$")
+_LONGEST_ABBREVIATION = max(map(len, _ABBREVIATIONS))
 _LOOK_BACK = 24
 
 
@@ -56,10 +57,11 @@ def sentence_ends(text: str) -> array[int]:
     """
     ends = array("q")
     for match in _CANDIDATE.finditer(text):
-        end = match.end()
-        if text[match.start()] == "." and not _closes(text, match.start(), end):
+        start, end = match.span()
+        if text[start] == "." and not _closes(text, start, end):
             continue
-        if is_boundary(text, end):
+        # Between a space and an ASCII character, or nothing, text can always be cut.
+        if (text[end - 1] == " " and text[end : end + 1].isascii()) or is_boundary(text, end):
             ends.append(end)
     if text and (not ends or ends[-1] != len(text)):
         ends.append(len(text))
@@ -82,12 +84,13 @@ def _closes(text: str, dot: int, after: int) -> bool:
     following = text[after : after + 1]
     if following.islower():
         return False
-    if (after > dot + 2 and text.count("\n", dot, after) > 1) or text.startswith("..", dot):
+    if after > dot + 2 and (text.count("\n", dot, after) > 1 or text.startswith("..", dot)):
         return True
-    first = max(0, dot - _LOOK_BACK)
-    word = text[max(first, text.rfind(" ", first, dot) + 1) : dot]
+    first = dot - _LOOK_BACK if dot > _LOOK_BACK else 0
+    space = text.rfind(" ", first, dot)
+    word = text[space + 1 if space >= 0 else first : dot]
     if word.isascii() and word.isalpha():  # as it nearly always is; a pattern takes five times as long
-        return _word_closes(word, following)
+        return len(word) > _LONGEST_ABBREVIATION or _word_closes(word, following)
     match = _WORD_BEFORE.search(text, first, dot)
     if match is None:
         return True

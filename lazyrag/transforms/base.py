@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, overload
 
 from lazyrag.arguments import function_name, known_keywords
 from lazyrag.data.content import check_content
@@ -103,8 +102,7 @@ def register_transform(func: C | None = None, *, name: str | None = None, replac
     return enter if func is None else enter(func)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A node to be: what a transform returned, read, before the tree gives it a place.
 
     Args:
@@ -114,7 +112,7 @@ class Draft:
     """
 
     content: Content
-    metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, Any] = EMPTY
     span: Span | None = None
 
 
@@ -153,10 +151,9 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
     return [Draft(draft.content, draft.metadata, span) for draft, span in zip(drafts, spans, strict=True)]
 
 
-def _results(returned: Any) -> Iterator[Any]:
+def _results(returned: Any) -> Iterable[Any]:
     if returned is None or isinstance(returned, (str, DocNode, Mapping)) or _is_scalar(returned):
-        yield returned
-        return
+        return [returned]
     if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
         msg = f"The transform is asynchronous and returned {returned!r}. Give a function that returns its nodes."
         if inspect.iscoroutine(returned):
@@ -171,10 +168,12 @@ def _results(returned: Any) -> Iterator[Any]:
             "Allowed: str, DocNode, a number, a mapping, None, or an iterable of those."
         )
         raise TransformError(msg)
-    yield from returned
+    return returned
 
 
 def _draft(result: Any, parent: DocNode) -> Draft | None:
+    if type(result) is str:  # as it nearly always is
+        return None if not result or result.isspace() else Draft(result)
     if result is None or (isinstance(result, str) and not result.strip()):
         return None
     if isinstance(result, DocNode):
@@ -211,7 +210,7 @@ def _spans_of_pieces(pieces: list[Content], text: str) -> list[Span] | None:
         if not isinstance(piece, str):
             return None
         start = text.find(piece, position)
-        if start < 0 or _has_ink(text, position, start):
+        if start < 0 or (start > position and _has_ink(text, position, start)):
             return None
         position = start + len(piece)
         spans.append((start, position))

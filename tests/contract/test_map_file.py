@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -128,13 +127,13 @@ def test_what_is_no_json_is_refused(store, wrong):
     good, bad = make_segments()[:2]
     for part in ("content", "metadata"):
         with pytest.raises(ConfigError, match=rf"The {part} of node '{bad.uid}' in group 'block' is .* no JSON value"):
-            store.upsert(C, [good, dataclasses.replace(bad, **{part: wrong})])
+            store.upsert(C, [good, bad._replace(**{part: wrong})])
     assert store.count(C) == 0
 
 
 def test_any_mapping_is_json(store):
     """Also one that is no dict."""
-    row = dataclasses.replace(make_segments()[0], content=MappingProxyType({"a": [1]}), metadata=MappingProxyType({}))
+    row = make_segments()[0]._replace(content=MappingProxyType({"a": [1]}), metadata=MappingProxyType({}))
     store.upsert(C, [row])
     assert store.get(C, [row.key]) == [row]
 
@@ -142,12 +141,9 @@ def test_any_mapping_is_json(store):
 def test_segments_of_one_build_share_one_object(store, path):
     """What they have in common lies in the file once, and their fields are one object, however they are read."""
     fields = dict(make_segments()[0].fields)
-    rows = [
-        dataclasses.replace(make_segments()[0], uid=f"{n:032x}", document_id="d", path="p", fields=fields)
-        for n in range(20)
-    ]
+    rows = [make_segments()[0]._replace(uid=f"{n:032x}", document_id="d", path="p", fields=fields) for n in range(20)]
     store.upsert(C, rows[:10])
-    store.upsert(C, [dataclasses.replace(row, fields=dict(fields)) for row in rows[10:]])
+    store.upsert(C, [row._replace(fields=dict(fields)) for row in rows[10:]])
     assert value(path, "SELECT count(*) FROM segment_origin") == 1
     read = [*store.scan(C), *store.get(C, [rows[3].key])]
     assert len({id(row.fields) for row in read}) == 1
@@ -156,10 +152,8 @@ def test_segments_of_one_build_share_one_object(store, path):
 
 def test_what_nobody_shares_any_more_is_forgotten(store, path):
     """Deleting the last segment of a build, or writing it anew, leaves nothing of it behind."""
-    rows = [dataclasses.replace(row, path=f"{n // 2}.txt") for n, row in enumerate(make_segments()[:4])]
-    rows = [
-        dataclasses.replace(row, fields=rows[n // 2 * 2].fields, document_id=row.path) for n, row in enumerate(rows)
-    ]
+    rows = [row._replace(path=f"{n // 2}.txt") for n, row in enumerate(make_segments()[:4])]
+    rows = [row._replace(fields=rows[n // 2 * 2].fields, document_id=row.path) for n, row in enumerate(rows)]
     origins = "SELECT count(*) FROM segment_origin"
     store.upsert(C, rows)
     assert value(path, origins) == 2
@@ -167,7 +161,7 @@ def test_what_nobody_shares_any_more_is_forgotten(store, path):
     assert value(path, origins) == 2
     store.delete(C, keys=[rows[1].key])
     assert value(path, origins) == 1
-    moved = [dataclasses.replace(row, path="moved.txt") for row in rows[2:]]
+    moved = [row._replace(path="moved.txt") for row in rows[2:]]
     store.upsert(C, moved)
     assert value(path, origins) == 1
     assert store.scan(C) == moved
@@ -272,7 +266,7 @@ def test_another_process_reads_what_is_written(store, path):
 
 
 WRITE = """
-import dataclasses, sys
+import sys
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.testing.rows import make_segments
@@ -281,7 +275,7 @@ with StoreFile(sys.argv[1], timeout_s=120) as file:
     print("ready", flush=True)
     sys.stdin.readline()
     for build in range(20):
-        store.upsert(sys.argv[2], [dataclasses.replace(row, build=build, path=sys.argv[3]) for row in make_segments()])
+        store.upsert(sys.argv[2], [row._replace(build=build, path=sys.argv[3]) for row in make_segments()])
 """
 
 
@@ -298,7 +292,7 @@ def test_two_processes_that_write_lose_nothing(store, path):
 
 
 STOPPED = """
-import dataclasses, sys
+import sys
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.testing.rows import make_segments
@@ -310,7 +304,7 @@ def stop(statement):
 
 file = StoreFile(sys.argv[1])
 file._writer._connection.set_trace_callback(stop)
-MapFileSegmentStore(file).upsert(sys.argv[2], [dataclasses.replace(row, path="new") for row in make_segments()])
+MapFileSegmentStore(file).upsert(sys.argv[2], [row._replace(path="new") for row in make_segments()])
 """
 
 

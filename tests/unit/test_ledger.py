@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
-from lazyrag.data.segment import LAZY_ROOT_NAME, child_uid, root_uid
+from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import opening
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.ledger.rows import BuildRow, DocumentRow, Flip, NewPart
@@ -123,7 +123,7 @@ def test_a_flip_is_seen_as_a_whole(made, tmp_path):
                 root, line = (tree.groups[name].builds[flip.row.uid] for name in (LAZY_ROOT_NAME, "line"))
                 assert (root.number, line.number) == tuple(flip.builds.values())
                 assert line.parent is root
-                assert line.uids == tuple(child_uid(root_uid(flip.row.identity), "line", one) for one in (1, 2))
+                assert line.uids == tuple(child_uids(root_uid(flip.row.identity), "line", [1, 2]))
             [space] = tree.groups["line"].spaces.values()
             assert [part.builds.tolist() for part in space.parts] == [[flips[0].builds[made.line]]]
             assert [one.number for one in ledger.documents.versions(flips[0].row.id)] == [1]
@@ -372,7 +372,7 @@ def test_a_chain_of_uids():
     word = Build(3, "d", "word", line, "[0, 3]")
     assert root.uids == ("d",)
     first, second = line.uids
-    assert word.uids == tuple(child_uid(second, "word", ordinal) for ordinal in (1, 2, 3))
+    assert word.uids == tuple(child_uids(second, "word", [1, 2, 3]))
     assert first != second
     assert [(one.size, one.is_empty) for one in (root, line, word)] == [(1, False), (2, False), (3, False)]
     assert word.keys == [f"{uid}-3" for uid in word.uids]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import LAZY_ROOT_NAME
-from lazyrag.data.segment import Segment, check_metadata, child_uid, digest, root_uid, store_key
+from lazyrag.data.segment import Segment, check_metadata, child_uids, digest, root_uid, store_key
 from lazyrag.errors import ConfigError
 
 _texts = st.lists(st.text(max_size=4), max_size=4)
@@ -24,7 +24,7 @@ def test_the_root_group_has_spec_001s_name():
 def test_ids_are_the_same_in_every_release():
     """Uids are stored and shown: these three may never change."""
     assert root_uid("guide/setup.md") == "c69fcb14aab722d32bc9a6239aba67ac"
-    assert child_uid(root_uid("guide/setup.md"), "FineChunk", 1) == "252e2e902c65197581a0b8e1c0df0b79"
+    assert child_uids(root_uid("guide/setup.md"), "FineChunk", [1]) == ["252e2e902c65197581a0b8e1c0df0b79"]
     assert digest(["绿茶", ""]) == "8ffdc6545d1a578a00a64ac9d9b79df9"
 
 
@@ -53,13 +53,11 @@ def test_uids_tell_place_in_the_tree_apart():
         root,
         root_uid("b.txt"),
         root_uid("dir/a.txt"),
-        child_uid(root, "block", 1),
-        child_uid(root, "block", 2),
-        child_uid(root, "block", 11),
-        child_uid(root, "block1", 1),
-        child_uid(root, "Block", 1),
-        child_uid(root_uid("b.txt"), "block", 1),
-        child_uid(child_uid(root, "block", 1), "block", 1),
+        *child_uids(root, "block", [1, 2, 11]),
+        *child_uids(root, "block1", [1]),
+        *child_uids(root, "Block", [1]),
+        *child_uids(root_uid("b.txt"), "block", [1]),
+        *child_uids(child_uids(root, "block", [1])[0], "block", [1]),
     ]
     assert len(set(uids)) == len(uids)
     assert {len(uid) for uid in uids} == {32}
@@ -67,7 +65,7 @@ def test_uids_tell_place_in_the_tree_apart():
 
 def test_a_key_is_the_uid_with_its_build():
     """Two builds of one node lie side by side in a store; keys sort as uids do."""
-    uids = sorted(child_uid(root_uid("a.txt"), "block", number) for number in range(1, 50))
+    uids = sorted(child_uids(root_uid("a.txt"), "block", range(1, 50)))
     keys = [store_key(uid, 1000 - number) for number, uid in enumerate(uids)]
     assert keys == sorted(keys)
     assert len({store_key(uids[0], build) for build in range(20)}) == 20

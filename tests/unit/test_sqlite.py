@@ -248,7 +248,7 @@ def test_a_damaged_file_is_an_error_when_it_is_read(path):
     with Database(path, NOTES) as database:
         write(database, *(f"{number:0300}" for number in range(100)))
     content = bytearray(path.read_bytes())
-    content[4096:] = b"\xaa" * (len(content) - 4096)
+    content[16384:] = b"\xaa" * (len(content) - 16384)  # all pages but the first, which has the tables' names
     path.write_bytes(content)
     with Database(path, NOTES) as database:
         with pytest.raises(StoreError, match=f"notes.db' is damaged. {ADVICE}"):

@@ -134,10 +134,10 @@ print(json.dumps(told))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
-@pytest.mark.parametrize(("dimension", "full"), [(16, "store.db'"), (1000, ".arr")], ids=["database", "array file"])
+@pytest.mark.parametrize(("dimension", "full"), [(16, "store.db'"), (8000, ".arr")], ids=["database", "array file"])
 def test_a_disk_that_is_full(tmp_path, dimension, full):
     """Wherever it is full, in a database or an array file, the old state stays live; with room the sync succeeds."""
-    limits = [size << 12 for size in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 1024, 4096)]
+    limits = [size << 12 for size in (1, 4, 16, 64, 96, 128, 160, 192, 256, 384, 512, 1024, 4096, 16384)]
     run = python("-c", FULL_DISK, __file__, str(tmp_path), str(dimension), json.dumps(limits))
     assert run.stderr == ""
     *failed, (done, _), mended = json.loads(run.stdout)
@@ -289,10 +289,13 @@ def test_any_page_of_a_store_may_be_damaged(shelf, seed):
     """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other kind."""
     dump = shelf.build()
     chance = random.Random(seed)
-    page = chance.randrange(1, shelf.store.stat().st_size // 4096)
+    with sqlite3.connect(shelf.store) as connection:
+        [size] = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    page = chance.randrange(1, shelf.store.stat().st_size // size)
     with shelf.store.open("r+b") as file:
-        file.seek(4096 * page)
-        file.write(chance.randbytes(4096))
+        file.seek(size * page)
+        file.write(chance.randbytes(size))
     try:
         assert shelf.build() == dump
     except LazyRAGError as exc:

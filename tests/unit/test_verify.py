@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
 from lazyrag.data.fields import make_schema
-from lazyrag.data.segment import LAZY_ROOT_NAME, child_uid
+from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids
 from lazyrag.document import opening, term_spaces
 from lazyrag.document.findings import Problem
 from lazyrag.errors import ConfigError, StoreError
@@ -342,7 +342,7 @@ def _segment_faults():
         )
         yield Fault("collection gone", _drop_segments(group), "missing", group, unnoticed=read)
         yield Fault(
-            "build nobody knows", _copy_segment(group, lambda row: replace(row, build=99999)), "orphan", group, ""
+            "build nobody knows", _copy_segment(group, lambda row: row._replace(build=99999)), "orphan", group, ""
         )
         yield Fault("made of something else", _of_group("UPDATE build SET input = 'another'", group), "stale", group)
     for group in GROUPS[1:]:
@@ -467,7 +467,8 @@ def _held_vectors(nodes, tree, group):
 
 def _rewrite(store, collection, keys, **changes):
     [row] = store.get(collection, keys[:1])
-    store.upsert(collection, [replace(row, **changes)])
+    changed = row._replace(**changes) if isinstance(row, Segment) else replace(row, **changes)
+    store.upsert(collection, [changed])
 
 
 MEMORY_FAULTS = {
@@ -518,7 +519,7 @@ def test_a_changed_text(made, tmp_path, group):
 def test_a_node_more_than_was_made(made, tmp_path, group):
     """A node that carries the number of a live build, and was never made by it, is an orphan and goes."""
     shelf = made.copied(tmp_path)
-    extra = _copy_segment(group, lambda row: replace(row, uid=child_uid(row.parent, group, 3), number=9))
+    extra = _copy_segment(group, lambda row: row._replace(uid=child_uids(row.parent, group, [3])[0], number=9))
     shelf.plant(Fault("", extra, "", ""))
     with shelf.open() as docs:
         assert ("orphan", group) in {(one.kind, one.where) for one in docs.verify()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, child_uid, store_key
+from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, store_key
 from lazyrag.errors import StoreError
 from lazyrag.stores.segment_rows import read_text
 
@@ -53,9 +53,9 @@ class Build:
                 self._uids = (self.document,)
             elif self.parent is not None and len(counts) == len(parents):
                 self._uids = tuple(
-                    child_uid(above, self.group, ordinal)
+                    uid
                     for above, count in zip(parents, counts, strict=True)
-                    for ordinal in range(1, count + 1)
+                    for uid in child_uids(above, self.group, range(1, count + 1))
                 )
             else:
                 msg = (
