@@ -115,7 +115,7 @@ def segment_text(segment: Segment) -> str:
     Raises:
         ConfigError: If it holds what is no JSON value.
     """
-    whole = {one.name: getattr(segment, one.name) for one in dataclasses.fields(segment)}
+    whole = segment._asdict()
     whole["places"] = [dataclasses.astuple(place) for place in segment.places]
     try:
         text = _ENCODER.encode(whole)
