@@ -16,6 +16,7 @@ R = TypeVar("R")
 
 _AHEAD = 4  # items for each worker that may be done before they are asked for
 _WORTH_A_THREAD_S = 0.002  # handing an item over costs a few tenths of a millisecond where Python is what works
+_SURELY_WORTH_ONE_S = 0.05
 
 
 def ordered(
@@ -23,9 +24,10 @@ def ordered(
 ) -> Iterator[tuple[T, R | Exception]]:
     """Each item with what a function makes of it, or the exception that it raised, in the items' order.
 
-    Items are done here, one after the other, until one takes long enough for threads to be of use. At most a few
-    results wait to be asked for, so memory stays bounded however many items there are. Where an interrupt comes, what
-    was not begun is not done, and what was begun comes before the interrupt goes on.
+    Items are done here, one after the other, until threads are of use: until one takes very long, or two in a row take
+    long, as a single one may have met the garbage collector or another program. At most a few results wait to be asked
+    for, so memory stays bounded however many items there are. Where an interrupt comes, what was not begun is not done,
+    and what was begun comes before the interrupt goes on.
 
     Args:
         executor: Whose workers call the function; None for none.
@@ -38,16 +40,19 @@ def ordered(
         [(3, 2), (0, ZeroDivisionError('integer division or modulo by zero'))]
     """
     rest = iter(items)
+    was_long = False
     for item in rest:
         since = time.perf_counter()
         try:
             result: R | Exception = function(item)
         except Exception as exc:  # noqa: BLE001  it is the item's result
             result = exc
-        is_long = time.perf_counter() - since > _WORTH_A_THREAD_S
+        took = time.perf_counter() - since
+        is_long = took > _WORTH_A_THREAD_S
         yield item, result
-        if is_long and executor is not None:
+        if executor is not None and (took > _SURELY_WORTH_ONE_S or (is_long and was_long)):
             yield from _threaded(executor, workers, function, rest)
+        was_long = is_long
 
 
 def _threaded(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lazyrag.document import pool
 from lazyrag.document.pool import executor_of, ordered
 
-LONG_S = 0.01  # longer than what is done without threads
+LONG_S = 0.06  # longer than what is done without threads
 WAIT_S = 30.0
 
 
@@ -79,6 +79,22 @@ def test_quick_work_stays_in_this_thread(executor, monkeypatch):
     monkeypatch.setattr(pool, "_WORTH_A_THREAD_S", WAIT_S)  # on a busy machine nothing is done in no time
     here = threading.get_ident()
     assert {name for _, name in ordered(executor, 3, lambda _: threading.get_ident(), range(5))} == {here}
+
+
+def test_a_pause_does_not_start_threads(executor, monkeypatch):
+    """One item in a row that took longer than the others may have met the garbage collector."""
+    monkeypatch.setattr(pool, "_WORTH_A_THREAD_S", LONG_S / 2)
+    monkeypatch.setattr(pool, "_SURELY_WORTH_ONE_S", WAIT_S)
+    here = threading.get_ident()
+
+    def work(item):
+        time.sleep(LONG_S if item % 2 else 0)
+        return threading.get_ident()
+
+    assert {name for _, name in ordered(executor, 3, work, range(4))} == {here}
+    names = [name for _, name in ordered(executor, 3, slow(lambda _: threading.get_ident()), range(4))]
+    assert names[:2] == [here, here]
+    assert here not in names[2:]
 
 
 def test_long_work_is_done_at_the_same_time(executor):
