@@ -13,7 +13,7 @@ from opensearchpy import OpenSearch
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Condition, Not, matches
 from lazyrag.data.segment import Segment
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
+from lazyrag.errors import ConfigError, SchemaMismatchError, StoreConnectionError, StoreError, UnsupportedError
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import segment_stores
 from lazyrag.testing import SegmentStoreContract
@@ -399,3 +399,20 @@ def test_a_cluster_of_two_nodes(tmp_path):
                 assert len(reading.search_text(C, "zh", ["茶"], 50)) == number + 1
             assert reading.delete(C, keys=[segment(0).key]) == 1
             assert writing.count(C) == 19
+
+
+def test_a_server_that_is_killed_and_comes_back(tmp_path):
+    """What was acknowledged is there after a kill; meanwhile calls are errors, and then the same store goes on."""
+    with opensearch_server(tmp_path) as server:
+        port = server.port
+        with opened(server.address) as store:
+            store.create(C, SCHEMA)
+            store.upsert(C, make_segments())
+            server.kill()
+            with pytest.raises(StoreConnectionError, match=f"Cannot reach OpenSearch at {server.address}"):
+                store.upsert(C, [segment(1)])
+            with opensearch_server(tmp_path, port):
+                kept = store.scan(C)
+                assert kept == sorted(make_segments(), key=lambda row: row.key)
+                store.upsert(C, [segment(1)])
+                assert store.count(C) == len(kept) + 1
