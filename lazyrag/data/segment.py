@@ -50,7 +50,7 @@ class Segment(NamedTuple):
 
     Args:
         uid: The node's deterministic id.
-        build: Number of the build that wrote it; with the uid it makes the physical `key`.
+        build: Number of the build that wrote it, at least 0; with the uid it makes the physical `key`.
         group: Name of its node group.
         document_id: Uid of the root node of its document.
         path: Identity of its document: the path relative to the dataset, or the id a user gave.

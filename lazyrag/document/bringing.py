@@ -11,7 +11,7 @@ from lazyrag.document.loading import Loading
 from lazyrag.document.pool import executor_of
 from lazyrag.document.progress import OnProgress, ProgressMeter
 from lazyrag.document.step import Step
-from lazyrag.document.work import Batch, Targets, Work
+from lazyrag.document.work import Batch, Outcome, Targets, Work
 from lazyrag.errors import IngestionError, LazyRAGError, sentence
 
 _BATCH = 256  # documents that become live together
@@ -55,11 +55,11 @@ class Bringer:
 
     def bring(
         self, works: Iterable[Work], targets: Targets, what: str, count: int, *, stop: bool = False, steps: int = 0
-    ) -> list[Work]:
+    ) -> list[Outcome]:
         """Bring documents to targets, batch by batch.
 
         Args:
-            works: The documents.
+            works: The documents; each is made when its batch begins, and let go of when that is done.
             targets: What they are brought to.
             what: What is done, for the progress bar.
             count: How many documents there are.
@@ -67,12 +67,12 @@ class Bringer:
             steps: How many steps each of them takes; 0 for all of the targets.
 
         Returns:
-            The documents; what they hold is let go.
+            What became of each document.
 
         Raises:
             IngestionError: If one fails and ``stop`` is set.
         """
-        done: list[Work] = []
+        done: list[Outcome] = []
         if not count:
             return done
         with self._loading.running(count), executor_of(self._workers, count, self._owner) as executor:
@@ -82,9 +82,7 @@ class Bringer:
                     self._read_before(some)
                     self._ingestion.bring(Batch(some, targets, executor, self._failed, meter.tick))
                     self._note_failures(some)
-                    for work in some:
-                        work.let_go()
-                    done += some
+                    done += [work.outcome for work in some]
                     meter.reach(len(done))
                     failed = [(step, error) for work in some for step, error in work.failures.items()]
                     if stop and failed:

@@ -268,12 +268,11 @@ class Builder:
         rebuild = self.targets.of_step(step)
         self._forget_other_rows(rebuild)
         todo = self._missing(rebuild)
-        rows = {row.id: row for row in self.ledger.documents.all().values()} if todo else {}
-        works = [rows[one] for one in todo if not self.failures.has(rebuild.steps, rows[one].identity)]
-        works.sort(key=lambda row: row.identity)
-        self.bringer.bring(
-            (Work(row) for row in works), rebuild.targets, str(step), len(works), steps=len(rebuild.steps)
-        )
+        documents = self.ledger.documents
+        known = documents.identities() if todo else []
+        rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
+        works = map(Work, documents.rows(rows))
+        self.bringer.bring(works, rebuild.targets, str(step), len(rows), steps=len(rebuild.steps))
         for one in rebuild.steps:
             self.failures.check(one, self.count_done(one, rebuild.targets))
         self._switch(rebuild)

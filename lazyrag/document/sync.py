@@ -13,10 +13,11 @@ from lazyrag.document.builder import Builder
 from lazyrag.document.changes import Changes, ComparedFile, KnownFile, compare
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.ledger.rows import DocumentRow
+from lazyrag.document.ledger.tree import LiveGroup
 from lazyrag.document.report import Failure, IngestReport
 from lazyrag.document.roots import file_root, renewed_root
 from lazyrag.document.step import LOADING
-from lazyrag.document.work import MakeRoot, Root, Targets, Work
+from lazyrag.document.work import MakeRoot, Outcome, Root, Targets, Work
 from lazyrag.errors import (
     ConfigError,
     IngestionWarning,
@@ -178,12 +179,12 @@ def synchronise(builder: Builder, *, max_deleted: float = MAX_DELETED, raises: b
         error = LoadError(f"The file cannot be read ({exc.strerror}). Check that it may be read.", path=str(file.path))
         error.__cause__ = exc
         builder.failures.add(LOADING, file.identity, error)
-    works = {work.row.identity: work for work in _works(builder, compared)}
+    works = dict(_works(builder, compared))
     targets = builder.targets.of_live()
     for row in _lacking(builder, targets, compared.rows):
-        works.setdefault(row.identity, Work(row))
-    ordered = [works[identity] for identity in sorted(works)]
-    done = builder.bringer.bring(ordered, targets, "sync", len(ordered), stop=raises)
+        works.setdefault(row.identity, functools.partial(Work, row))
+    ordered = (works[identity]() for identity in sorted(works))
+    done = builder.bringer.bring(ordered, targets, "sync", len(works), stop=raises)
     builder.report = _report(compared, done)
     builder.bringer.note_failures()
     builder.purge()
@@ -200,20 +201,21 @@ def bring_lacking(builder: Builder) -> None:
     builder.bringer.bring((Work(row) for row in ordered), targets, "make anew", len(ordered))
 
 
-def _works(builder: Builder, compared: Comparison) -> Iterator[Work]:
-    for one in compared.changes.added:
-        yield _loading(builder, compared, one, compared.rows.get(one.file.identity))
-    for one in (*compared.changes.changed, *compared.changes.remarked):
-        yield _loading(builder, compared, one, compared.rows[one.file.identity])
+def _works(builder: Builder, compared: Comparison) -> Iterator[tuple[str, Callable[[], Work]]]:
+    """What is to be done, by the documents' identities; each work is made when its turn comes, as there may be many."""
+    roots = builder.ledger.tree.groups[LAZY_ROOT_NAME]  # as they are now: what comes first may change them
+    for one in (*compared.changes.added, *compared.changes.changed, *compared.changes.remarked):
+        known = compared.rows.get(one.file.identity)
+        yield one.file.identity, functools.partial(_loading, builder, compared, one, known)
     rolled_back = builder.ledger.documents.rolled_back() if compared.changes.touched else set()
     for one in compared.changes.touched:
         row = compared.rows[one.file.identity]
         if row.id in rolled_back:  # until the file changes; what the file system says of it now is not of that version
             builder.ledger.documents.note_files([_row_of(row, one, compared.listing.seen_ns)])
         else:
-            yield _touched(builder, compared, one)
+            yield one.file.identity, functools.partial(_touched, builder, compared, one, roots)
     for one in compared.changes.moved:
-        yield _moving(builder, compared, one)
+        yield one.file.identity, functools.partial(_moving, builder, compared, one, roots)
 
 
 def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: DocumentRow | None) -> Work:
@@ -232,10 +234,10 @@ def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: D
     return Work(row, make)
 
 
-def _touched(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
+def _touched(builder: Builder, compared: Comparison, one: ComparedFile, roots: LiveGroup) -> Work:
     """A file with the same content, of which the file system says something else: its dates, perhaps."""
     row = _row_of(compared.rows[one.file.identity], one, compared.listing.seen_ns)
-    renew = _renewing(builder, row.uid, row, one.file)
+    renew = _renewing(builder, roots, row.uid, row, one.file)
     load = _loading(builder, compared, one, row)
 
     def make(build: int) -> Root:
@@ -247,9 +249,8 @@ def _touched(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
     return Work(row, make)
 
 
-def _renewing(builder: Builder, document: str, row: DocumentRow, file: FoundFile) -> MakeRoot:
+def _renewing(builder: Builder, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile) -> MakeRoot:
     """Makes a root node with the text of a document that is live."""
-    roots = builder.ledger.tree.groups[LAZY_ROOT_NAME]
 
     def make(build: int) -> Root:
         segment = builder.stored_root(roots.collection, roots.builds[document])
@@ -258,7 +259,7 @@ def _renewing(builder: Builder, document: str, row: DocumentRow, file: FoundFile
     return make
 
 
-def _moving(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
+def _moving(builder: Builder, compared: Comparison, one: ComparedFile, roots: LiveGroup) -> Work:
     """A file that lies elsewhere: nothing is read but what the file system says of it."""
     known = one.known or one.to_know(0)  # it was moved from somewhere
     before = compared.rows[known.identity]
@@ -270,7 +271,7 @@ def _moving(builder: Builder, compared: Comparison, one: ComparedFile) -> Work:
     row = replace(
         _row_of(base, one, compared.listing.seen_ns), loaded=before.loaded, said=before.said, updates=before.updates
     )
-    return Work(row, _renewing(builder, before.uid, row, one.file), before)
+    return Work(row, _renewing(builder, roots, before.uid, row, one.file), before)
 
 
 def _row_of(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow:
@@ -294,13 +295,13 @@ def _lacking(builder: Builder, targets: Targets, rows: Mapping[str, DocumentRow]
     return [row for row in rows.values() if row.id in missing]
 
 
-def _report(compared: Comparison, done: list[Work]) -> IngestReport:
+def _report(compared: Comparison, done: list[Outcome]) -> IngestReport:
     changes = compared.changes
-    flipped = {work.row.identity for work in done if work.flipped}
-    renewed = {work.row.identity for work in done if work.flipped and work.is_new_version}
+    flipped = {one.identity for one in done if one.flipped}
+    renewed = {one.identity for one in done if one.flipped and one.is_new_version}
     again = _names(changes.changed) + _names(changes.remarked) + _names(changes.touched)
     unchanged = _names(changes.unchanged)
-    pinned = set(_names(changes.touched)) - {work.row.identity for work in done}
+    pinned = set(_names(changes.touched)) - {one.identity for one in done}
     return IngestReport(
         added=tuple(name for name in _names(changes.added) if name in flipped),
         skipped=compared.skipped,

@@ -211,11 +211,11 @@ def _brought(builder: Builder, works: list[Work], rows: Mapping[str, DocumentRow
         warn_user(sentence(exc.__cause__ or exc), IngestionWarning)
     builder.purge()
     live = {name for name, row in rows.items() if row.status == "live"}
-    renewed = [work.row.identity for work in done if work.flipped and work.is_new_version]
+    renewed = [one.identity for one in done if one.flipped and one.is_new_version]
     return IngestReport(
         added=tuple(name for name in renewed if name not in live),
         updated=tuple(name for name in renewed if name in live),
-        unchanged=tuple(work.row.identity for work in done if work.flipped and not work.is_new_version),
+        unchanged=tuple(one.identity for one in done if one.flipped and not one.is_new_version),
         failed=tuple(failure for failure in builder.failures if failure.path in names),
     )
 

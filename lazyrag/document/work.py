@@ -184,12 +184,10 @@ class Work:
         self.before, self.moved_before = before, moved_before
         self.current = {} if self.make_root is not None and not self.beside else dict(before)
 
-    def let_go(self) -> None:
-        """Keep no more of it than what a report needs."""
-        self.before, self.moved_before, self.current = {}, {}, {}
-        self.segments.clear()
-        self.terms.clear()
-        self.covered.clear()
+    @property
+    def outcome(self) -> Outcome:
+        """What became of it."""
+        return Outcome(self.row.identity, self.flipped, self.is_new_version)
 
     def new_root(self, build: int) -> Root:
         """Its new root node.
@@ -212,6 +210,14 @@ class Work:
     def sources(self) -> list[DocumentRow]:
         """The documents whose nodes may serve again: itself, and the one it was moved from."""
         return [self.row, *([self.moved_from] if self.moved_from is not None else [])]
+
+
+class Outcome(NamedTuple):
+    """What became of a work: whether something of its document became live, and whether that is a new version of it."""
+
+    identity: str
+    flipped: bool
+    is_new_version: bool
 
 
 def _root_of(builds: Mapping[int, BuildRow]) -> int | None:

@@ -16,6 +16,7 @@ from lazyrag.stores.segment_rows import (
     SEGMENT_COLUMNS,
     Origin,
     OriginRow,
+    StoredText,
     decoded,
     origin_rows,
     read_fields,
@@ -28,20 +29,22 @@ from lazyrag.stores.segment_rows import (
 from lazyrag.stores.store_file import StoreFile
 
 _REMEMBERED = 16_384  # origins
+_LARGEST = (1 << 63) - 1  # of SQLite's numbers
 
 # The statements are put together from names of columns, nothing in them comes from outside.
 _COLUMNS = ", ".join(SEGMENT_COLUMNS[1:])
 _SELECT = f"SELECT {_COLUMNS} FROM segment WHERE collection = ?"  # noqa: S608
-_GET = f"{_SELECT} AND key = ?"
-_SCAN = f"{_SELECT} AND key > ? ORDER BY key LIMIT ?"
+_GET = f"{_SELECT} AND build = ? AND key = ?"
+_SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
 _INSERT = (
     f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
-    "ON CONFLICT (collection, key) DO NOTHING"
+    "ON CONFLICT (collection, build, key) DO NOTHING"
 )
 _REPLACE = (
     f"UPDATE segment SET ({_COLUMNS}) = (?{', ?' * (len(SEGMENT_COLUMNS) - 2)}) "  # noqa: S608
-    "WHERE collection = ? AND key = ?"
+    "WHERE collection = ? AND build = ? AND key = ?"
 )
+_DELETE = "DELETE FROM segment WHERE collection = ? AND build = ? AND key = ?"
 _ADD_ORIGIN = (
     f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
     "ON CONFLICT (collection, digest) DO NOTHING"
@@ -122,21 +125,24 @@ class MapFileSegmentStore:
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
             ids = {shared: _origin_id(connection, number, origin) for shared, origin in origins.items()}
-            values = segment_rows(sorted(by_key.items()), number, ids)  # the index grows faster in order
+            in_order = sorted(by_key.items(), key=_index_order)  # in which the index grows faster
+            values = segment_rows(in_order, number, ids)
             before = connection.total_changes
             connection.executemany(_INSERT, values)
             if connection.total_changes - before == len(values):
                 return  # as it is with a new build
-            keys = [row[:2] for row in values]
+            keys = [(number, *_placed(key)) for key in by_key]
             left = _origins_of(connection, keys)
-            connection.executemany(_REPLACE, (row[1:] + key for row, key in zip(values, keys, strict=True)))
+            connection.executemany(
+                _REPLACE, ((*row[1:], number, *_placed(key)) for (key, _), row in zip(in_order, values, strict=True))
+            )
             connection.executemany(_FORGET_ORIGIN, left)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
         with self._reading(collection) as (connection, number):
             # One statement for each key is as fast as one for all of them, and has no bound for their number.
-            found = [connection.execute(_GET, (number, stored_text(key))).fetchone() for key in keys]
+            found = [connection.execute(_GET, (number, *_placed(key))).fetchone() for key in keys]
             rows = [row for row in found if row is not None]
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
@@ -144,7 +150,7 @@ class MapFileSegmentStore:
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """See `SegmentStore.scan`."""
         with self._reading(collection) as (connection, number):
-            rows = connection.execute(_SCAN, (number, stored_text(after), limit)).fetchall()
+            rows = connection.execute(_SCAN, (number, *_placed(after), limit)).fetchall()
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
@@ -167,9 +173,9 @@ class MapFileSegmentStore:
                 statement = "DELETE FROM segment WHERE origin = ?"
                 rows: Sequence[tuple[object, ...]] = gone
             else:
-                rows = [(number, stored_text(key)) for key in keys or ()]
+                rows = [(number, *_placed(key)) for key in keys or ()]
                 gone = _origins_of(connection, rows)
-                statement = "DELETE FROM segment WHERE collection = ? AND key = ?"
+                statement = _DELETE
             before = connection.total_changes
             connection.executemany(statement, rows)
             deleted = connection.total_changes - before
@@ -221,6 +227,17 @@ class _Origins:
             return self._known.setdefault(number, origin)  # another thread may have been faster
 
 
+def _placed(key: str) -> tuple[int, StoredText]:
+    """A key as the index has it, behind its build; what is no node's key stands before all of them."""
+    build = key.rpartition("-")[2]
+    number = int(build) if build.isdecimal() and len(build) <= len(str(_LARGEST)) else -1
+    return min(number, _LARGEST), stored_text(key)
+
+
+def _index_order(row: tuple[str, Segment]) -> tuple[int, str]:
+    return row[1].build, row[0]
+
+
 def _row(connection: sqlite3.Connection, collection: str) -> tuple[int] | None:
     row: tuple[int] | None = connection.execute(
         "SELECT id FROM segment_collection WHERE name = ?", (collection,)
@@ -256,7 +273,9 @@ def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
     """The origins of those rows that are present, each once."""
     found: set[tuple[int]] = set()
     for key in keys:
-        found.update(connection.execute("SELECT origin FROM segment WHERE collection = ? AND key = ?", key))
+        found.update(
+            connection.execute("SELECT origin FROM segment WHERE collection = ? AND build = ? AND key = ?", key)
+        )
     return list(found)
 
 

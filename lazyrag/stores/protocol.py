@@ -112,7 +112,11 @@ class SegmentStore(Store, Protocol):
         """The rows of those keys that are present, in the order asked for."""
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
-        """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all rows once."""
+        """The next ``limit`` rows behind the one with the key ``after``, or the first ones. Pages cover all rows once.
+
+        They come in an order of the store's own, which follows from the keys alone: that of the texts, or that of the
+        builds. So a row that is gone still tells where a page begins.
+        """
 
     def delete(
         self,

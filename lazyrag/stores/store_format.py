@@ -40,7 +40,7 @@ CREATE TABLE segment (
     span_start INTEGER,           -- in its source, in characters; NULL where it has none
     span_end INTEGER,
     places TEXT NOT NULL,         -- a root node's pages and headings: [[start, end, kind, label], ...] (JSON)
-    UNIQUE (collection, key)
+    UNIQUE (collection, build, key)  -- new rows come last: in the order of uids they would be all over the index
 );
 CREATE INDEX segment_by_origin ON segment (origin);
 """

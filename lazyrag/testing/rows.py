@@ -5,6 +5,7 @@ from __future__ import annotations
 from lazyrag.data.fields import DataType, DocField, Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import Content, Segment
+from lazyrag.stores.protocol import SegmentStore
 from lazyrag.typing import Fields
 
 SCHEMA: Schema = make_schema(
@@ -103,6 +104,16 @@ def make_segments() -> list[Segment]:
         )
         for number, fields in enumerate(FIELDS)
     ]
+
+
+def by_key(row: Segment) -> str:
+    """What tests sort segments by, where a store's own order does not matter."""
+    return row.key
+
+
+def all_rows(store: SegmentStore, collection: str) -> list[Segment]:
+    """Every row of a collection, in the order of keys."""
+    return sorted(store.scan(collection), key=by_key)
 
 
 def met(filter: Filter) -> set[int]:  # noqa: A002

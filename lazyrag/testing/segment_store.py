@@ -14,7 +14,7 @@ from lazyrag.data.segment import Place, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.protocol import NativeText, SegmentStore
 from lazyrag.testing.features import check_features, no_reopening
-from lazyrag.testing.rows import FILTERS, SCHEMA, make_segments, met
+from lazyrag.testing.rows import FILTERS, SCHEMA, all_rows, by_key, make_segments, met
 from lazyrag.text.terms import analysers
 
 C = "lr_contract_block_0"
@@ -94,7 +94,7 @@ class SegmentStoreContract:
         """Upsert is idempotent."""
         filled.upsert(C, make_segments())
         assert filled.count(C) == len(make_segments())
-        assert filled.scan(C) == sorted(make_segments(), key=lambda row: row.key)
+        assert all_rows(filled, C) == sorted(make_segments(), key=by_key)
 
     def test_of_rows_with_one_key_in_an_upsert_the_last_counts(self, store: SegmentStore) -> None:
         """A list that names a key twice is written as if its rows were written one after the other."""
@@ -116,13 +116,21 @@ class SegmentStoreContract:
         assert filled.count(C) == len(make_segments())
 
     @pytest.mark.parametrize("limit", [1, 5, 1000])
-    def test_scan_pages_cover_all_rows_once_in_key_order(self, filled: SegmentStore, limit: int) -> None:
-        """Pages of any size give every row once, in the order of keys."""
-        seen: list[str] = []
-        while page := filled.scan(C, after=seen[-1] if seen else "", limit=limit):
+    def test_scan_pages_cover_all_rows_once(self, filled: SegmentStore, limit: int) -> None:
+        """Pages of any size give every row once, whole, and in the same order."""
+        seen: list[Segment] = []
+        while page := filled.scan(C, after=seen[-1].key if seen else "", limit=limit):
             assert len(page) <= limit
-            seen += [row.key for row in page]
-        assert seen == sorted(row.key for row in make_segments())
+            seen += page
+        assert sorted(seen, key=by_key) == sorted(make_segments(), key=by_key)
+        assert seen == filled.scan(C)
+
+    def test_scan_begins_behind_a_row_that_need_not_be_there(self, filled: SegmentStore) -> None:
+        """A row that is deleted between two pages still tells where the second one begins."""
+        first, *others = filled.scan(C)
+        filled.delete(C, keys=[first.key])
+        assert filled.scan(C, after=first.key) == others
+        assert filled.scan(C, after=others[-1].key) == []
 
     def test_delete_by_keys_returns_how_many_went(self, filled: SegmentStore) -> None:
         """Deleting counts the rows that were there; an unknown key is no error."""
@@ -253,20 +261,20 @@ class SegmentStoreContract:
 
     def _check_persistent(self, filled: SegmentStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""
-        first, *others = sorted(make_segments(), key=lambda row: row.key)
+        first, *others = sorted(make_segments(), key=by_key)
         changed = [others[0]._replace(content="changed"), *others[1:]]
         filled.delete(C, keys=[first.key])
         filled.upsert(C, changed[:1])
         filled.close()
         filled.open()
-        assert filled.scan(C) == changed
+        assert all_rows(filled, C) == changed
         filled.close()
         again = self.reopen_store(filled)
         assert again is not filled, "reopen_store() returned the object that it was given; it makes another one."
         again.open()
         try:
             again.create(C, SCHEMA)
-            assert again.scan(C) == changed
+            assert all_rows(again, C) == changed
             with pytest.raises(SchemaMismatchError):
                 again.create(C, make_schema(None))
         finally:
@@ -282,15 +290,15 @@ class SegmentStoreContract:
         other.open()
         try:
             other.create(C, SCHEMA)
-            rows = sorted(make_segments(), key=lambda row: row.key)
+            rows = sorted(make_segments(), key=by_key)
             filled.upsert(C, rows[1:])
-            assert other.scan(C) == rows[1:]
+            assert all_rows(other, C) == rows[1:]
             other.upsert(C, rows[:1])
-            assert filled.scan(C) == rows
+            assert all_rows(filled, C) == rows
             changed = rows[0]._replace(content="changed", path="elsewhere")
             filled.upsert(C, [changed])
             filled.delete(C, keys=[row.key for row in rows[2:]])
-            assert other.scan(C) == [changed, rows[1]]
+            assert all_rows(other, C) == [changed, rows[1]]
             assert other.get(C, [rows[2].key, rows[0].key]) == [changed]
             filled.drop(C)
             with pytest.raises(StoreError):

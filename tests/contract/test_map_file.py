@@ -20,7 +20,7 @@ from lazyrag.stores import map_file
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.testing import SegmentStoreContract
-from lazyrag.testing.rows import SCHEMA, make_segments
+from lazyrag.testing.rows import SCHEMA, all_rows, make_segments
 from tests.contract.over_store_files import InFiles, InMemory
 from tests.interpreter import let_go, python, waiting
 
@@ -145,7 +145,7 @@ def test_segments_of_one_build_share_one_object(store, path):
     store.upsert(C, rows[:10])
     store.upsert(C, [row._replace(fields=dict(fields)) for row in rows[10:]])
     assert value(path, "SELECT count(*) FROM segment_origin") == 1
-    read = [*store.scan(C), *store.get(C, [rows[3].key])]
+    read = [*all_rows(store, C), *store.get(C, [rows[3].key])]
     assert len({id(row.fields) for row in read}) == 1
     assert read[0].fields == fields
 
@@ -164,7 +164,7 @@ def test_what_nobody_shares_any_more_is_forgotten(store, path):
     moved = [row._replace(path="moved.txt") for row in rows[2:]]
     store.upsert(C, moved)
     assert value(path, origins) == 1
-    assert store.scan(C) == moved
+    assert all_rows(store, C) == moved
     store.delete(C, filter=And())
     store.upsert(C, rows)
     store.drop(C)
@@ -186,7 +186,7 @@ def test_an_origin_that_was_forgotten_is_read_again(store, monkeypatch):
     monkeypatch.setattr(map_file, "_REMEMBERED", 2)
     store.upsert(C, make_segments())
     for _ in range(2):
-        assert store.scan(C) == make_segments()
+        assert all_rows(store, C) == make_segments()
     assert len(store._origins._known) == 2
 
 
@@ -217,7 +217,7 @@ def test_a_restart_reads_what_was_written(path):
         store.upsert(C, make_segments())
     with StoreFile(path) as file:
         store = MapFileSegmentStore(file)
-        assert store.scan(C) == make_segments()
+        assert all_rows(store, C) == make_segments()
         with pytest.raises(SchemaMismatchError):
             store.create(C, make_schema(None))
     with pytest.raises(StoreError, match="is closed"):
@@ -230,7 +230,7 @@ def test_who_only_reads_is_served(store, path):
     with StoreFile(path, read_only=True) as file:
         reader = MapFileSegmentStore(file)
         reader.create(C, SCHEMA)
-        assert reader.scan(C) == make_segments()
+        assert all_rows(reader, C) == make_segments()
         uses = [
             lambda: reader.create("new", SCHEMA),
             lambda: reader.upsert(C, make_segments()),
@@ -240,7 +240,7 @@ def test_who_only_reads_is_served(store, path):
         for use in uses:
             with pytest.raises(StoreError, match="read_only=True"):
                 use()
-    assert store.scan(C) == make_segments()
+    assert all_rows(store, C) == make_segments()
 
 
 READ_ELSEWHERE = """
@@ -248,9 +248,10 @@ import sys
 from lazyrag.data.filters import And
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.store_file import StoreFile
+from lazyrag.testing.rows import all_rows
 with StoreFile(sys.argv[1]) as file:
     store = MapFileSegmentStore(file)
-    print(ascii(store.scan(sys.argv[2])))
+    print(ascii(all_rows(store, sys.argv[2])))
     print(store.delete(sys.argv[2], filter=And()))
 """
 
@@ -258,11 +259,11 @@ with StoreFile(sys.argv[1]) as file:
 def test_another_process_reads_what_is_written(store, path):
     """While this one has the file open, and this one sees at once what that one has done."""
     store.upsert(C, make_segments())
-    rows = store.scan(C)
+    rows = all_rows(store, C)
     run = python("-c", READ_ELSEWHERE, str(path), C)
     assert run.stderr == ""
     assert run.stdout.splitlines() == [ascii(rows), str(len(rows))]
-    assert store.scan(C) == []
+    assert all_rows(store, C) == []
 
 
 WRITE = """
@@ -283,7 +284,7 @@ def test_two_processes_that_write_lose_nothing(store, path):
     """They write the same keys, one after the other: every row is there once, and no origin is left over."""
     with waiting(WRITE, path, C, "a.txt") as first, waiting(WRITE, path, C, "b.txt") as second:
         assert let_go(first, second) == [0, 0]
-    rows = store.scan(C)
+    rows = all_rows(store, C)
     assert {row.key for row in rows} == {
         f"{n:032x}-{build}" for n in range(len(make_segments())) for build in range(20)
     }
@@ -317,11 +318,11 @@ def test_a_killed_writer_leaves_nothing_of_its_transaction(store, path, statemen
     before = make_segments()[:10]
     store.upsert(C, before)
     with waiting(STOPPED, path, C, statement) as process:
-        assert store.scan(C) == before
+        assert all_rows(store, C) == before
         process.kill()
         process.wait(60)
-    assert store.scan(C) == before
+    assert all_rows(store, C) == before
     store.upsert(C, make_segments())
-    assert store.scan(C) == make_segments()
+    assert all_rows(store, C) == make_segments()
     assert value(path, "PRAGMA integrity_check") == "ok"
     assert value(path, "SELECT count(*) FROM segment_origin WHERE id NOT IN (SELECT origin FROM segment)") == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from lazyrag.document.ledger.place import LedgerPlace
@@ -13,6 +13,7 @@ from lazyrag.document.ledger.rows import (
     Status,
     Version,
     bury,
+    chunks,
     document_row,
     signature_columns,
 )
@@ -34,6 +35,21 @@ class DocumentTable:
         with self._at.reading() as connection:
             rows = connection.execute(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._at.id,))  # noqa: S608
             return {row.identity: row for row in map(document_row, rows)}
+
+    def identities(self) -> list[tuple[str, int]]:
+        """Identity and row of every document that is known, in the order of identities."""
+        with self._at.reading() as connection:
+            rows = connection.execute("SELECT identity, id FROM document WHERE ledger = ?", (self._at.id,))
+            return sorted((read_text(identity), row) for identity, row in rows)
+
+    def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
+        """The rows of some documents, in their order; read as they are asked for."""
+        for some in chunks(list(numbers)):
+            marks = ", ".join("?" * len(some))
+            with self._at.reading() as connection:
+                found = connection.execute(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN ({marks})", some)  # noqa: S608
+                by_number = {row.id: row for row in map(document_row, found)}
+            yield from (by_number[number] for number in some)
 
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Rows for documents; one that was known gets its old row's number and its version's."""
