@@ -13,6 +13,7 @@ import numpy as np
 import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import VectorSchema
 
 _URL = "http://localhost:9/v1"
@@ -30,6 +31,7 @@ CASES = {
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
+    "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
     "SentenceTransformerEmbedder": (lazyrag.SentenceTransformerEmbedder, "sentence-transformers"),

@@ -28,7 +28,7 @@ Feature: TypeAlias = Literal[
 - ``sparse``: it keeps collections of sparse vectors; without it, it refuses their schema.
 - ``approximate``: a vector store is `Approximate`, too.
 - ``native vectors``: a vector store is `NativeVectors`, too: its own search gives other answers than ``search``.
-- ``native text``: the store ranks by text itself.
+- ``native text``: a segment store is `NativeText`, too.
 """
 
 
@@ -222,7 +222,29 @@ class ExactWhenSmall(Protocol):
         """How many rows a collection may have for `VectorStore.search` to be exact."""
 
 
+@runtime_checkable
+class NativeText(Protocol):
+    """A segment store that ranks by text itself, for ``index="native"``. It declares the feature ``native text``."""
+
+    def search_text(
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> Ranking:
+        """At most topk pairs (key, score) of rows that share a term with the query: best first, ties by key.
+
+        By the store's own BM25 over the terms that the named analyser makes of a row's content; `upsert` indexes them.
+        The query's terms come from the same analyser. The filter holds exactly; scores are the store's, and higher is
+        better. UnsupportedError where the collection does not index that analyser's terms, ConfigError if topk is
+        below 1.
+        """
+
+
 segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_point_group="lazyrag.segment_stores")
 vector_stores: Registry[type[VectorStore]] = Registry("vector store", entry_point_group="lazyrag.vector_stores")
 segment_stores.declare("map", "lazyrag.stores.map:MapSegmentStore")
+segment_stores.declare("opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch")
 vector_stores.declare("map", "lazyrag.stores.map:MapVectorStore")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from lazyrag.data.fields import Schema
+from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.readonly import ReadOnly
 from lazyrag.data.segment import EMPTY, Content, Place, Segment, digest
 from lazyrag.errors import ConfigError
@@ -199,6 +199,19 @@ def schema_text(schema: Schema) -> str:
             for name, field in sorted(schema.items())
         }
     )
+
+
+def read_schema(text: str) -> Schema:
+    """The schema that `schema_text` got.
+
+    Example:
+        >>> read_schema('{"year":["int32",null,null,null]}')["year"].data_type.name
+        'INT32'
+    """
+    return {
+        name: DocField(DataType(data_type), element_type and DataType(element_type), default_value, max_size)
+        for name, (data_type, element_type, default_value, max_size) in json.loads(text).items()
+    }
 
 
 def schema_fields(text: str) -> list[str]:

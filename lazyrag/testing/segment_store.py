@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from lazyrag.data.content import content_text
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.segment import Place, Segment
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.protocol import SegmentStore
+from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
+from lazyrag.stores.protocol import NativeText, SegmentStore
 from lazyrag.testing.features import check_features, no_reopening
 from lazyrag.testing.rows import FILTERS, SCHEMA, all_rows, by_key, make_segments, met
+from lazyrag.text.terms import analysers
 
 C = "lr_contract_block_0"
 D = "lr_contract_block_1"
@@ -217,10 +219,45 @@ class SegmentStoreContract:
 
     def test_what_is_declared_is_kept(self, filled: SegmentStore) -> None:
         """Every feature that the store declares passes its test; one without a test fails."""
-        checks = {"persistent": lambda: self._check_persistent(filled)}
+        checks = {
+            "persistent": lambda: self._check_persistent(filled),
+            "native text": lambda: self._check_native_text(filled),
+        }
         if type(self).share_store is not SegmentStoreContract.share_store:
             checks["shared"] = lambda: self._check_shared(filled)
         check_features(filled.features, checks)
+
+    def _check_native_text(self, filled: SegmentStore) -> None:
+        """The store's own search finds the rows that share a term with the query and meet a filter."""
+        assert isinstance(filled, NativeText), "A store that declares 'native text' has the method search_text."
+        filled.open()  # another feature's test may have closed it, and left other rows
+        filled.drop(C)
+        filled.create(C, SCHEMA)
+        rows = make_segments()
+        filled.upsert(C, rows)
+        for analyser, query in (("zh", "红茶与🍵"), ("en", "a line of emoji")):
+            terms_of = analysers[analyser].terms
+            terms = terms_of(query)
+            found = {row.key for row in rows if not {*terms}.isdisjoint(terms_of(content_text(row.content)))}
+            assert 0 < len(found) < len(rows), f"The query {query!r} tests nothing."
+            ranking = filled.search_text(C, analyser, terms, len(rows))
+            assert {key for key, _ in ranking} == found
+            assert ranking == sorted(ranking, key=lambda hit: (-hit[1], hit[0]))
+            assert filled.search_text(C, analyser, terms, 1) == ranking[:1]
+            for one in FILTERS:
+                kept = {rows[number].key for number in met(one)} & found
+                assert {key for key, _ in filled.search_text(C, analyser, terms, len(rows), one)} == kept, one
+        assert filled.search_text(C, "zh", [], 5) == []
+        assert filled.search_text(C, "zh", ["nowhere"], 5) == []
+        filled.delete(C, keys=[ranking[0][0]])
+        assert [key for key, _ in filled.search_text(C, "en", terms, 1)] == [ranking[1][0]]
+        with pytest.raises(ConfigError):
+            filled.search_text(C, "zh", ["茶"], 0)
+        with pytest.raises(UnsupportedError):
+            filled.search_text(C, "unknown", ["茶"], 1)
+        with pytest.raises(StoreError):
+            filled.search_text("lr_unknown", "zh", ["茶"], 1)
+        filled.upsert(C, rows)  # as the other features' tests expect it
 
     def _check_persistent(self, filled: SegmentStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""

@@ -6,12 +6,16 @@ from contextlib import nullcontext
 
 import pytest
 
+from lazyrag.arguments import whole_number
+from lazyrag.data.content import content_text
+from lazyrag.data.filters import matches
 from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract, segment_store, vector_store
 from lazyrag.testing.rows import SCHEMA
 from lazyrag.testing.vector_store import make_rows
+from lazyrag.text.terms import analysers
 
 SUITES = [(SegmentStoreContract, MapSegmentStore), (VectorStoreContract, MapVectorStore)]
 SUITE = pytest.mark.parametrize(("suite", "base"), SUITES, ids=["segments", "vectors"])
@@ -96,7 +100,7 @@ def test_a_declared_persistence_must_be_tested(suite, base):
 
 
 @SUITE
-@pytest.mark.parametrize("feature", ["shared", "native text", "persistant"])
+@pytest.mark.parametrize("feature", ["shared", "exact text", "persistant"])
 def test_a_feature_without_a_test_is_not_passed_over(suite, base, feature):
     """Declaring what the suite cannot test fails it, with the features that it can test."""
     with pytest.raises(pytest.fail.Exception, match=rf"feature '{feature}'.*no test.*tests for: .*persistent"):
@@ -123,6 +127,39 @@ def test_a_store_without_sparse_vectors_says_so():
         store.upsert("lr_contract_vectors_0", make_rows())
         with pytest.raises(pytest.fail.Exception) if fails else nullcontext():
             suite.test_a_store_that_does_not_declare_sparse_refuses_such_a_schema(store)
+
+
+class Ranking(declaring(MapSegmentStore, "native text")):
+    """Ranks by how many terms of the query a row has."""
+
+    sees_filters = True
+
+    def search_text(self, collection, analyser, terms, topk, filter=None):  # noqa: A002
+        """Every row with its count, best first."""
+        whole_number("topk", topk, 1)
+        if analyser not in ("en", "zh"):
+            msg = f"The analyser {analyser!r} is unknown."
+            raise UnsupportedError(msg, store="ranking")
+        hits = []
+        for row in self.scan(collection):
+            shared = {*terms} & {*analysers[analyser].terms(content_text(row.content))}
+            if shared and (filter is None or not self.sees_filters or matches(filter, row.fields)):
+                hits.append((row.key, float(len(shared))))
+        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:topk]
+
+
+def test_a_store_that_ranks_by_text_is_tested():
+    """One that finds what it should passes; one without the method, or that overlooks the filter, fails."""
+
+    class Overlooking(Ranking):
+        """Finds rows that no filter lets through."""
+
+        sees_filters = False
+
+    run(SegmentStoreContract, Ranking)
+    for wrong in (Overlooking, declaring(MapSegmentStore, "native text")):
+        with pytest.raises(AssertionError):
+            run(SegmentStoreContract, wrong)
 
 
 def test_an_approximate_search_is_not_exact():

@@ -1,0 +1,121 @@
+"""What OpenSearch is given, looked at without a server: rows as texts, terms, the arguments of the store."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag.data.segment import Place, Segment
+from lazyrag.errors import ConfigError, StoreError
+from lazyrag.stores.opensearch import OpenSearchSegmentStore
+from lazyrag.stores.opensearch_rows import Shape, joined_terms, read_segment, segment_text, shape_of, writer
+from lazyrag.testing.rows import SCHEMA, make_segments
+
+_texts = st.text(st.characters(codec=None), max_size=8)
+_numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
+_json = st.recursive(
+    st.none() | st.booleans() | _numbers | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=6,
+)
+_scalars = _texts | _numbers | st.booleans()
+_segments = st.builds(
+    Segment,
+    uid=_texts,
+    build=st.integers(0, 2**40),
+    group=_texts,
+    document_id=_texts,
+    path=_texts,
+    parent=st.none() | _texts,
+    number=st.integers(1, 2**40),
+    content=_json.filter(lambda value: value is not None),
+    metadata=st.dictionaries(_texts, _json, max_size=3),
+    fields=st.dictionaries(_texts, st.none() | _scalars | st.lists(_scalars, max_size=3).map(tuple), max_size=3),
+    span=st.none() | st.tuples(st.integers(0, 9), st.integers(9, 20)),
+    places=st.lists(st.builds(Place, st.just(0), st.integers(0, 9), _texts, _texts), max_size=2).map(tuple),
+)
+
+
+@given(_segments)
+def test_a_segment_is_read_as_it_was_written(segment: Segment):
+    """Whatever it holds, it comes back equal, and its text can be sent as UTF-8."""
+    text = segment_text(segment)
+    text.encode()
+    read = read_segment(text)
+    assert read == segment
+    assert type(read.content) is type(segment.content)
+
+
+def test_what_is_no_json_is_refused():
+    """The error names the node and its group."""
+    row = make_segments()[0]._replace(metadata={"when": object()})
+    with pytest.raises(ConfigError, match=rf"Node '{row.uid}' in group 'block' holds what is no JSON value"):
+        segment_text(row)
+
+
+def test_a_document_is_one_line_of_utf8():
+    """Whatever the row holds: a request of many rows has a line for each."""
+    document = writer(Shape(SCHEMA, ("en", "zh")))
+    for row in make_segments():
+        line = document(row._replace(content=f"{row.content}\n\ud83c"))
+        assert "\n" not in line
+        assert json.loads(line.encode())["key"] == row.key
+
+
+def test_a_shape_is_read_from_the_mapping_it_made():
+    """Fields with their bounds and defaults, and the analysers; an index without it is somebody else's."""
+    tags = DocField(DataType.ARRAY, DataType.VARCHAR, default_value=["a"], max_size=9)
+    shape = Shape(make_schema({"tags": tags, "作者": DocField(DataType.VARCHAR)}), ("zh",))
+    assert shape_of(json.loads(json.dumps(shape.body({})["mappings"]))) == shape
+    assert shape_of({}) is None
+
+
+def test_terms_survive_a_tokenizer_at_white_space():
+    """As many pieces as terms, equal ones for equal terms, whatever is in them."""
+    terms = ["tea", "绿茶", "green tea", "x" * 300, "\ud83c", "\u3000", "", "tea"]
+    pieces = joined_terms(terms).split()
+    assert len(pieces) == len(terms)
+    assert len({*pieces}) == len({*terms})
+    assert (pieces[0], pieces[1], pieces[-1]) == ("tea", "绿茶", "tea")
+
+
+@pytest.mark.parametrize("uris", ["", [], [""], None, 9200, [9200], {"host": "localhost"}])
+def test_addresses_are_texts(uris):
+    """Anything else is a ConfigError that shows one."""
+    with pytest.raises(ConfigError, match="localhost:9200"):
+        OpenSearchSegmentStore(uris)
+
+
+@pytest.mark.parametrize(
+    ("index_kwargs", "told"),
+    [
+        ({"setting": {}}, "Did you mean 'settings'"),
+        ({"mappings": {"properties": {}}}, "doc_fields"),
+        ({"settings": ["number_of_replicas"]}, "give a mapping"),
+        ({"analysers": "zh"}, "give a list of texts"),
+        ({"analysers": ["zh_"]}, "Did you mean 'zh'"),
+    ],
+)
+def test_wrong_index_kwargs(index_kwargs, told):
+    """What would not be kept to is refused before anything is opened."""
+    with pytest.raises(ConfigError, match=told):
+        OpenSearchSegmentStore("localhost:9200", {}, index_kwargs)
+
+
+def test_features_follow_the_analysers():
+    """Native text needs terms; an empty mapping stands for the default."""
+    both = OpenSearchSegmentStore("localhost:9200", {}, {"mappings": {}, "settings": None})
+    assert both.features == {"persistent", "shared", "native text"}
+    assert OpenSearchSegmentStore("localhost:9200", {}, {"analysers": []}).features == {"persistent", "shared"}
+
+
+def test_it_is_closed_until_it_is_opened():
+    """Using it is a StoreError; closing it is fine."""
+    store = OpenSearchSegmentStore("localhost:9200")
+    store.close()
+    with pytest.raises(StoreError, match=r"not open\. Call open"):
+        store.count("lr_rows")
