@@ -221,4 +221,5 @@ class ExactWhenSmall(Protocol):
 segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_point_group="lazyrag.segment_stores")
 vector_stores: Registry[type[VectorStore]] = Registry("vector store", entry_point_group="lazyrag.vector_stores")
 segment_stores.declare("map", "lazyrag.stores.map:MapSegmentStore")
+vector_stores.declare("chromadb", "lazyrag.stores.chroma:ChromaVectorStore", extra="chroma")
 vector_stores.declare("map", "lazyrag.stores.map:MapVectorStore")

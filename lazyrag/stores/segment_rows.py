@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from lazyrag.data.fields import Schema
+from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.readonly import ReadOnly
 from lazyrag.data.segment import EMPTY, Content, Place, Segment, digest
 from lazyrag.errors import ConfigError
@@ -165,6 +165,19 @@ def schema_text(schema: Schema) -> str:
             for name, field in sorted(schema.items())
         }
     )
+
+
+def schema_of(text: str) -> Schema:
+    """The fields of which `schema_text` made a text.
+
+    Example:
+        >>> schema_of('{"year":["int32",null,null,null]}')["year"].data_type
+        <DataType.INT32: 'int32'>
+    """
+    return {
+        name: DocField(DataType(kind), element and DataType(element), default, max_size)
+        for name, (kind, element, default, max_size) in json.loads(text).items()
+    }
 
 
 def schema_fields(text: str) -> list[str]:
