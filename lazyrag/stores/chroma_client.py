@@ -246,7 +246,7 @@ def _address(uri: Any, ssl: Any) -> str:
     needed = 'give one such as "localhost:8000" or "https://host:8000", without credentials, query or fragment'
     if not isinstance(uri, str):
         raise ConfigError(f"The uri of chromadb is {type(uri).__name__}; {needed}.")
-    url = uri.strip().rstrip("/")
+    url = uri.strip()
     if "://" not in url:
         url = ("https://" if ssl else "http://") + url
     try:
@@ -261,7 +261,7 @@ def _address(uri: Any, ssl: Any) -> str:
     if ssl is not None and bool(ssl) != (parts.scheme == "https"):
         raise ConfigError(f"The uri of chromadb is {uri!r:.200}, and client_kwargs has ssl={ssl!r}. Leave ssl out.")
     host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
-    return f"{parts.scheme}://{host}:{port}{parts.path}"
+    return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
 
 
 def _check_status(response: Any) -> None:

@@ -172,7 +172,7 @@ def test_any_filter_means_what_the_reference_says(store, fields, filters):
     )
 )
 def test_vectors_come_back_bit_for_bit_and_are_ranked_as_in_memory(store, metric, vectors):
-    """Of any length: none, one, tiny, beyond what the squares of float32 hold; the map store gives the same rankings."""
+    """Of any length: none, one, tiny, or beyond what float32 can square; the map store gives the same rankings."""
     reference = MapVectorStore()
     rows = rows_of(vectors)
     for one in (store, reference):
@@ -299,10 +299,11 @@ def test_a_collection_of_somebody_else_is_left_alone(store):
 
 def test_settings_of_the_graph_reach_chroma(place):
     """Both ways to write them; the space is the metric, and Chroma's cosine is an inner product of unit vectors."""
-    for given in ({"hnsw": {"space": "cosine", "ef_construction": 200}}, {"space": "cosine", "ef_construction": 200}):
-        with opened(place, index_kwargs=given) as store:
+    flat = {"space": "cosine", "ef_construction": 200}
+    for index_kwargs in (flat, {"hnsw": flat}):
+        with opened(place, index_kwargs=index_kwargs) as store:
             fresh(store)
-            handle = store._connection.run(lambda client: client.get_collection(store._name(C)))  # noqa: B023
+            handle = store._connection.run(lambda client: client.get_collection(store._name(C)))
             graph = handle.configuration_json["hnsw"]
             assert (graph["ef_construction"], graph["space"]) == (200, "ip")
             with pytest.raises(ConfigError, match=r"space='cosine'.*'l2'"):
@@ -343,7 +344,7 @@ def test_a_closed_store_says_so(place):
     """Before it is opened, and after it is closed."""
     store = ChromaVectorStore(**place)
     for _ in range(2):
-        with pytest.raises(StoreError, match="closed. Open it first"):
+        with pytest.raises(StoreError, match=r"closed\. Open it first"):
             store.count(C)
         store.open()
         store.open()
