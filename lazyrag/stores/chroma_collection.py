@@ -18,6 +18,7 @@ from lazyrag.typing import Fields, Matrix, Vector
 T = TypeVar("T")
 
 _KEYS_AT_ONCE = 5_000  # SQLite behind Chroma takes some 32,000 parameters
+_KEYS_IN_A_SEARCH = 20_000
 _BYTES_AT_ONCE = 16 * 2**20  # of vectors; a server refuses requests of 40 MB
 
 
@@ -77,7 +78,9 @@ class Collection:
             gone += len(there)
         return gone
 
-    def nearest(self, query: Vector, count: int, where: Where | None) -> list[tuple[str, float]]:
+    def nearest(
+        self, query: Vector, count: int, where: Where | None, keys: Sequence[str] | None = None
+    ) -> list[tuple[str, float]]:
         """What Chroma's own search finds: at most so many keys, each with its worth, see `Candidate`; best first.
 
         Rows whose distance is beyond float32's range are left out.
@@ -86,9 +89,13 @@ class Collection:
             query: (dimension,) finite.
             count: At least 1.
             where: A filter.
+            keys: Of the rows that meet the filter, where they are known; Chroma need not look at the filter again.
         """
+        only: dict[str, Any] = {"where": where}
+        if keys is not None and len(keys) <= _KEYS_IN_A_SEARCH:
+            only = {"ids": keys}
         [vector] = placed(query[None], self.schema.metric)
-        found = self._call("query", query_embeddings=[vector], n_results=count, where=where, include=["distances"])
+        found = self._call("query", query_embeddings=[vector], n_results=count, include=["distances"], **only)
         pairs = zip(found["ids"][0], found["distances"][0], strict=True)
         one = 0.0 if self.schema.metric == "l2" else 1.0  # it tells the square of the distance, or 1 - the product
         return [(key, one - far) for key, far in pairs if far is not None and math.isfinite(far)]
@@ -136,25 +143,37 @@ class Found:
 
     def _ask(self, depth: int) -> None:
         count = self._collection.count()
-        asked = max(depth, count) if count <= self._exact_rows else depth
-        self._ranked = self._collection.nearest(self._query, asked, self._where) if count else []
-        if len(self._ranked) < asked:
-            self._is_all = True
-            if self._where is not None or len(self._ranked) < count:
-                self._add_unreached()
+        is_small, where = count <= self._exact_rows, self._where
+        if is_small and where is not None:
+            self._rank_all(self._collection.keys(where))
+            return
+        asked = max(depth, count) if is_small else depth
+        self._ranked = self._collection.nearest(self._query, asked, where) if count else []
+        if len(self._ranked) < min(asked, count):
+            self._complete(self._collection.keys(where))
         else:
             self._is_all = asked >= count
 
-    def _add_unreached(self) -> None:
-        """Put in their places the rows that the search has not reached, and leave out those that are gone."""
-        there = set(self._collection.keys(self._where))
+    def _rank_all(self, keys: Sequence[str]) -> None:
+        """Rank the rows that meet the filter."""
+        self._ranked = self._collection.nearest(self._query, len(keys), self._where, keys) if keys else []
+        self._complete(keys)
+
+    def _complete(self, keys: Sequence[str]) -> None:
+        """Put the rows in their places that the search has not reached, and leave out those that are gone.
+
+        Args:
+            keys: Of all rows that meet the filter.
+        """
+        self._is_all = True
+        there = set(keys)
         ranked = [pair for pair in self._ranked if pair[0] in there]
         rows = self._collection.rows(there - {key for key, _ in ranked})
         self._rows.update(rows)
         if rows:
             worth = self._worth(np.stack([cast("Vector", row.vector) for row in rows.values()]))
-            ranked += zip(rows, worth, strict=True)
-        self._ranked = sorted(ranked, key=lambda pair: -pair[1])
+            ranked = sorted([*ranked, *zip(rows, worth, strict=True)], key=lambda pair: -pair[1])
+        self._ranked = ranked
 
     def _worth(self, vectors: Matrix) -> list[float]:
         """Of each vector, (n, dimension), its worth; see `Candidate`."""
