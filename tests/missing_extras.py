@@ -12,6 +12,7 @@ import numpy as np
 
 import lazyrag
 from lazyrag.errors import MissingDependencyError
+from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import VectorSchema
@@ -28,6 +29,7 @@ def _search(_: str) -> None:
 
 CASES = {
     "index='ann' of the map store": (_search, "ann"),
+    "the chromadb store": (lambda folder: ChromaVectorStore(dir=folder).open(), "chroma"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

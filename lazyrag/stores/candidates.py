@@ -38,7 +38,13 @@ Fetch: TypeAlias = Callable[[int], Sequence[Candidate]]
 
 
 def exact_ranking(
-    query: Embedding, topk: int, schema: VectorSchema, fetch: Fetch, *, rest: Filter | None = None
+    query: Embedding,
+    topk: int,
+    schema: VectorSchema,
+    fetch: Fetch,
+    *,
+    rest: Filter | None = None,
+    rounding: float = 0.0,
 ) -> Ranking:
     """The ranking that the ``map`` store gives, if the backend's is right but for rounding and the order of ties.
 
@@ -51,6 +57,8 @@ def exact_ranking(
         schema: Of the collection.
         fetch: The backend's search.
         rest: The part of a bound filter that the backend has not looked at.
+        rounding: By how much a worth may be off beside the errors of float32 products: where a backend tells one minus
+            the product, what that difference loses.
 
     Returns:
         See `VectorStore.search`.
@@ -59,7 +67,7 @@ def exact_ranking(
     while True:
         found = fetch(depth)
         kept = [one for one in found if rest is None or matches(rest, one.row.fields)]
-        if len(found) < depth or _is_settled(query, topk, schema, found, kept):
+        if len(found) < depth or _is_settled(query, topk, schema, found, kept, rounding):
             return ranking_of(query, topk, schema, [one.row for one in kept])
         depth *= _WIDER
 
@@ -74,7 +82,12 @@ def ranking_of(query: Embedding, topk: int, schema: VectorSchema, rows: Sequence
 
 
 def _is_settled(
-    query: Embedding, topk: int, schema: VectorSchema, found: Sequence[Candidate], kept: Sequence[Candidate]
+    query: Embedding,
+    topk: int,
+    schema: VectorSchema,
+    found: Sequence[Candidate],
+    kept: Sequence[Candidate],
+    rounding: float,
 ) -> bool:
     """Whether no row behind the last candidate can be among the topk best of those that are kept."""
     if len(kept) < topk:
@@ -82,7 +95,7 @@ def _is_settled(
     largest = max(_length(one.row.vector) for one in found)
     length = _length(query)
     scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
-    return kept[topk - 1].worth - found[-1].worth > 2.0 * _OPERATIONS * _ROUNDING * scale
+    return kept[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
 
 
 def _length(vector: Embedding) -> float:

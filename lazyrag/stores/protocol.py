@@ -247,4 +247,5 @@ segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_p
 vector_stores: Registry[type[VectorStore]] = Registry("vector store", entry_point_group="lazyrag.vector_stores")
 segment_stores.declare("map", "lazyrag.stores.map:MapSegmentStore")
 segment_stores.declare("opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch")
+vector_stores.declare("chromadb", "lazyrag.stores.chroma:ChromaVectorStore", extra="chroma")
 vector_stores.declare("map", "lazyrag.stores.map:MapVectorStore")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
 from lazyrag.arguments import whole_number
 from lazyrag.data.content import content_text
 from lazyrag.data.filters import matches
-from lazyrag.errors import StoreError, UnsupportedError
+from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract, segment_store, vector_store
@@ -177,6 +178,71 @@ def test_an_approximate_search_is_not_exact():
     run(VectorStoreContract, declaring(MapVectorStore, "exact"))
     with pytest.raises(AssertionError):
         run(VectorStoreContract, Approximate)
+
+
+class ExactSearch:
+    """What a store of both features has beside the map store's methods."""
+
+    exact_rows = 1500
+
+    def search_natively(self, collection, vectors, topk, filter=None):  # noqa: A002
+        """The exact rankings, as a backend rounds them."""
+        rounded = [[(key, float(np.float16(score))) for key, score in one] for one in self.nearest(vectors, filter)]
+        return [sorted(one, key=lambda pair: (-pair[1], pair[0]))[: self.checked(topk)] for one in rounded]
+
+    def nearest(self, vectors, filter):  # noqa: A002
+        """All rows of the contract's collection, best first."""
+        return self.search(vector_store.C, vectors, 1000, filter)
+
+    def checked(self, topk):
+        """A topk that is at least 1."""
+        if topk < 1:
+            raise ConfigError(f"topk is {topk}; give at least 1.")
+        return topk
+
+
+class Unreached(ExactSearch):
+    """A graph that does not reach every second one of equal rows."""
+
+    def search(self, collection, vectors, topk, filter=None):  # noqa: A002
+        """Rankings without the second of two rows with the same score, and so on."""
+        found = super().search(collection, vectors, 10_000, filter)
+        if len(found[0]) < 100:
+            return [one[:topk] for one in found]
+        return [[pair for at, pair in enumerate(one) if not at or pair[1] != one[at - 1][1]][:topk] for one in found]
+
+
+class Unfiltered(ExactSearch):
+    """Its own search does not look at the filter."""
+
+    def nearest(self, vectors, filter):  # noqa: A002
+        """All rows."""
+        return super().nearest(vectors, None)
+
+
+class Reversed(ExactSearch):
+    """Its own search tells distances, of which less is closer."""
+
+    def nearest(self, vectors, filter):  # noqa: A002
+        """All rows, each with its distance."""
+        return [[(key, 1.0 - score) for key, score in one] for one in super().nearest(vectors, filter)]
+
+
+class Tiny(ExactSearch):
+    """Exact only in collections that nobody has."""
+
+    exact_rows = 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "fails"),
+    [(ExactSearch, False), (Unreached, True), (Unfiltered, True), (Reversed, True), (Tiny, True), (object, True)],
+)
+def test_exact_when_small_and_native_vectors_are_looked_at(kind, fails):
+    """A store passes that is exact up to its size and has a search of its own; one that is not does not."""
+    base = declaring(MapVectorStore, "exact when small", "native vectors")
+    with pytest.raises(AssertionError) if fails else nullcontext():
+        run(VectorStoreContract, type(kind.__name__, (kind, base) if kind is not object else (base,), {}))
 
 
 @pytest.mark.parametrize("contract", [SegmentStoreContract, VectorStoreContract])

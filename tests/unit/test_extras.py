@@ -7,6 +7,7 @@ import pytest
 from tests.interpreter import ROOT, python
 
 PACKAGES = (
+    "chromadb",
     "httpx",
     "httpx2",
     "huggingface_hub",
