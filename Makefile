@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check bench bench-full bench-peers docs clean
+.PHONY: help demo test live check bench bench-full bench-peers docs clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
@@ -14,6 +14,9 @@ demo: $(VENV)/installed  ## Index the sample folder, ask it questions, show the 
 
 test: $(VENV)/installed-test  ## Run the tests.
 	$(BIN)/python -m pytest -q -n 2
+
+live: $(VENV)/installed  ## Run the tests that need real servers: installs and starts them. Linux, root, Java 17 and Maven.
+	$(BIN)/python tests/live/run.py
 
 check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of tests, generated pages.
 	$(BIN)/ruff format --check .

@@ -1,0 +1,115 @@
+"""Run the tests of this folder against real servers: install them, start them, test, stop them.
+
+    python tests/live/run.py [--coverage] [chroma milvus milvus25 opensearch]
+
+Each part is the test files of its name, in the environment and beside the server that they need. All of it runs in
+namespaces of its own: no network but loopback, which Milvus would otherwise serve to all, and no process that outlives
+them. That needs Linux and the right to make them, which root has on most machines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.live.install import install, python_of  # noqa: E402  they are found in the root
+from tests.live.serving import Server, chroma_server, milvus_server, opensearch_server  # noqa: E402
+
+_NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+_INSIDE = "--inside"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What belongs to one kind of store.
+
+    Args:
+        environment: The environment that its tests run in.
+        tests: Its test files, as a pattern.
+        needs: What else has to be installed.
+        variable: The environment variable that tells tests where its server answers.
+        server: Starts the server over a folder.
+    """
+
+    environment: str
+    tests: str
+    needs: tuple[str, ...] = ()
+    variable: str = ""
+    server: Callable[[Path], AbstractContextManager[Server]] | None = None
+
+
+PARTS = {
+    "chroma": Part("env", "test_chroma*.py", (), "LAZYRAG_LIVE_CHROMA", chroma_server),
+    "milvus": Part("env", "test_milvus*.py", ("milvus-server",), "LAZYRAG_LIVE_MILVUS", milvus_server),
+    "milvus25": Part("milvus25", "test_milvus_lite*.py"),
+    "opensearch": Part("env", "test_opensearch*.py", ("opensearch",), "LAZYRAG_LIVE_OPENSEARCH", opensearch_server),
+}
+
+
+def main() -> int:
+    """Install, go into the namespaces, and there run what was asked for; 1 if any test failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"some of: {' '.join(PARTS)}; all without")
+    parser.add_argument("--coverage", action="store_true", help="measure it, into .coverage.* files in the root")
+    parser.add_argument(_INSIDE, action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    names = asked.parts or [*PARTS]
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"{unknown[0]!r} is none of: {' '.join(PARTS)}")
+    if not asked.inside:
+        _check_namespaces()
+        for name in names:
+            for needed in (PARTS[name].environment, *PARTS[name].needs):
+                install(needed)
+        sys.stdout.flush()
+        os.execvp("unshare", ["unshare", *_NAMESPACES, sys.executable, __file__, _INSIDE, *sys.argv[1:]])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    runner = ("-m", "coverage", "run", "-m", "pytest") if asked.coverage else ("-m", "pytest")
+    failed = [name for name in names if not run_part(name, runner)]
+    print("\n" + (f"failed: {' '.join(failed)}" if failed else f"passed: {' '.join(names)}"))
+    return int(bool(failed))
+
+
+def run_part(name: str, runner: tuple[str, ...]) -> bool:
+    """Whether the tests of a part pass; with the end of the server's log where they do not."""
+    part = PARTS[name]
+    files = sorted(map(str, HERE.glob(part.tests)))
+    command = [python_of(part.environment), *runner, "-q", "-m", "slow or not slow", *files]
+    print(f"\n== {name}: {' '.join(Path(file).name for file in files)}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="lazyrag-live-") as folder:
+        with part.server(Path(folder)) if part.server else nullcontext() as server:
+            environment = {**os.environ, **({part.variable: server.address} if server else {})}
+            passed = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+        if server and not passed:
+            print(f"\nThe end of the server's log:\n{server.log_end}")
+    return passed
+
+
+def _check_namespaces() -> None:
+    """Exit with what is needed, if it is not there."""
+    missing = [program for program in ("unshare", "ip") if shutil.which(program) is None]
+    if missing:
+        sys.exit(f"This needs {' and '.join(missing)}: apt-get install util-linux iproute2")
+    tried = subprocess.run(["unshare", *_NAMESPACES, "true"], check=False, capture_output=True, text=True)
+    if tried.returncode:
+        sys.exit(
+            f"unshare {' '.join(_NAMESPACES)} said: {tried.stderr.strip()}\n"
+            "The real servers run in a network and a process namespace of their own. Run this as root; in a container, "
+            "with the right to make namespaces (CAP_SYS_ADMIN: docker run --privileged)."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
