@@ -41,13 +41,15 @@ def check_schema(schema: VectorSchema) -> None:
     state_of([], [], schema.dimension, schema.metric)
 
 
-def other_schema(collection: str, dimension: int, metric: Metric, asked: VectorSchema) -> SchemaMismatchError:
+def other_schema(
+    collection: str, dimension: int, metric: Metric, asked: VectorSchema, *, store: str = "map"
+) -> SchemaMismatchError:
     """The error for a collection that is there with another schema than asked for."""
     msg = (
         f"Collection {collection!r} holds {_held(dimension)} under the metric {metric!r}; "
         f"asked for were {_held(asked.dimension)} under {asked.metric!r}, or other fields."
     )
-    return SchemaMismatchError(msg, store="map", collection=collection)
+    return SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def state_of(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, metric: Metric) -> State:
@@ -125,7 +127,7 @@ def only_dense(state: State, vectors: Embeddings) -> tuple[DenseState, Matrix]:
     return state, vectors
 
 
-def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow]) -> None:
+def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *, store: str = "map") -> None:
     """Refuse rows that do not go with a collection.
 
     Raises:
@@ -138,7 +140,7 @@ def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow]) ->
             is_right, told = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
         if not is_right:
             msg = f"Collection {collection!r} holds {_held(dimension)}; row {row.key!r} has {told}."
-            raise SchemaMismatchError(msg, store="map", collection=collection)
+            raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def _held(dimension: int) -> str:
