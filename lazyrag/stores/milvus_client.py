@@ -138,8 +138,8 @@ class MilvusConnection:
         found = Layout.parse(text)
         if found is None:
             msg = (
-                f"Milvus at {self.address} has a collection {collection!r} that was not made by this package. Name another "
-                "database with db_name=, or drop the collection."
+                f"Milvus at {self.address} has a collection {collection!r} that was not made by this package. Name "
+                "another database with db_name=, or drop the collection."
             )
             raise StoreError(msg, store="milvus", collection=collection)
         return found
@@ -259,27 +259,24 @@ class MilvusConnection:
     @contextmanager
     def _told(self, what: str, collection: str = "", *, opening: bool = False) -> Iterator[Any]:
         """The client; what it raises becomes ours."""
-        import grpc  # pymilvus's own: not all of its errors become pymilvus's
-
         client = self._client
         if client is None and not opening:
             msg = f"The Milvus store at {self.address} is not open. Call open() first."
             raise StoreError(msg, store="milvus", collection=collection)
+        errors = (_pymilvus().MilvusException, _grpc().RpcError, ValueError, RuntimeError, OSError)
         try:
             yield client
-        except (_pymilvus().MilvusException, grpc.RpcError, ValueError, RuntimeError, OSError) as exc:
+        except errors as exc:
             raise self._error(what, collection, exc, opening=opening) from exc
 
     def _error(self, what: str, collection: str, exc: Exception, *, opening: bool) -> StoreError:
-        import grpc  # see _told
-
-        code = exc.code() if isinstance(exc, grpc.RpcError) and callable(getattr(exc, "code", None)) else None
-        code = getattr(exc, "code", None) if code is None else code
+        code = getattr(exc, "code", None)
+        code = code() if callable(code) else code
         cause = sentence(getattr(exc, "message", "") or _details(exc))
         if code == _GONE:
-            msg = f"Milvus at {self.address} has no collection {collection!r}. Create it first."
-            return StoreError(msg, store="milvus", collection=collection)
-        lost = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+            return no_collection(self.address, collection)
+        kinds = _grpc().StatusCode
+        lost = (kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
         if not opening and code not in lost and self._client is not None:
             msg = f"Milvus at {self.address} refused {what}: {cause}"
             return StoreError(msg, store="milvus", collection=collection)
@@ -291,6 +288,12 @@ class MilvusConnection:
         tried = "Cannot connect to" if opening else f"Lost the connection to (for {what})"
         msg = f"{tried} Milvus at {self.address}, within {self._timeout_s:g} s: {cause} {advice}"
         return StoreConnectionError(msg, store="milvus", collection=collection)
+
+
+def no_collection(address: str, collection: str) -> StoreError:
+    """The error for a collection that is not there."""
+    msg = f"Milvus at {address} has no collection {collection!r}. Create it first."
+    return StoreError(msg, store="milvus", collection=collection)
 
 
 def _place(uri: str | os.PathLike[str]) -> tuple[Path | None, str]:
@@ -331,3 +334,9 @@ def _pymilvus() -> Any:
     except ModuleNotFoundError as exc:
         raise missing_package("The Milvus store", exc, "milvus") from exc
     return pymilvus
+
+
+def _grpc() -> Any:
+    import grpc  # what pymilvus speaks; not all of its errors become pymilvus's
+
+    return grpc

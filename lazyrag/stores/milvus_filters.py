@@ -12,7 +12,7 @@ from lazyrag.stores.milvus_schema import ASIDE, CUT, KEY, columns_of, field_text
 from lazyrag.stores.pushdown import Pushed, pushed_down
 from lazyrag.typing import FieldValue
 
-_ORDERINGS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_ORDERINGS = {"gt": (">", "<="), "ge": (">=", "<"), "lt": ("<", ">="), "le": ("<=", ">")}
 _MOST_VALUES = 10_000  # in one list: beyond, messages grow too long, and we look ourselves
 
 
@@ -119,25 +119,19 @@ class MilvusDialect:
         if op in ("in", "not in"):
             return self._among(column, field, value, is_in=op == "in")
         text = _short(field, value)
-        if text is None:
-            return None
-        if op in ("eq", "ne"):
-            return _either(f"{column} == {text}", f"{column} != {text}", is_first=op == "eq")
-        if op in ("gt", "ge"):  # "" for a missing value comes before all others
-            inverse = {"gt": "<=", "ge": "<"}[op]
-            return Expression(f"{column} {_ORDERINGS[op]} {text}", f"{column} {inverse} {text}")
-        inverse = {"lt": ">=", "le": ">"}[op]
-        return Expression(
-            f'{column} {_ORDERINGS[op]} {text} and {column} != ""', f'{column} {inverse} {text} or {column} == ""'
-        )
+        return None if text is None else _compared(column, op, text)
 
     def all_of(self, parts: Sequence[Expression]) -> Expression:
         """See `Dialect.all_of`."""
-        return Expression(_joined(" and ", [one.text for one in parts]), _joined(" or ", [one.negation for one in parts]))
+        return Expression(
+            _joined(" and ", [one.text for one in parts]), _joined(" or ", [one.negation for one in parts])
+        )
 
     def any_of(self, parts: Sequence[Expression]) -> Expression:
         """See `Dialect.any_of`."""
-        return Expression(_joined(" or ", [one.text for one in parts]), _joined(" and ", [one.negation for one in parts]))
+        return Expression(
+            _joined(" or ", [one.text for one in parts]), _joined(" and ", [one.negation for one in parts])
+        )
 
     def negated(self, part: Expression) -> Expression:
         """See `Dialect.negated`."""
@@ -169,6 +163,15 @@ def divided(filter: Filter | None, fields: Schema) -> tuple[str, Filter | None]:
     """
     pushed: Pushed[Expression] = pushed_down(filter, MilvusDialect(fields))
     return ("" if pushed.native is None else pushed.native.text), pushed.rest
+
+
+def _compared(column: str, op: str, text: str) -> Expression:
+    if op in ("eq", "ne"):
+        return _either(f"{column} == {text}", f"{column} != {text}", is_first=op == "eq")
+    sign, inverse = _ORDERINGS[op]
+    if op in ("gt", "ge"):  # the "" of a missing value comes before all others
+        return Expression(f"{column} {sign} {text}", f"{column} {inverse} {text}")
+    return Expression(f'{column} {sign} {text} and {column} != ""', f'{column} {inverse} {text} or {column} == ""')
 
 
 def _either(first: str, second: str, *, is_first: bool) -> Expression:

@@ -113,7 +113,7 @@ class IndexSettings:
             kind = "sparse" if schema.is_sparse else "dense"
             msg = (
                 f"index_kwargs asks for the index {found.type!r} over {kind} vectors, which takes one of "
-                f"{', '.join(allowed)}. Where a Document has vectors of both kinds, give a list with an 'embed_key' each."
+                f"{', '.join(allowed)}. For vectors of both kinds give a list of dicts, each with its 'embed_key'."
             )
             raise ConfigError(msg)
         metric = entry.get("metric_type")
@@ -137,7 +137,8 @@ def _check_entry(entry: Any) -> None:
         raise ConfigError(msg)
     for name in entry:
         if name not in _KEYS:
-            msg = f"index_kwargs has the key {name!r}. {known_names(str(name), _KEYS)} Options of an index go to 'params'."
+            known = known_names(str(name), _KEYS)
+            msg = f"index_kwargs has the key {name!r}. {known} Options of an index go to 'params'."
             raise ConfigError(msg)
     for name in ("params", "search_params"):
         if not isinstance(entry.get(name, {}), Mapping):

@@ -171,15 +171,16 @@ def row_values(row: VectorRow, schema: VectorSchema) -> dict[str, Any]:
     vector, told = row.vector, _json(dict(row.fields))
     if isinstance(vector, dict) and is_aside:
         vector, told = _STAND_IN, f"{told}\n{_json([*vector.items()])}"
-    values = {KEY: key_text(row.key), VECTOR: vector, ROW: told, ASIDE: int(is_aside)}
-    for what, name in (("a key", KEY), ("fields", ROW)):
-        size = len(values[name].encode())
+    key = key_text(row.key)
+    for what, text in (("a key", key), ("fields", told)):
+        size = len(text.encode())
         if size > MOST_BYTES:
             msg = (
                 f"Row {row.key[:80]!r} has {what} of {size} bytes as Milvus keeps them; it takes at most {MOST_BYTES}. "
                 "Shorten what the fields hold, or keep the vectors in another store."
             )
             raise StoreError(msg, store="milvus")
+    values: dict[str, Any] = {KEY: key, VECTOR: vector, ROW: told, ASIDE: int(is_aside)}
     for name, column in columns_of(schema.fields).items():
         values[column] = field_text(schema.fields[name], row.fields.get(name))[:CUT]
     return values
@@ -227,8 +228,8 @@ def _is_aside(row: VectorRow, schema: VectorSchema) -> bool:
         return schema.metric == "cosine"  # Milvus 2.3 never finds it: its cosine is no number
     if not _is_plain(length):
         msg = (
-            f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with float32 numbers, and can rank "
-            "those from 2**-60 to 2**60 (and 0). Scale the vectors, or keep them in the map store."
+            f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with float32 numbers, and can "
+            "rank those from 2**-60 to 2**60 (and 0). Scale the vectors, or keep them in the map store."
         )
         raise UnsupportedError(msg, store="milvus")
     return False
@@ -255,4 +256,3 @@ def window_of(schema: VectorSchema) -> int:
     """How many rows one answer may hold, at least 1: what Milvus allows, and what messages carry."""
     vector = _TYPICAL_SPARSE if schema.dimension == SPARSE else 4 * schema.dimension
     return max(1, min(_WINDOW, _ANSWER_BYTES // (vector + _TYPICAL_ROW)))
-
