@@ -277,7 +277,7 @@ class MilvusConnection:
             return no_collection(self.address, collection)
         kinds = _grpc().StatusCode
         lost = (kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
-        if not opening and code not in lost and self._client is not None:
+        if not opening and code not in lost:
             msg = f"Milvus at {self.address} refused {what}: {cause}"
             return StoreError(msg, store="milvus", collection=collection)
         advice = (
