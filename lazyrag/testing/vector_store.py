@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,26 @@ import pytest
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.protocol import Approximate, VectorRow, VectorSchema, VectorStore
+from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
 from lazyrag.testing.features import check_features, no_reopening
 from lazyrag.testing.rows import FIELDS, FILTERS, SCHEMA, met
 from lazyrag.testing.sparse_vectors import check_no_sparse, check_sparse
-from lazyrag.typing import Matrix, Metric, Ranking, Vector
+from lazyrag.testing.vector_features import check_approximate, check_exact, check_exact_when_small, check_native
+from lazyrag.testing.vector_rows import (
+    DIMENSION,
+    METRICS,
+    assert_same_ranking,
+    assert_same_rows,
+    dense,
+    make_rows,
+    queries,
+    reference,
+    scan_pages,
+)
+from lazyrag.typing import Metric
 
 C = "lr_contract_vectors_0"
 D = "lr_contract_vectors_1"
-DIMENSION = 8
-METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 
 
 class VectorStoreContract:
@@ -88,13 +98,13 @@ class VectorStoreContract:
         rows = make_rows()
         store.upsert(C, rows[::2])
         store.upsert(C, rows[:0:-2])
-        assert_same_rows(scan_pages(store, limit), rows)
+        assert_same_rows(scan_pages(store, C, limit), rows)
 
     @pytest.mark.parametrize("limit", [1, 5, 1000])
     def test_scan_follows_deletes_and_upserts(self, filled: VectorStore, limit: int) -> None:
         """Pages leave out what was deleted, by key or by filter, and give replaced and new rows as they are now."""
         rows = make_rows()
-        assert_same_rows(scan_pages(filled, limit), rows)
+        assert_same_rows(scan_pages(filled, C, limit), rows)
         by_filter = met(FILTERS[0])
         by_key, replaced = [number for number in range(len(rows)) if number not in by_filter][:2]
         filled.delete(C, keys=[rows[by_key].key])
@@ -103,7 +113,7 @@ class VectorStoreContract:
         new = [VectorRow(key, rows[0].vector, rows[0].fields) for key in ("zz", "00", "绿茶")]
         filled.upsert(C, [rows[replaced], *new])
         left = [row for number, row in enumerate(rows) if number not in {by_key, *by_filter}]
-        assert_same_rows(scan_pages(filled, limit), sorted([*left, *new], key=lambda row: row.key))
+        assert_same_rows(scan_pages(filled, C, limit), sorted([*left, *new], key=lambda row: row.key))
 
     def test_scan_begins_behind_a_key_that_need_not_be_there(self, filled: VectorStore) -> None:
         """The page behind a deleted key begins with the next one, and behind the last key there is nothing."""
@@ -237,13 +247,15 @@ class VectorStoreContract:
         for thread in threads:
             thread.join()
         assert store.count(C) == len(rows)
-        assert_same_rows(scan_pages(store, 7), rows)
+        assert_same_rows(scan_pages(store, C, 7), rows)
 
     def test_what_is_declared_is_kept(self, filled: VectorStore) -> None:
         """Every feature that the store declares passes its test; one without a test fails."""
         checks = {
-            "exact": lambda: self._check_exact(filled),
-            "approximate": lambda: self._check_approximate(filled),
+            "exact": lambda: check_exact(filled, D),
+            "exact when small": lambda: check_exact_when_small(filled, D),
+            "approximate": lambda: check_approximate(filled, C),
+            "native vectors": lambda: check_native(filled, C),
             "persistent": lambda: self._check_persistent(filled),
             "sparse": lambda: check_sparse(filled, D),
         }
@@ -256,36 +268,6 @@ class VectorStoreContract:
         if "sparse" not in filled.features:
             check_no_sparse(filled, D)
         assert filled.count(C) == len(make_rows())
-
-    def _check_exact(self, store: VectorStore) -> None:
-        """Search returns the true nearest rows among many that lie close together, under every metric."""
-        rng = np.random.default_rng(13)
-        vectors = (rng.normal(size=DIMENSION) + 0.01 * rng.normal(size=(2000, DIMENSION))).astype(np.float32)
-        rows = [VectorRow(f"k{number:04d}", vector) for number, vector in enumerate(vectors)]
-        for metric in METRICS:
-            store.drop(D)
-            store.create(D, VectorSchema(DIMENSION, metric, SCHEMA))
-            store.upsert(D, rows)
-            for query, found in zip(queries(5), store.search(D, queries(5), 20), strict=True):
-                assert_same_ranking(found, reference(query, metric, rows)[:20])
-        store.drop(D)
-
-    def _check_approximate(self, store: VectorStore) -> None:
-        """The approximate search finds as many rows as the exact one, most of them the same, with the same scores."""
-        assert isinstance(store, Approximate)
-        for condition in (None, *FILTERS):
-            for topk in (1, 7, 1000):
-                exact = store.search(C, queries(5), topk, condition)
-                found = store.search_approximately(C, queries(5), topk, condition)
-                assert list(map(len, found)) == list(map(len, exact))
-                for ranking in found:
-                    assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
-                same = [
-                    len(dict(some).items() & dict(others).items()) for some, others in zip(found, exact, strict=True)
-                ]
-                assert sum(same) >= 0.5 * sum(map(len, exact))
-        with pytest.raises(ConfigError):
-            store.search_approximately(C, queries(1), 0)
 
     def _check_persistent(self, filled: VectorStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""
@@ -336,61 +318,3 @@ class VectorStoreContract:
         finally:
             other.close()
         store.drop(D)
-
-
-def scan_pages(store: VectorStore, limit: int) -> list[VectorRow]:
-    """All rows of the collection, page by page."""
-    seen: list[VectorRow] = []
-    while page := store.scan(C, after=seen[-1].key if seen else "", limit=limit):
-        assert len(page) <= limit
-        seen += page
-    return seen
-
-
-def make_rows() -> list[VectorRow]:
-    """A seeded vector for each of the contract's fields, two of them equal and one without length."""
-    vectors = np.random.default_rng(7).normal(size=(len(FIELDS), DIMENSION)).astype(np.float32)
-    vectors[9] = vectors[3]
-    vectors[20] = 0.0
-    return [
-        VectorRow(f"{number:032x}-{number % 3}", vector, fields)
-        for number, (vector, fields) in enumerate(zip(vectors, FIELDS, strict=True))
-    ]
-
-
-def queries(n: int) -> Matrix:
-    """N seeded queries."""
-    return np.random.default_rng(11).normal(size=(n, DIMENSION)).astype(np.float32)
-
-
-def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
-    """All rows, or those given, ranked by a plain computation in float64."""
-    scored = []
-    for row in make_rows() if rows is None else rows:
-        x, q = dense(row).astype(np.float64), query.astype(np.float64)
-        lengths = float(np.linalg.norm(x) * np.linalg.norm(q))
-        if metric == "cosine":
-            score = float(x @ q) / lengths if lengths else 0.0
-        else:
-            score = float(x @ q) if metric == "ip" else 1.0 / (1.0 + float(np.linalg.norm(x - q)))
-        scored.append((row.key, score))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
-
-
-def dense(row: VectorRow) -> Vector:
-    """The vector of a row, which is not sparse."""
-    assert isinstance(row.vector, np.ndarray), f"row {row.key!r} has {row.vector!r:.60} instead of an array"
-    return row.vector
-
-
-def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
-    """Same keys in the same order, equal vectors and fields."""
-    assert [row.key for row in found] == [row.key for row in expected]
-    assert all(np.array_equal(dense(one), dense(other)) for one, other in zip(found, expected, strict=True))
-    assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
-
-
-def assert_same_ranking(found: Ranking, expected: Ranking) -> None:
-    """Same keys in the same order, scores equal to 1e-6."""
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
