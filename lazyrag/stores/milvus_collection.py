@@ -11,7 +11,7 @@ from lazyrag.stores.candidates import Candidate
 from lazyrag.stores.milvus_client import MilvusConnection
 from lazyrag.stores.milvus_filters import ALWAYS, NOT_ASIDE, all_of, divided, key_after, key_among
 from lazyrag.stores.milvus_index import IndexChoice
-from lazyrag.stores.milvus_schema import KEY, READ, ROW, key_of, row_fields, row_of, window_of
+from lazyrag.stores.milvus_schema import KEY, READ, ROW, VECTOR, key_of, row_fields, row_of, window_of
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.typing import Embedding
 
@@ -66,7 +66,7 @@ class MilvusCollection:
         """See `VectorStore.get`."""
         found: dict[str, VectorRow] = {}
         for some in pieces([*dict.fromkeys(keys)], min(self.window, KEYS_AT_ONCE)):
-            rows = self.connection.rows(self.name, key_among(some), READ, len(some))
+            rows = self._rows(key_among(some), READ, len(some))
             found |= {row.key: row for row in (row_of(values, self.schema) for values in rows)}
         return [found[key] for key in keys if key in found]
 
@@ -74,7 +74,7 @@ class MilvusCollection:
         """Those of some keys that are there, each once."""
         found: list[str] = []
         for some in pieces([*dict.fromkeys(keys)], KEYS_AT_ONCE):
-            rows = self.connection.rows(self.name, key_among(some), (KEY,), len(some))
+            rows = self._rows(key_among(some), (KEY,), len(some))
             found += [key_of(values[KEY]) for values in rows]
         return found
 
@@ -123,12 +123,19 @@ class MilvusCollection:
         while limit is None or limit > 0:
             size = self.window if limit is None else min(limit, self.window)
             behind = key_after(after) if after else ALWAYS
-            page = self.connection.rows(self.name, all_of(behind, expression), columns, size)
+            page = self._rows(all_of(behind, expression), columns, size)
             if not page:  # a page may be short though there is more behind it
                 return
             yield page
             after = key_of(page[-1][KEY])
             limit = None if limit is None else limit - len(page)
+
+    def _rows(self, expression: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
+        # Milvus Lite 2.5 fails to read sparse vectors where there never was a row.
+        is_wary = self.schema.is_sparse and VECTOR in columns and self.connection.path is not None
+        if is_wary and not self.connection.rows(self.name, expression, (KEY,), 1):
+            return []
+        return self.connection.rows(self.name, expression, columns, limit)
 
 
 def pieces(some: Sequence[T], size: int) -> Iterator[list[T]]:
