@@ -13,6 +13,7 @@ import numpy as np
 import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.protocol import VectorSchema
 
 _URL = "http://localhost:9/v1"
@@ -27,6 +28,7 @@ def _search(_: str) -> None:
 
 CASES = {
     "index='ann' of the map store": (_search, "ann"),
+    "MilvusVectorStore": (lambda folder: MilvusVectorStore(f"{folder}/vectors.db").open(), "milvus"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

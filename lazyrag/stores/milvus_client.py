@@ -24,6 +24,7 @@ _PROPERTY = "lazyrag"  # beside the description, which Milvus Lite 3 forgets; 2.
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _GONE = 100  # Milvus's code for a collection that is not there
+_UNREACHED = 2  # pymilvus's for a connection that failed, Milvus's for a service that is not there
 
 
 @dataclass(eq=False)
@@ -276,7 +277,7 @@ class MilvusConnection:
         if code == _GONE:
             return no_collection(self.address, collection)
         kinds = _grpc().StatusCode
-        lost = (kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
+        lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
         if not opening and code not in lost:
             msg = f"Milvus at {self.address} refused {what}: {cause}"
             return StoreError(msg, store="milvus", collection=collection)
@@ -285,8 +286,8 @@ class MilvusConnection:
             if self.path is None
             else "Only one program can have such a file open; its folder must be there."
         )
-        tried = "Cannot connect to" if opening else f"Lost the connection to (for {what})"
-        msg = f"{tried} Milvus at {self.address}, within {self._timeout_s:g} s: {cause} {advice}"
+        tried = "Cannot connect to" if opening else f"Cannot reach, for {what},"
+        msg = f"{tried} Milvus at {self.address} (timeout {self._timeout_s:g} s): {cause} {advice}"
         return StoreConnectionError(msg, store="milvus", collection=collection)
 
 

@@ -97,7 +97,7 @@ def test_an_address_where_nobody_listens_is_named() -> None:
     """A StoreConnectionError names the address, the cause and what to do, within the timeout."""
     address = f"127.0.0.1:{free_port(20_000, 20_100)}"
     store = MilvusVectorStore(address, client_kwargs={"timeout": 0.5})
-    with pytest.raises(StoreConnectionError, match=rf"{address}.*within 0\.5 s.*Start Milvus there") as caught:
+    with pytest.raises(StoreConnectionError, match=rf"{address}.*timeout 0\.5 s.*Start Milvus there") as caught:
         store.open()
     assert isinstance(caught.value.__cause__, Exception)
     with pytest.raises(StoreError, match="not open"):
@@ -138,8 +138,6 @@ def test_a_server_that_freezes_or_is_killed_while_it_is_written_to(tmp_path: Pat
     assert isinstance(error, StoreConnectionError)
     assert f"127.0.0.1:{port}" in str(error)
     with milvus_server(tmp_path, port):
-        store.close()
-        store.open()
         assert [row.key for row in store.scan(C, limit=len(rows))] == [row.key for row in rows]
         store.upsert(C, rows)
         assert store.count(C) == len(rows)
