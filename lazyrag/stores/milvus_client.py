@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package, sentence
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.milvus_schema import ASIDE, KEY, MOST_BYTES, ROW, VECTOR, Layout
 from lazyrag.typing import Metric
+
+T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 NO_DATABASE = "default"
@@ -24,6 +27,7 @@ _PROPERTY = "lazyrag"  # beside the description, which Milvus Lite 3 forgets; 2.
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _GONE = 100  # Milvus's code for a collection that is not there
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0  # before something is said again
 _UNREACHED = 2  # pymilvus's for a connection that failed, Milvus's for a service that is not there
 
 
@@ -44,11 +48,23 @@ _files: dict[str, _File] = {}
 _opening = threading.Lock()
 
 
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """How a search looks.
+
+    Args:
+        limit: Most rows for each vector.
+        metric: Of the collection.
+        params: For its index.
+    """
+
+    limit: int
+    metric: Metric
+    params: Mapping[str, Any]
+
+
 class MilvusConnection:
     """What the store says to Milvus, in few words.
-
-    pymilvus itself repeats what fails because the server cannot be reached or is too busy, with growing pauses, until
-    the timeout: what is said here may be said twice.
 
     Args:
         uri: ``host:port`` or a URL; or the path of a file, which ends in ``.db``.
@@ -113,8 +129,8 @@ class MilvusConnection:
         with _opening:
             if not self.is_open:
                 return
-            with self._told("the closing") as client:
-                client.close()
+            with self._told("the closing"):
+                self._client.close()
             self._client = None
             file, self._file = self._file, None
             if file is not None:
@@ -131,10 +147,16 @@ class MilvusConnection:
         Raises:
             StoreError: If the collection is none of ours.
         """
-        with self._told("a description", collection) as client:
+
+        def described(client: Any) -> Mapping[str, Any] | None:
             if not client.has_collection(collection, timeout=self._timeout_s):
                 return None
-            told = client.describe_collection(collection, timeout=self._timeout_s)
+            told: Mapping[str, Any] = client.describe_collection(collection, timeout=self._timeout_s)
+            return told
+
+        told = self._asked("a description", collection, described)
+        if told is None:
+            return None
         text = told.get("description") or dict(told.get("properties") or {}).get(_PROPERTY, "")
         found = Layout.parse(text)
         if found is None:
@@ -147,103 +169,95 @@ class MilvusConnection:
 
     def create(self, collection: str, layout: Layout) -> None:
         """Make a collection; that there is one already, of the same layout or another, is fine."""
-        pymilvus = _pymilvus()
-        kinds, text = pymilvus.DataType, layout.text
-        # Both places: each of them is forgotten by one version of Milvus Lite.
-        columns = pymilvus.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=text)
-        columns.add_field(KEY, kinds.VARCHAR, is_primary=True, max_length=MOST_BYTES)
-        if layout.schema.is_sparse:
-            columns.add_field(VECTOR, kinds.SPARSE_FLOAT_VECTOR)
-        else:
-            columns.add_field(VECTOR, kinds.FLOAT_VECTOR, dim=layout.schema.dimension)
-        columns.add_field(ROW, kinds.VARCHAR, max_length=MOST_BYTES)
-        columns.add_field(ASIDE, kinds.INT8)
-        for column in layout.columns.values():
-            columns.add_field(column, kinds.VARCHAR, max_length=MOST_BYTES)
-        with self._told("a new collection", collection) as client, self._writing():
+
+        def made(client: Any) -> None:
             try:
                 client.create_collection(
                     collection,
-                    schema=columns,
+                    schema=_columns(layout),
                     consistency_level="Strong",
-                    properties={_PROPERTY: text},
+                    properties={_PROPERTY: layout.text},
                     timeout=self._timeout_s,
                 )
-            except pymilvus.MilvusException:
+            except _pymilvus().MilvusException:
                 if not client.has_collection(collection, timeout=self._timeout_s):
                     raise
 
+        self._asked("a new collection", collection, made, writes=True)
+
     def make_ready(self, collection: str, metric: Metric, index: IndexChoice) -> None:
         """Give a collection its index, if a crash has left it without, and load it."""
-        with self._told("an index", collection) as client, self._writing():
+
+        def ready(client: Any) -> None:
             if not client.list_indexes(collection, field_name=VECTOR):
-                params = _pymilvus().MilvusClient.prepare_index_params()
+                params = client.prepare_index_params()
                 params.add_index(VECTOR, index_type=index.type, metric_type=metric.upper(), params=dict(index.params))
                 client.create_index(collection, params, timeout=self._timeout_s)
             client.load_collection(collection, timeout=self._timeout_s)
 
+        self._asked("an index", collection, ready, writes=True)
+
     def drop(self, collection: str) -> None:
         """Remove a collection; one that is not there is fine."""
-        with self._told("a removal", collection) as client, self._writing():
-            client.drop_collection(collection, timeout=self._timeout_s)
+        self._asked(
+            "a removal",
+            collection,
+            lambda client: client.drop_collection(collection, timeout=self._timeout_s),
+            writes=True,
+        )
 
     def count(self, collection: str) -> int:
         """How many rows there are."""
-        with self._told("a count", collection) as client:
-            found = client.query(collection, "", output_fields=["count(*)"], **self._strong)
-        return int(found[0]["count(*)"])
+        [found] = self._asked(
+            "a count",
+            collection,
+            lambda client: client.query(collection, "", output_fields=["count(*)"], **self._strong),
+        )
+        return int(found["count(*)"])
 
     def upsert(self, collection: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write rows, which have distinct keys."""
-        with self._told("rows", collection) as client, self._writing():
-            client.upsert(collection, [dict(row) for row in rows], timeout=self._timeout_s)
+        data = [dict(row) for row in rows]
+        self._asked(
+            "rows", collection, lambda client: client.upsert(collection, data, timeout=self._timeout_s), writes=True
+        )
 
     def delete(self, collection: str, expression: str) -> None:
         """Delete rows by an expression over their keys."""
-        with self._told("a deletion", collection) as client, self._writing():
-            client.delete(collection, filter=expression, timeout=self._timeout_s)
+        self._asked(
+            "a deletion",
+            collection,
+            lambda client: client.delete(collection, filter=expression, timeout=self._timeout_s),
+            writes=True,
+        )
 
     def rows(self, collection: str, expression: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
         """The first rows, by key, for which an expression holds; ``key`` is always among the columns."""
-        with self._told("a query", collection) as client:
-            # As an iterator asks: without it, Milvus Lite 3 cuts rows off in the order in which they were written.
-            found = client.query(
-                collection, expression, output_fields=list(columns), limit=limit, iterator="True", **self._strong
-            )
+        # As an iterator asks: without it, Milvus Lite 3 cuts rows off in the order in which they were written.
+        asked = {"output_fields": list(columns), "limit": limit, "iterator": "True", **self._strong}
+        found = self._asked("a query", collection, lambda client: client.query(collection, expression, **asked))
         return [dict(row) for row in found]
 
     def nearest(
-        self,
-        collection: str,
-        vectors: Sequence[Any],
-        expression: str,
-        columns: Sequence[str],
-        *,
-        limit: int,
-        metric: Metric,
-        params: Mapping[str, Any],
+        self, collection: str, vectors: Sequence[Any], expression: str, columns: Sequence[str], how: Nearest
     ) -> list[list[tuple[dict[str, Any], float]]]:
         """For each vector the nearest rows for which an expression holds, each with the distance that Milvus tells."""
-        with self._told("a search", collection) as client:
-            found = client.search(
-                collection,
-                data=list(vectors),
-                filter=expression,
-                limit=limit,
-                output_fields=list(columns),
-                search_params={"metric_type": metric.upper(), "params": dict(params)},
-                anns_field=VECTOR,
-                **self._strong,
-            )
+        asked = {
+            "data": list(vectors),
+            "filter": expression,
+            "limit": how.limit,
+            "output_fields": list(columns),
+            "search_params": {"metric_type": how.metric.upper(), "params": dict(how.params)},
+            "anns_field": VECTOR,
+            **self._strong,
+        }
+        found = self._asked("a search", collection, lambda client: client.search(collection, **asked))
         return [[({**hit["entity"], KEY: hit.id}, float(hit["distance"])) for hit in hits] for hits in found]
 
     @property
     def _strong(self) -> dict[str, Any]:
         """What every read says: all that was acknowledged is to be seen."""
         return {"consistency_level": "Strong", "timeout": self._timeout_s}
-
-    def _writing(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._file is None else self._file.writing
 
     def _server_client(self) -> Any:
         client = _pymilvus().MilvusClient
@@ -257,16 +271,33 @@ class MilvusConnection:
                             raise
         return client(self.address, db_name=self._db_name, dedicated=True, **self._kwargs)
 
+    def _asked(self, what: str, collection: str, say: Callable[[Any], T], *, writes: bool = False) -> T:
+        """What Milvus answers. What fails because it cannot be reached is said again, until the timeout.
+
+        Everything that is said here may be said twice. pymilvus repeats some of it itself, but not while a server is
+        starting.
+        """
+        until, pause_s = time.monotonic() + self._timeout_s, _FIRST_PAUSE_S
+        while True:
+            client, file = self._client, self._file
+            if client is None:
+                msg = f"The Milvus store at {self.address} is not open. Call open() first."
+                raise StoreError(msg, store="milvus", collection=collection)
+            try:
+                with self._told(what, collection), file.writing if writes and file is not None else nullcontext():
+                    return say(client)
+            except StoreConnectionError:
+                if time.monotonic() + pause_s > until:
+                    raise
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
     @contextmanager
-    def _told(self, what: str, collection: str = "", *, opening: bool = False) -> Iterator[Any]:
-        """The client; what it raises becomes ours."""
-        client = self._client
-        if client is None and not opening:
-            msg = f"The Milvus store at {self.address} is not open. Call open() first."
-            raise StoreError(msg, store="milvus", collection=collection)
+    def _told(self, what: str, collection: str = "", *, opening: bool = False) -> Iterator[None]:
+        """Within, what pymilvus and what it stands on raise becomes ours."""
         errors = (_pymilvus().MilvusException, _grpc().RpcError, ValueError, RuntimeError, OSError)
         try:
-            yield client
+            yield
         except errors as exc:
             raise self._error(what, collection, exc, opening=opening) from exc
 
@@ -278,7 +309,9 @@ class MilvusConnection:
             return no_collection(self.address, collection)
         kinds = _grpc().StatusCode
         lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
-        if not opening and code not in lost:
+        # Loaded collections are loaded again by a server that has started, a little after it answers.
+        is_starting = "collection not loaded" in cause
+        if not opening and code not in lost and not is_starting:
             msg = f"Milvus at {self.address} refused {what}: {cause}"
             return StoreError(msg, store="milvus", collection=collection)
         advice = (
@@ -295,6 +328,22 @@ def no_collection(address: str, collection: str) -> StoreError:
     """The error for a collection that is not there."""
     msg = f"Milvus at {address} has no collection {collection!r}. Create it first."
     return StoreError(msg, store="milvus", collection=collection)
+
+
+def _columns(layout: Layout) -> Any:
+    """A collection's schema for pymilvus; its own text stands in its description and in a property."""
+    kinds = _pymilvus().DataType
+    columns = _pymilvus().MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=layout.text)
+    columns.add_field(KEY, kinds.VARCHAR, is_primary=True, max_length=MOST_BYTES)
+    if layout.schema.is_sparse:
+        columns.add_field(VECTOR, kinds.SPARSE_FLOAT_VECTOR)
+    else:
+        columns.add_field(VECTOR, kinds.FLOAT_VECTOR, dim=layout.schema.dimension)
+    columns.add_field(ROW, kinds.VARCHAR, max_length=MOST_BYTES)
+    columns.add_field(ASIDE, kinds.INT8)
+    for column in layout.columns.values():
+        columns.add_field(column, kinds.VARCHAR, max_length=MOST_BYTES)
+    return columns
 
 
 def _place(uri: str | os.PathLike[str]) -> tuple[Path | None, str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from lazyrag.data.filters import Filter, matches
 from lazyrag.stores.candidates import Candidate
-from lazyrag.stores.milvus_client import MilvusConnection
+from lazyrag.stores.milvus_client import MilvusConnection, Nearest
 from lazyrag.stores.milvus_filters import ALWAYS, NOT_ASIDE, all_of, divided, key_after, key_among
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.milvus_schema import KEY, READ, ROW, VECTOR, key_of, row_fields, row_of, window_of
@@ -102,17 +102,10 @@ class MilvusCollection:
     def nearest(self, queries: Sequence[Embedding], depth: int, asked: Asked) -> list[list[Candidate]]:
         """The nearest rows to some queries as Milvus ranks them, of those that meet what it looks at."""
         found: list[list[Candidate]] = []
+        how = Nearest(depth, self.schema.metric, self.index.params_for(depth))
         sign = -1.0 if self.schema.metric == "l2" else 1.0
         for some in pieces(queries, max(1, self.window // depth)):
-            hits = self.connection.nearest(
-                self.name,
-                some,
-                all_of(asked.expression, NOT_ASIDE),
-                READ,
-                limit=depth,
-                metric=self.schema.metric,
-                params=self.index.params_for(depth),
-            )
+            hits = self.connection.nearest(self.name, some, all_of(asked.expression, NOT_ASIDE), READ, how)
             found += [[Candidate(row_of(values, self.schema), sign * far) for values, far in one] for one in hits]
         return found
 

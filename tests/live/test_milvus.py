@@ -22,7 +22,7 @@ from tests.live.milvus_behaviour import C, MilvusBehaviour
 from tests.live.serving import free_port, milvus_server
 
 _numbers = itertools.count()
-TIMEOUT_S = 3.0
+TIMEOUT_S = 10.0
 
 
 @pytest.fixture
