@@ -104,13 +104,15 @@ def test_an_address_where_nobody_listens_is_named() -> None:
         store.count(C)
 
 
+@pytest.mark.slow
 def test_a_server_that_freezes_or_is_killed_while_it_is_written_to(tmp_path: Path) -> None:
-    """Either is a StoreConnectionError within the timeout; what was acknowledged is there, and the rest can follow.
+    """Either is a StoreConnectionError after the timeout; what was acknowledged is there, and the rest can follow.
 
-    The server is killed while upserts run, and started again over the same folder: the same store works again.
+    The server is killed while upserts run, and started again over the same folder.
     """
     vectors = np.random.default_rng(3).normal(size=(3000, 64)).astype(np.float32)
     rows = [VectorRow(f"k{number:04d}", vector, {}) for number, vector in enumerate(vectors)]
+    schema = VectorSchema(64, "l2", {})
     errors: list[StoreError] = []
 
     def write() -> None:
@@ -123,21 +125,27 @@ def test_a_server_that_freezes_or_is_killed_while_it_is_written_to(tmp_path: Pat
     with milvus_server(tmp_path) as server:
         store = MilvusVectorStore(server.address, client_kwargs={"timeout": TIMEOUT_S})
         store.open()
-        store.create(C, VectorSchema(64, "l2", {}))
+        store.create(C, schema)
+        store.upsert(C, rows[:1])
         with server.frozen(), pytest.raises(StoreConnectionError, match=server.address):
             store.count(C)
-        store.upsert(C, rows[:1])
         writer = threading.Thread(target=write)
         writer.start()
         while store.count(C) < len(rows):
             pass
-        port = server.port
         server.kill()
         writer.join()
+        address = server.address
+    store.close()
     [error] = errors
     assert isinstance(error, StoreConnectionError)
-    assert f"127.0.0.1:{port}" in str(error)
-    with milvus_server(tmp_path, port):
+    assert address in str(error)
+    # At another port: its launcher takes one for taken as long as the kernel remembers connections to it. It answers
+    # after a minute, when the session of the killed one has ended.
+    with milvus_server(tmp_path) as server:
+        store = MilvusVectorStore(server.address)
+        store.open()
+        store.create(C, schema)
         assert [row.key for row in store.scan(C, limit=len(rows))] == [row.key for row in rows]
         store.upsert(C, rows)
         assert store.count(C) == len(rows)
