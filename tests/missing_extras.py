@@ -14,6 +14,7 @@ import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import VectorSchema
 
@@ -30,6 +31,7 @@ def _search(_: str) -> None:
 CASES = {
     "index='ann' of the map store": (_search, "ann"),
     "the chromadb store": (lambda folder: ChromaVectorStore(dir=folder).open(), "chroma"),
+    "MilvusVectorStore": (lambda folder: MilvusVectorStore(f"{folder}/vectors.db").open(), "milvus"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

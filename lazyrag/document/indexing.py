@@ -65,7 +65,7 @@ class Indexing:
 
     def _open_vectors(self, target: VectorsTarget, dimension: int) -> None:
         if not target.dimension:
-            self._nodes.create_vectors(target.collection, dimension)
+            self._nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
             self._ledger.groups.set_dimension(target.id, dimension)
             target.dimension = dimension
 

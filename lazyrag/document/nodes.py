@@ -117,13 +117,14 @@ class NodeStore:
                 return found
             first, size = first + size, 4 * size
 
-    def create_vectors(self, collection: str, dimension: int) -> None:
-        """Make a collection of vectors ready: `SPARSE` ones, or dense ones of that length.
+    def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
+        """Make a collection of an embed key's vectors ready: `SPARSE` ones, or dense ones of that length.
 
         Raises:
             UnsupportedError: If the store keeps no sparse vectors.
         """
-        self.vectors.create(collection, VectorSchema(dimension, metric_of(dimension), self.schema))
+        schema = VectorSchema(dimension, metric_of(dimension), self.schema, embed_key=embed_key)
+        self.vectors.create(collection, schema)
 
     def vector_of(self, segment: Segment, space: LiveSpace) -> Embedding | None:
         """A node's stored vector in a space."""

@@ -207,7 +207,7 @@ def _open_spaces(
                 builder.name, group.name, f"{group.fingerprint}{space.identity}/{row}", space.name
             )
             number, _ = builder.ledger.groups.open_space(row, "vectors", space.name, space.identity, collection)
-            builder.nodes.create_vectors(collection, space.dimension)
+            builder.nodes.create_vectors(collection, space.dimension, space.name)
             builder.ledger.groups.set_dimension(number, space.dimension)
             opened[group.name, space.name] = number, collection
     return opened

@@ -24,7 +24,7 @@ from lazyrag.stores.candidates import exact_ranking
 from lazyrag.stores.chroma_client import STORE, CollectionGoneError, Connection, Place
 from lazyrag.stores.chroma_collection import Collection, Found
 from lazyrag.stores.chroma_filters import Where, divided
-from lazyrag.stores.chroma_rows import read_schema, schema_metadata, space_of
+from lazyrag.stores.chroma_rows import kept_schema, schema_metadata, space_of
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
 from lazyrag.stores.pushdown import Pushed
 from lazyrag.stores.vector_kinds import check_schema, check_vectors, other_schema, searched, state_of
@@ -260,7 +260,7 @@ class ChromaVectorStore:
         """A collection as it is in Chroma now; CollectionGoneError if it is not."""
         name = self._name(collection)
         handle = self._connection.run(lambda client: client.get_collection(name, embedding_function=None))
-        schema = read_schema(handle.metadata)
+        schema = kept_schema(handle.metadata)
         if schema is None:
             msg = (
                 f"Collection {collection!r} in Chroma at {self._connection.place} was not made by lazyrag. Drop it, or "

@@ -118,11 +118,11 @@ def schema_metadata(schema: VectorSchema) -> dict[str, str]:
     return {_SCHEMA: json.dumps(told)}
 
 
-def read_schema(metadata: Mapping[str, Any] | None) -> VectorSchema | None:
+def kept_schema(metadata: Mapping[str, Any] | None) -> VectorSchema | None:
     """The schema of a collection; None if it is none of ours.
 
     Example:
-        >>> read_schema(schema_metadata(VectorSchema(2, "l2", {}))), read_schema({"hnsw:space": "l2"})
+        >>> kept_schema(schema_metadata(VectorSchema(2, "l2", {}))), kept_schema({"hnsw:space": "l2"})
         (VectorSchema(dimension=2, metric='l2', fields={}), None)
     """
     if metadata is None or _SCHEMA not in metadata:

@@ -40,11 +40,14 @@ class VectorSchema:
         dimension: Length of every vector, at least 1; `lazyrag.typing.SPARSE` where vectors are sparse.
         metric: What `VectorStore.search` ranks by; higher is always closer. Sparse vectors are ranked by ``"ip"``.
         fields: The fields that filters may read.
+        embed_key: The embed key of a Document whose vectors these are, for stores whose settings depend on it. It is
+            no part of what schemas are compared by.
     """
 
     dimension: int
     metric: Metric
     fields: Schema
+    embed_key: str = field(default="", compare=False)
 
     @property
     def is_sparse(self) -> bool:
@@ -249,3 +252,4 @@ segment_stores.declare("map", "lazyrag.stores.map:MapSegmentStore")
 segment_stores.declare("opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch")
 vector_stores.declare("chromadb", "lazyrag.stores.chroma:ChromaVectorStore", extra="chroma")
 vector_stores.declare("map", "lazyrag.stores.map:MapVectorStore")
+vector_stores.declare("milvus", "lazyrag.stores.milvus:MilvusVectorStore", extra="milvus")

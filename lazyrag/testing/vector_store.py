@@ -292,6 +292,7 @@ class VectorStoreContract:
                 again.create(C, VectorSchema(DIMENSION, "l2", SCHEMA))
         finally:
             again.close()
+        filled.open()  # for the features that are tested next
 
     def _check_shared(self, store: VectorStore) -> None:
         """What either of two programs has acknowledged, deletions included, is seen by the other's next call."""

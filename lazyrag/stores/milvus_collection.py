@@ -1,0 +1,142 @@
+"""One loaded collection in Milvus: its rows by key, in pages, by filter and by nearness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lazyrag.data.filters import Filter, matches
+from lazyrag.stores.candidates import Candidate
+from lazyrag.stores.milvus_client import MilvusConnection, Nearest
+from lazyrag.stores.milvus_filters import ALWAYS, NOT_ASIDE, all_of, divided, key_after, key_among
+from lazyrag.stores.milvus_index import IndexChoice
+from lazyrag.stores.milvus_schema import KEY, READ, ROW, VECTOR, key_of, row_fields, row_of, window_of
+from lazyrag.stores.protocol import VectorRow, VectorSchema
+from lazyrag.typing import Embedding
+
+KEYS_AT_ONCE = 1000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the rows of an answer must meet.
+
+    Args:
+        expression: What Milvus looks at; "" for nothing.
+        rest: What we look at; None for nothing.
+    """
+
+    expression: str
+    rest: Filter | None
+
+    def keeps(self, row: VectorRow) -> bool:
+        """Whether a row that Milvus let through meets the rest."""
+        return self.rest is None or matches(self.rest, row.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class MilvusCollection:
+    """A collection that is there, has its index and is loaded.
+
+    Args:
+        connection: To the Milvus that has it.
+        name: There.
+        schema: It was made with.
+        index: Over its vectors.
+    """
+
+    connection: MilvusConnection
+    name: str
+    schema: VectorSchema
+    index: IndexChoice
+
+    @property
+    def window(self) -> int:
+        """How many rows one answer may hold."""
+        return window_of(self.schema)
+
+    def asked(self, filter: Filter | None) -> Asked:  # noqa: A002  the word of the domain
+        """A bound filter, divided between Milvus and us."""
+        return Asked(*divided(filter, self.schema.fields))
+
+    def get(self, keys: Sequence[str]) -> list[VectorRow]:
+        """See `VectorStore.get`."""
+        found: dict[str, VectorRow] = {}
+        for some in pieces([*dict.fromkeys(keys)], min(self.window, KEYS_AT_ONCE)):
+            rows = self._rows(key_among(some), READ, len(some))
+            found |= {row.key: row for row in (row_of(values, self.schema) for values in rows)}
+        return [found[key] for key in keys if key in found]
+
+    def present(self, keys: Sequence[str]) -> list[str]:
+        """Those of some keys that are there, each once."""
+        found: list[str] = []
+        for some in pieces([*dict.fromkeys(keys)], KEYS_AT_ONCE):
+            rows = self._rows(key_among(some), (KEY,), len(some))
+            found += [key_of(values[KEY]) for values in rows]
+        return found
+
+    def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
+        """The keys of the rows that meet a bound filter."""
+        asked = self.asked(filter)
+        columns = (KEY,) if asked.rest is None else (KEY, ROW)
+        return [
+            key_of(values[KEY])
+            for page in self._pages(asked.expression, columns)
+            for values in page
+            if asked.rest is None or matches(asked.rest, row_fields(values))
+        ]
+
+    def scan(self, after: str, limit: int) -> list[VectorRow]:
+        """See `VectorStore.scan`."""
+        pages = self._pages("", READ, after=after, limit=limit)
+        return [row_of(values, self.schema) for page in pages for values in page]
+
+    def read(self, asked: Asked, *, expression: str = "") -> Iterator[list[VectorRow]]:
+        """All rows that meet what is asked, and an expression besides, page by page."""
+        for page in self._pages(all_of(asked.expression, expression), READ):
+            yield [row for row in (row_of(values, self.schema) for values in page) if asked.keeps(row)]
+
+    def nearest(self, queries: Sequence[Embedding], depth: int, asked: Asked) -> list[list[Candidate]]:
+        """The nearest rows to some queries as Milvus ranks them, of those that meet what it looks at."""
+        found: list[list[Candidate]] = []
+        how = Nearest(depth, self.schema.metric, self.index.params_for(depth))
+        sign = -1.0 if self.schema.metric == "l2" else 1.0
+        for some in pieces(queries, max(1, self.window // depth)):
+            hits = self.connection.nearest(self.name, some, all_of(asked.expression, NOT_ASIDE), READ, how)
+            found += [[Candidate(row_of(values, self.schema), sign * far) for values, far in one] for one in hits]
+        return found
+
+    def _pages(
+        self, expression: str, columns: Sequence[str], *, after: str = "", limit: int | None = None
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Rows in the order of their keys, in answers that are not too long; at most ``limit`` in all."""
+        while limit is None or limit > 0:
+            size = self.window if limit is None else min(limit, self.window)
+            behind = key_after(after) if after else ALWAYS
+            page = self._rows(all_of(behind, expression), columns, size)
+            if not page:  # a page may be short though there is more behind it
+                return
+            yield page
+            after = key_of(page[-1][KEY])
+            limit = None if limit is None else limit - len(page)
+
+    def _rows(self, expression: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
+        # Milvus Lite 2.5 fails to read sparse vectors where there never was a row.
+        is_wary = self.schema.is_sparse and VECTOR in columns and self.connection.path is not None
+        if is_wary and not self.connection.rows(self.name, expression, (KEY,), 1):
+            return []
+        return self.connection.rows(self.name, expression, columns, limit)
+
+
+def pieces(some: Sequence[T], size: int) -> Iterator[list[T]]:
+    """A sequence, cut up.
+
+    Example:
+        >>> [*pieces("abc", 2)]
+        [['a', 'b'], ['c']]
+    """
+    for first in range(0, len(some), size):
+        yield list(some[first : first + size])

@@ -1,0 +1,141 @@
+"""Searches in Milvus: exactly, by our kernel over candidates, and as Milvus itself ranks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from lazyrag.data.filters import Filter
+from lazyrag.stores.candidates import Candidate, exact_ranking, ranking_of
+from lazyrag.stores.milvus_collection import Asked, MilvusCollection
+from lazyrag.stores.milvus_filters import IS_ASIDE
+from lazyrag.stores.milvus_schema import plain_query
+from lazyrag.stores.vector_kinds import searched, state_of
+from lazyrag.typing import Embedding, Embeddings, Metric, Ranking
+
+_DEEPER = 4  # times as many rows, where a part of the filter is left to us
+
+
+class _TooDeepError(Exception):
+    """More rows would have to be fetched at once than an answer may hold."""
+
+
+class _Candidates:
+    """The rows nearest to some queries, at any depth.
+
+    What one query asks for first is fetched for all of them in few messages, as all begin at the same depth.
+
+    Args:
+        collection: To be searched.
+        queries: That Milvus can rank rows for.
+        asked: What the rows must meet.
+    """
+
+    def __init__(self, collection: MilvusCollection, queries: Sequence[Embedding], asked: Asked) -> None:
+        self._collection = collection
+        self._queries = queries
+        self._asked = asked
+        self._first: tuple[int, list[list[Candidate]]] | None = None
+
+    def fetch(self, number: int, depth: int) -> list[Candidate]:
+        """The rows nearest to one of the queries; _TooDeepError where no answer may hold so many."""
+        if depth > self._collection.window:
+            raise _TooDeepError
+        if self._first is None:
+            self._first = depth, self._collection.nearest(self._queries, depth, self._asked)
+        first, found = self._first
+        if depth == first:
+            return found[number]
+        return self._collection.nearest([self._queries[number]], depth, self._asked)[0]
+
+
+def exact_rankings(
+    collection: MilvusCollection,
+    vectors: Embeddings,
+    topk: int,
+    filter: Filter | None,  # noqa: A002  the word of the domain
+) -> list[Ranking]:
+    """See `VectorStore.search`."""
+    plain = _checked(collection, vectors, topk)
+    asked = collection.asked(filter)
+    candidates = _Candidates(collection, [query for query in plain if query is not None], asked)
+    number = 0
+    rankings = []
+    for query, its_plain in zip(vectors, plain, strict=True):
+        if its_plain is None:
+            rankings.append(_by_reading(collection, query, topk, asked))
+        else:
+            rankings.append(_ranking(collection, query, topk, asked, functools.partial(candidates.fetch, number)))
+            number += 1
+    return rankings
+
+
+def native_rankings(
+    collection: MilvusCollection,
+    vectors: Embeddings,
+    topk: int,
+    filter: Filter | None,  # noqa: A002  the word of the domain
+) -> list[Ranking]:
+    """See `NativeVectors.search_natively`."""
+    asked = collection.asked(filter)
+    plain = _checked(collection, vectors, topk)
+    return [[] if query is None else _native(collection, query, topk, asked) for query in plain]
+
+
+def _checked(collection: MilvusCollection, vectors: Embeddings, topk: int) -> list[Embedding | None]:
+    """What to ask Milvus for, for each query; None where it cannot rank rows for it.
+
+    Raises:
+        ConfigError: As every store does, see `VectorStore.search`.
+    """
+    schema = collection.schema
+    searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+    return [plain_query(one, schema) for one in vectors]
+
+
+def _ranking(
+    collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Callable[[int], list[Candidate]]
+) -> Ranking:
+    """The exact ranking: of candidates, and of the rows that Milvus cannot rank; else of all rows."""
+    try:
+        ranking = exact_ranking(query, topk, collection.schema, fetch, rest=asked.rest)
+    except _TooDeepError:
+        return _by_reading(collection, query, topk, asked)
+    schema = collection.schema
+    # Of dense rows those without length are aside, under the cosine, by which they score 0.
+    if not schema.is_sparse and (schema.metric != "cosine" or (len(ranking) == topk and ranking[-1][1] > 0)):
+        return ranking
+    return _by_reading(collection, query, topk, asked, expression=IS_ASIDE, beside=ranking)
+
+
+def _by_reading(
+    collection: MilvusCollection,
+    query: Embedding,
+    topk: int,
+    asked: Asked,
+    *,
+    expression: str = "",
+    beside: Ranking | None = None,
+) -> Ranking:
+    """The best of all rows that meet what is asked, and an expression; and of a ranking of others."""
+    best = beside or []
+    for rows in collection.read(asked, expression=expression):
+        both = best + ranking_of(query, topk, collection.schema, rows)
+        best = sorted(both, key=lambda pair: (-pair[1], pair[0]))[:topk]
+    return best
+
+
+def _native(collection: MilvusCollection, query: Embedding, topk: int, asked: Asked) -> Ranking:
+    depth = min(topk, collection.window)
+    while True:
+        [found] = collection.nearest([query], depth, asked)
+        kept = [one for one in found if asked.keeps(one.row)]
+        if len(kept) >= topk or len(found) < depth or depth == collection.window:
+            scored = [(one.row.key, _score(collection.schema.metric, one.worth)) for one in kept]
+            return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:topk]
+        depth = min(_DEEPER * depth, collection.window)
+
+
+def _score(metric: Metric, worth: float) -> float:
+    """What `VectorStore.search` says of a row, from what Milvus says of it."""
+    return 1.0 / (1.0 + max(0.0, -worth) ** 0.5) if metric == "l2" else worth

@@ -1,0 +1,152 @@
+"""The Milvus store over a full server keeps the contract, and says what is wrong where the server does not answer."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pymilvus import MilvusClient
+
+from lazyrag.errors import StoreConnectionError, StoreError, UnsupportedError
+from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
+from lazyrag.testing import VectorStoreContract
+from lazyrag.typing import SPARSE
+from tests.live.milvus_behaviour import C, MilvusBehaviour
+from tests.live.serving import free_port, milvus_server
+
+_numbers = itertools.count()
+TIMEOUT_S = 10.0
+
+
+@pytest.fixture
+def database(milvus_address: str) -> Iterator[dict[str, Any]]:
+    """The arguments of a store over a database of the test's own, which is gone afterwards."""
+    kwargs = {"uri": milvus_address, "db_name": f"lazyrag_{next(_numbers)}"}
+    yield kwargs
+    with closing(MilvusClient(milvus_address)) as server:
+        if kwargs["db_name"] in server.list_databases():
+            with closing(MilvusClient(**kwargs)) as client:
+                for name in client.list_collections():
+                    client.drop_collection(name)
+            server.drop_database(kwargs["db_name"])
+
+
+class TestMilvusServer(VectorStoreContract):
+    """A server, in a database for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database: dict[str, Any]) -> None:
+        self._kwargs = database
+
+    def make_store(self) -> VectorStore:
+        """Over a database of the test's own."""
+        return MilvusVectorStore(**self._kwargs)
+
+    def reopen_store(self, store: VectorStore) -> VectorStore:
+        """Over the same database."""
+        return MilvusVectorStore(**self._kwargs)
+
+    def share_store(self, store: VectorStore) -> VectorStore:
+        """Over the same database."""
+        return MilvusVectorStore(**self._kwargs)
+
+
+class TestMilvusServerBehaviour(MilvusBehaviour):
+    """A server, in a database for each test."""
+
+    has_sparse = False
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database: dict[str, Any]) -> None:
+        self._kwargs = database
+
+    def kwargs(self) -> dict[str, Any]:
+        """A database of the test's own."""
+        return self._kwargs
+
+    def test_sparse_vectors_are_refused_before_they_kill_the_server(self) -> None:
+        """Version 2.3 dies of such a column: the error names the version, and the server goes on."""
+        with self.store() as store:
+            with pytest.raises(UnsupportedError, match=r"v2\.3\.5.*no sparse vectors.*2\.4"):
+                store.create(C, VectorSchema(SPARSE, "ip", {}))
+            store.create(C, VectorSchema(2, "ip", {}))
+            assert store.count(C) == 0
+
+    def test_databases_are_isolated(self) -> None:
+        """The same collection in another database is another one; several stores may make a database at once."""
+        with self.store() as store:
+            store.create(C, VectorSchema(2, "ip", {}))
+            with self.store(db_name="default") as other, pytest.raises(StoreError, match="no collection"):
+                other.count(C)
+            threads = [threading.Thread(target=store.open) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert store.count(C) == 0
+
+
+def test_an_address_where_nobody_listens_is_named() -> None:
+    """A StoreConnectionError names the address, the cause and what to do, within the timeout."""
+    address = f"127.0.0.1:{free_port(20_000, 20_100)}"
+    store = MilvusVectorStore(address, client_kwargs={"timeout": 0.5})
+    with pytest.raises(StoreConnectionError, match=rf"{address}.*timeout 0\.5 s.*Start Milvus there") as caught:
+        store.open()
+    assert isinstance(caught.value.__cause__, Exception)
+    with pytest.raises(StoreError, match="not open"):
+        store.count(C)
+
+
+@pytest.mark.slow
+def test_a_server_that_freezes_or_is_killed_while_it_is_written_to(tmp_path: Path) -> None:
+    """Either is a StoreConnectionError after the timeout; what was acknowledged is there, and the rest can follow.
+
+    The server is killed while upserts run, and started again over the same folder.
+    """
+    vectors = np.random.default_rng(3).normal(size=(3000, 64)).astype(np.float32)
+    rows = [VectorRow(f"k{number:04d}", vector, {}) for number, vector in enumerate(vectors)]
+    schema = VectorSchema(64, "l2", {})
+    errors: list[StoreError] = []
+
+    def write() -> None:
+        try:
+            while True:
+                store.upsert(C, rows)
+        except StoreError as error:
+            errors.append(error)
+
+    with milvus_server(tmp_path) as server:
+        store = MilvusVectorStore(server.address, client_kwargs={"timeout": TIMEOUT_S})
+        store.open()
+        store.create(C, schema)
+        store.upsert(C, rows[:1])
+        with server.frozen(), pytest.raises(StoreConnectionError, match=server.address):
+            store.count(C)
+        writer = threading.Thread(target=write)
+        writer.start()
+        while store.count(C) < len(rows):
+            pass
+        server.kill()
+        writer.join()
+        address = server.address
+    store.close()
+    [error] = errors
+    assert isinstance(error, StoreConnectionError)
+    assert address in str(error)
+    # At another port: its launcher takes one for taken as long as the kernel remembers connections to it. It answers
+    # after a minute, when the session of the killed one has ended.
+    with milvus_server(tmp_path) as server:
+        store = MilvusVectorStore(server.address)
+        store.open()
+        store.create(C, schema)
+        assert [row.key for row in store.scan(C, limit=len(rows))] == [row.key for row in rows]
+        store.upsert(C, rows)
+        assert store.count(C) == len(rows)
+        store.close()

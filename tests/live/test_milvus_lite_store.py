@@ -1,0 +1,110 @@
+"""The Milvus store over files keeps the contract, on whichever Milvus Lite is installed: 3.2.2 or 2.5.1."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lazyrag.errors import StoreConnectionError, StoreError
+from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
+from lazyrag.testing import VectorStoreContract
+from tests.live.milvus_behaviour import C, MilvusBehaviour
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.protocol import VectorRow, VectorSchema
+
+store = MilvusVectorStore(sys.argv[1])
+store.open()
+store.create(sys.argv[2], VectorSchema(2, "ip", {}))
+store.upsert(sys.argv[2], [VectorRow(f"k{number}", np.ones(2, np.float32), {}) for number in range(9)])
+store.delete(sys.argv[2], keys=["k3"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+REFUSED = """
+import sys
+from lazyrag.errors import StoreConnectionError
+from lazyrag.stores.milvus import MilvusVectorStore
+
+try:
+    MilvusVectorStore(sys.argv[1]).open()
+except StoreConnectionError as error:
+    print(error)
+"""
+
+
+def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """A program of its own, until it ends."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+class TestMilvusLite(VectorStoreContract):
+    """A file."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self._path = tmp_path / "vectors.db"
+
+    def make_store(self) -> VectorStore:
+        """Over a file of the test's own."""
+        return MilvusVectorStore(self._path)
+
+    def reopen_store(self, store: VectorStore) -> VectorStore:
+        """Over the same file."""
+        return MilvusVectorStore(self._path)
+
+
+class TestMilvusLiteBehaviour(MilvusBehaviour):
+    """A file."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self._path = tmp_path / "vectors.db"
+
+    def kwargs(self) -> dict[str, Any]:
+        """Over a file of the test's own."""
+        return {"uri": self._path}
+
+    def test_two_stores_share_a_file_in_one_program(self) -> None:
+        """Each sees what the other writes, and the file stays open until the last one lets go of it."""
+        rows = [VectorRow(f"k{number}", np.ones(2, np.float32), {}) for number in range(2)]
+        with self.store() as first:
+            with self.store() as second:
+                first.create(C, VectorSchema(2, "ip", {}))
+                first.upsert(C, rows[:1])
+                second.upsert(C, rows[1:])
+                assert first.count(C) == second.count(C) == 2
+            assert first.count(C) == 2
+            with pytest.raises(StoreError, match="not open"):
+                second.count(C)
+
+    def test_a_folder_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        """A StoreConnectionError with the path, and what is needed."""
+        path = tmp_path / "nowhere" / "vectors.db"
+        with pytest.raises(StoreConnectionError, match=f"{path}.*its folder must be there"):
+            MilvusVectorStore(path).open()
+
+    def test_what_a_killed_program_had_acknowledged_is_there(self) -> None:
+        """Rows and deletions both, for the next program at once."""
+        assert run(KILLED, self._path, C).returncode == -signal.SIGKILL
+        with self.store() as store:
+            assert [row.key for row in store.scan(C)] == [f"k{number}" for number in range(9) if number != 3]
+
+    def test_another_program_is_told_that_the_file_is_open(self) -> None:
+        """A StoreConnectionError with the path; the one that has it open goes on."""
+        with self.store() as store:
+            store.create(C, VectorSchema(2, "ip", {}))
+            said = run(REFUSED, self._path).stdout
+            assert str(self._path) in said
+            assert "Only one program can have such a file open" in said
+            assert store.count(C) == 0
