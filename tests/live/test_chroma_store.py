@@ -185,6 +185,21 @@ def test_vectors_come_back_bit_for_bit_and_are_ranked_as_in_memory(store, metric
         assert store.search(C, near, topk) == reference.search(C, near, topk)
 
 
+@pytest.mark.parametrize(("metric", "length", "spread"), [("ip", 1e-5, 1.0), ("cosine", 1.0, 0.05)])
+def test_rankings_are_exact_where_chroma_s_distances_are_not(store, metric, length, spread):
+    """Products that vanish beside the 1 that Chroma takes them from; lengths that are nearly 1, and do not count."""
+    rng = np.random.default_rng(9)
+    vectors = np.concatenate([np.ones((300, 1)), 1e-3 * rng.normal(size=(300, 7))], axis=1)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = (length * (1 + spread * rng.random((300, 1))) * vectors).astype(np.float32)
+    reference = MapVectorStore()
+    for one in (store, reference):
+        fresh(one, 8, metric)
+        one.upsert(C, rows_of(vectors))
+    near = np.full((1, 8), length, np.float32)
+    assert store.search(C, near, 10) == reference.search(C, near, 10)
+
+
 @pytest.mark.parametrize("exact_rows", [0, 12_000])
 def test_more_rows_than_go_into_a_call(place, exact_rows):
     """12,000 rows are written, read, paged, found and deleted, though Chroma takes 5,461 at once."""
@@ -227,7 +242,7 @@ def test_filters_too_large_for_chroma_are_ours(store):
     filters += [Not(Condition("year", "in", range(10, count))) for count in (5_000, 60_000)]
     filters += [Or(*(Condition("year", "eq", at) for at in range(10, count))) for count in (200, 3_000)]
     filters += [And(*(Condition("year", "ne", at) for at in range(10, count))) for count in (200, 3_000)]
-    filters += [nested(levels) for levels in (5, 6, 100)]
+    filters += [nested(levels) for levels in (5, 6, 40, 100)]
     for one in filters:
         expected = [row.key for row in rows if matches(one, row.fields)]
         assert 0 < len(expected) < len(rows)
