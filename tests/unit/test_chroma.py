@@ -13,7 +13,7 @@ from lazyrag.errors import ConfigError, UnsupportedError
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.chroma_client import Place
 from lazyrag.stores.chroma_filters import divided
-from lazyrag.stores.chroma_rows import placed, read, read_schema, schema_metadata, written
+from lazyrag.stores.chroma_rows import placed, read, kept_schema, schema_metadata, written
 from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, VectorRow, VectorSchema, vector_stores
 from lazyrag.stores.pushdown import Pushed
 from lazyrag.typing import SPARSE
@@ -204,5 +204,5 @@ def test_a_schema_survives_its_way_through_metadata():
             }
         ),
     )
-    assert read_schema(schema_metadata(schema)) == schema
-    assert read_schema(None) is None
+    assert kept_schema(schema_metadata(schema)) == schema
+    assert kept_schema(None) is None

@@ -17,6 +17,7 @@ PACKAGES = (
     "tokenizers",
     "faiss",
     "opensearchpy",
+    "pymilvus",
 )
 
 
@@ -29,7 +30,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 9
+    assert done.stdout.count("pip install") == 11
 
 
 @pytest.mark.parametrize(
