@@ -11,6 +11,7 @@ PACKAGES = (
     "httpx2",
     "huggingface_hub",
     "onnxruntime",
+    "pymilvus",
     "sentence_transformers",
     "tenacity",
     "tokenizers",
@@ -27,7 +28,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 8
+    assert done.stdout.count("pip install") == 9
 
 
 @pytest.mark.parametrize(
