@@ -139,6 +139,7 @@ class Document(MaintainedDocument):
             on_progress=on_progress,
         )
         conf = StoreConf.parse(store_conf)
+        conf.check_use(name, embeds=bool(embedders))
         self._graph = GroupGraph(type(self)._graph)
         self._builder = open_builder(self.name, dataset, self._graph, schema, embedders, conf, options)
         self._reader = Reader(self._builder)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids, store_key
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
 from lazyrag.errors import StaleNodeError, StoreError, UnsupportedError
-from lazyrag.stores.protocol import Approximate, SegmentStore, VectorSchema, VectorStore
+from lazyrag.stores.protocol import Approximate, NativeText, NativeVectors, SegmentStore, VectorSchema, VectorStore
 from lazyrag.typing import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 _FIRST_CHILDREN = 32
+
+VectorWay: TypeAlias = Literal["exact", "approximate", "native"]
+"""How vectors are searched: exactly, approximately, or as the store does it by itself."""
 
 
 class NodeStore:
@@ -131,14 +135,16 @@ class NodeStore:
         rows = self.vectors.get(space.collection, [segment.key]) if space.dimension else []
         return rows[0].vector if rows else None
 
-    def vector_search(self, *, approximate: bool) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
-        """The vector store's search, or its approximate one.
+    def vector_search(self, way: VectorWay) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
+        """The vector store's exact search, its approximate one, or its own as it comes.
 
         Raises:
-            UnsupportedError: If it has none.
+            UnsupportedError: If it has no approximate one.
         """
         store = self.vectors
-        if not approximate:
+        if way == "native" and "native vectors" in store.features and isinstance(store, NativeVectors):
+            return store.search_natively
+        if way != "approximate":
             return store.search
         if "approximate" not in store.features or not isinstance(store, Approximate):
             msg = (
@@ -147,6 +153,21 @@ class NodeStore:
             )
             raise UnsupportedError(msg, store=type(store).__name__)
         return store.search_approximately
+
+    def text_search(self) -> NativeText:
+        """The segment store that ranks by text itself.
+
+        Raises:
+            UnsupportedError: If it does not.
+        """
+        store = self.segments
+        if "native text" not in store.features or not isinstance(store, NativeText):
+            msg = (
+                "index='native' is a search server's own ranking by text, and the segment store "
+                f"{type(store).__name__} has none. Use index='default', or the segment store 'opensearch'."
+            )
+            raise UnsupportedError(msg, store=type(store).__name__)
+        return store
 
     def followed(self, view: View, segment: Segment) -> LiveGroup:
         """The group of a node, if the live tree holds the node or an equal one in its place.

@@ -11,11 +11,12 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import Segment, copy_value, key_build
+from lazyrag.data.segment import Segment, copy_value
 from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
-from lazyrag.document.nodes import metric_of
+from lazyrag.document.live_hits import live_hits
+from lazyrag.document.nodes import VectorWay, metric_of
 from lazyrag.document.report import IngestReport
 from lazyrag.document.reporting import report_of
 from lazyrag.document.step import Step
@@ -165,10 +166,10 @@ class Reader:
         topk: int,
         filter: Filter | None,  # noqa: A002
         *,
-        approximate: bool = False,
+        way: VectorWay = "exact",
     ) -> Ranking:
-        """The best nodes of a group by their vectors' own metric, as (key, score); or most of them, faster."""
-        search = self._nodes.vector_search(approximate=approximate)
+        """The best nodes of a group by their vectors' own metric, as (key, score); or what the store finds of them."""
+        search = self._nodes.vector_search(way)
         target = self._vectors(group, embed_key)
         if not target.dimension:
             return []
@@ -181,27 +182,31 @@ class Reader:
         live = self._group(group)
         wanted = both(self._scope, filter)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        return self._live_hits(live, target, topk, lambda depth: search(target.collection, queries, depth, wanted))
+        where, tree = target.collection, self._builder.views.of_question().tree
+        return live_hits(
+            tree, live, where, self._nodes.vectors, topk, lambda depth: search(where, queries, depth, wanted)[0]
+        )
 
-    def _live_hits(
-        self, group: LiveGroup, target: LiveSpace, topk: int, search: Callable[[int], list[Ranking]]
+    def rank_text(
+        self,
+        group: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filter: Filter | None,  # noqa: A002
     ) -> Ranking:
-        """The best live nodes. Where what is not live yet, or no more, is among them, more is fetched."""
-        numbers = self._builder.views.of_question().tree.live_set(group)
-        depth = topk
-        while True:
-            try:
-                [hits] = search(depth)
-            except ConfigError as exc:  # the query is as the ledger says
-                msg = (
-                    f"The vectors of {group.name!r} are not those that were written ({exc}). Run verify() and repair()."
-                )
-                raise StoreError(msg, collection=target.collection) from exc
-            live = [(key, score) for key, score in hits if key_build(key) in numbers]
-            if len(live) >= topk or len(hits) < depth:
-                return live[:topk]
-            stored = self._nodes.vectors.count(target.collection)
-            depth = max(2 * depth, topk + stored - sum(build.size for build in group.builds.values()))
+        """The best nodes of a group by the segment store's own ranking of their texts, as (key, score)."""
+        rank = self._nodes.text_search().search_text
+        live, wanted = self._group(group), both(self._scope, filter)
+        where, tree = live.collection, self._builder.views.of_question().tree
+        return live_hits(
+            tree,
+            live,
+            where,
+            self._nodes.segments,
+            topk,
+            lambda n: store.search_text(where, analyser, terms, n, wanted),
+        )
 
     def pages(self, group: str, filter: Filter | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:  # noqa: A002
         """The nodes of a group that a filter lets through, in the documents' order; no page is empty.

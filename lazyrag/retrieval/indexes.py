@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lazyrag.errors import ConfigError, UnsupportedError
+from lazyrag.errors import ConfigError
 from lazyrag.registry import Registry
-from lazyrag.retrieval.search import Search, VectorSearch
+from lazyrag.retrieval.search import Search, TermSearch, TextSearch, VectorSearch
 from lazyrag.retrieval.similarity import Similarity
 
 indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
@@ -25,6 +25,8 @@ def exact(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
 def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
 
+    What another store finds, and by which scores, is its own affair: filters hold, nothing else is promised.
+
     Raises:
         ConfigError: If the similarity is not answered by a vector store.
     """
@@ -32,7 +34,7 @@ def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search
     if not isinstance(search, VectorSearch):
         msg = f"smart_embedding_index is a vector store's own search; {similarity.name!r} does not search one."
         raise ConfigError(msg)
-    return search
+    return replace(search, way="native")
 
 
 def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
@@ -48,17 +50,27 @@ def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
             "search a vector store. Use similarity='cosine', or index='default'."
         )
         raise ConfigError(msg)
-    return replace(search, approximate=True)
+    return replace(search, way="approximate")
 
 
-def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:  # noqa: ARG001  the signature of all
-    """``"native"``: a search server's own ranking.
+def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """``"native"``: a search server's own ranking of texts, by the terms of our analysers.
 
     Raises:
-        UnsupportedError: No store of this release has one.
+        ConfigError: If the similarity is not BM25, or one of its parameters is given, which the server has its own of.
     """
-    msg = "index='native' is a search server's own ranking; the map store has none. Use index='default'."
-    raise UnsupportedError(msg, store="map")
+    search = similarity.searched(kwargs)
+    if not isinstance(search, TermSearch):
+        msg = (
+            f"index='native' is a search server's own ranking by text, and the similarity {similarity.name!r} is none "
+            "by terms. Use similarity='bm25' or 'bm25_chinese', or index='default'."
+        )
+        raise ConfigError(msg)
+    own = sorted(kwargs.keys() - {"analyser"})
+    if own:
+        msg = f"index='native' got {own[0]!r}, which a search server has its own of. Leave it out, or ask the default."
+        raise ConfigError(msg)
+    return TextSearch(search.analyser)
 
 
 indexes.register("ann", of_graphs)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from lazyrag.data.filters import Filter
+from lazyrag.document.nodes import VectorWay
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, Variant
@@ -73,27 +74,52 @@ class TermSearch:
     """
 
     def __init__(self, analyser: str, k1: float = 1.5, b: float = 0.75, variant: Variant = "lucene") -> None:
-        self._analyser = analyser
+        self.analyser = analyser
         self._terms_of = term_function(analyser)
         self._model = BM25(k1, b, variant)
 
     def rank(self, question: Question) -> list[Ranking]:
         """See `Search.rank`; only nodes that share a term with the query."""
-        try:
-            terms = self._terms_of(question.query)
-        except TransformError as exc:
-            raise RetrievalError(str(exc)) from exc
+        terms = _terms(self._terms_of, question.query)
         if not terms:
             return [[] for _ in question.readers]
         group, model = question.group, self._model
         together = None
         if len(question.readers) > 1:
-            known = [reader.statistics(group, self._analyser, terms, model) for reader in question.readers]
+            known = [reader.statistics(group, self.analyser, terms, model) for reader in question.readers]
             together = functools.reduce(operator.add, known)
         return [
-            reader.rank_terms(group, self._analyser, terms, question.topk, wanted, model, together)
+            reader.rank_terms(group, self.analyser, terms, question.topk, wanted, model, together)
             for reader, wanted in zip(question.readers, question.filters, strict=True)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class TextSearch:
+    """The segment store's own ranking of texts, by the terms of an analyser.
+
+    Args:
+        analyser: Name of the registered analyser.
+    """
+
+    analyser: str
+
+    def rank(self, question: Question) -> list[Ranking]:
+        """See `Search.rank`.
+
+        Raises:
+            ConfigError: If several Documents are asked: their scores do not compare.
+            UnsupportedError: If the segment store does not rank by text, or has no terms of the analyser.
+        """
+        if len(question.readers) > 1:
+            msg = (
+                f"index='native' was asked for over {len(question.readers)} Documents; a server ranks each by its own "
+                "statistics, so that scores do not compare. Ask one Document, or use index='default'."
+            )
+            raise ConfigError(msg)
+        [reader], [wanted] = question.readers, question.filters
+        terms = _terms(term_function(self.analyser), question.query)
+        return [reader.rank_text(question.group, self.analyser, terms, question.topk, wanted) if terms else []]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +128,12 @@ class VectorSearch:
 
     Args:
         metric: What the vectors must be ranked by; None for whatever they are.
-        approximate: Whether by the one that may miss some of the nearest; dense vectors only.
+        way: Exactly; approximately, by the one that may miss some of the nearest, dense vectors only; or natively, as
+            the store finds them.
     """
 
     metric: Metric | None = None
-    approximate: bool = False
+    way: VectorWay = "exact"
 
     def rank(self, question: Question) -> list[Ranking]:
         """See `Search.rank`; sparse vectors only of nodes that share a dimension with the query.
@@ -119,7 +146,7 @@ class VectorSearch:
         self._check_metric(question)
         group, embed_key, topk = question.group, str(question.embed_key), question.topk
         return [
-            reader.rank_vectors(group, embed_key, vector, topk, wanted, approximate=self.approximate)
+            reader.rank_vectors(group, embed_key, vector, topk, wanted, way=self.way)
             for reader, vector, wanted in zip(question.readers, question.vectors(), question.filters, strict=True)
         ]
 
@@ -133,7 +160,7 @@ class VectorSearch:
                 "sparse. Their scores do not compare. Ask each by a Retriever of its own."
             )
             raise ConfigError(msg)
-        if self.approximate and "ip" in found:
+        if self.way == "approximate" and "ip" in found:
             msg = (
                 f"index='ann' searches dense vectors, and those under the embed key {embed_key!r} are sparse. "
                 "Use index='default', which is fast for them at any size."
@@ -147,3 +174,10 @@ class VectorSearch:
                 "other keys with embed_keys=[...]."
             )
             raise ConfigError(msg)
+
+
+def _terms(terms_of: Callable[[str], list[str]], query: str) -> list[str]:
+    try:
+        return terms_of(query)
+    except TransformError as exc:
+        raise RetrievalError(str(exc)) from exc

@@ -25,7 +25,7 @@ from lazyrag.stores.chroma_client import STORE, CollectionGoneError, Connection,
 from lazyrag.stores.chroma_collection import Collection, Found
 from lazyrag.stores.chroma_filters import Where, divided
 from lazyrag.stores.chroma_rows import kept_schema, schema_metadata, space_of
-from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
+from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema
 from lazyrag.stores.pushdown import Pushed
 from lazyrag.stores.vector_kinds import check_schema, check_vectors, other_schema, searched, state_of
 from lazyrag.typing import Embeddings, Metric, Ranking, Vector
@@ -112,6 +112,14 @@ class ChromaVectorStore:
     def exact_rows(self) -> int:
         """See `ExactWhenSmall.exact_rows`."""
         return self._exact_rows
+
+    @property
+    def location(self) -> Location | None:
+        """See `Located.location`."""
+        place = self._connection.place
+        if place.uri is not None:
+            return Location(place.uri, is_server=True)
+        return None if place.folder is None else Location(place.folder, is_server=False)
 
     def open(self) -> None:
         """See `Store.open`.

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lazyrag.arguments import check_keywords, required_names
-from lazyrag.errors import ConfigError, NotBuiltError, StoreError, known_names
+from lazyrag.errors import ConfigError, StoreError, known_names
+from lazyrag.registry import Registry
 from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.protocol import SegmentStore, VectorStore, segment_stores, vector_stores
+from lazyrag.stores.protocol import Located, Location, SegmentStore, VectorStore, segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
 
 _PARTS = ("segment_store", "vector_store", "ledger")
@@ -21,7 +22,7 @@ _ENTRY_KEYS = ("type", "kwargs")
 _SPEC_KWARGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "map": ((), ("uri", "timeout_s")),
     "opensearch": (("uris", "client_kwargs"), ("index_kwargs",)),
-    "chromadb": ((), ("uri", "dir", "index_kwargs", "client_kwargs")),
+    "chromadb": ((), ("uri", "dir", "index_kwargs", "client_kwargs", "exact_rows", "timeout_s")),
     "milvus": (("uri",), ("db_name", "client_kwargs", "index_kwargs")),
 }
 _SPEC_TYPES = {"segment_store": ("map", "opensearch"), "vector_store": ("map", "chromadb", "milvus")}
@@ -73,11 +74,13 @@ class StoreConf:
         segment: The segment store.
         vector: The vector store.
         ledger: Path of the ledger's file; None where it lies with the ``map`` segment store.
+        vectors_named: Whether the vector store was chosen, or follows from the segment store.
     """
 
     segment: StoreChoice = StoreChoice()
     vector: StoreChoice = StoreChoice()
     ledger: str | None = None
+    vectors_named: bool = True
 
     @classmethod
     def parse(cls, store_conf: Mapping[str, Any] | None) -> StoreConf:
@@ -88,8 +91,7 @@ class StoreConf:
 
         Raises:
             ConfigError: If a key, a type or a keyword argument is unknown, or a required one is missing.
-            MissingDependencyError: If a store needs a package that is not installed.
-            NotBuiltError: If a store is asked for that a specification names and this release does not contain.
+            MissingDependencyError: If a store of others needs a package that is not installed.
 
         Example:
             >>> StoreConf.parse({"vector_store": {"type": "map"}}).segment.type
@@ -103,22 +105,55 @@ class StoreConf:
         _check_keys("store_conf", store_conf, _PARTS)
         parts = [part for part in _PARTS[:2] if part in store_conf]
         choices = {part: _choice(part, store_conf[part]) for part in parts}
-        for part, choice in choices.items():
-            _check_built(part, choice)
         segment, vector = choices.get("segment_store"), choices.get("vector_store")
-        # The one that is not named, or that names no file, lies with the other one.
-        if segment is None or (segment.type == "map" and "uri" not in segment.kwargs):
-            segment = _beside(vector) if vector is not None else StoreChoice()
-        if vector is None or (vector.type == "map" and "uri" not in vector.kwargs):
-            vector = _beside(segment)
         ledger = _ledger_path(store_conf.get("ledger"))
+        # The one that is not named, or that names no file, lies with the other one.
+        if segment is None or segment == StoreChoice():
+            segment = StoreChoice() if vector is None else _beside(vector, ledger)
+        named = vector is not None
+        if vector is None or vector == StoreChoice():
+            vector = _beside(segment, ledger)
+        places = [place for place in map(_location, (segment, vector)) if place is not None]
+        if ledger is None and segment.type != "map":
+            ledger = _uri(vector) or next((_file_beside(place) for place in places if not place.is_server), None)
+        if places and ledger is None and _uri(segment) is None:
+            msg = (
+                f"store_conf keeps nodes or vectors at {places[0].address}, and names no file for the ledger, which "
+                "lists what is there. Give store_conf['ledger'], the path of a file on this machine, or a segment "
+                "store of type 'map' with a 'uri'."
+            )
+            raise ConfigError(msg)
         if ledger is not None and StoreChoice() in (segment, vector):
             msg = (
                 "store_conf names a ledger, which is kept, and a store that lies in memory and is not: the ledger "
                 "would list what is gone. Give the map store a 'uri', or leave the ledger out."
             )
             raise ConfigError(msg)
-        return cls(segment, vector, ledger)
+        return cls(segment, vector, ledger, named)
+
+    def check_use(self, name: str | None, *, embeds: bool) -> None:
+        """Whether a Document can be kept there.
+
+        Args:
+            name: Its name, None if it was given none.
+            embeds: Whether it has embeddings.
+
+        Raises:
+            ConfigError: If it shares a server with others and has no name of its own, or nowhere to keep vectors.
+        """
+        servers = [place for place in map(_location, (self.segment, self.vector)) if place and place.is_server]
+        if servers and name is None:
+            msg = (
+                f"The Document has no name, and its nodes or vectors lie on the server at {servers[0].address}: "
+                "another Document without a name would write to the same collections. Give Document(name=...)."
+            )
+            raise ConfigError(msg)
+        if embeds and self.segment.type != "map" and not self.vectors_named:
+            msg = (
+                f"The Document has an embed, and its store_conf names the segment store {self.segment.type!r} and no "
+                "vector store. Name one: 'chromadb', 'milvus', or 'map' with a 'uri', the path of a file."
+            )
+            raise ConfigError(msg)
 
     def open(self, *, read_only: bool = False) -> OpenStores:
         """Make both stores and open them, and the ledger's file; what is open is closed again if another one fails.
@@ -179,11 +214,30 @@ def _vector_store(file: StoreFile) -> VectorStore:
     return MapFileVectorStore(file)
 
 
-def _beside(other: StoreChoice | None) -> StoreChoice:
-    """A ``map`` store that lies with another one."""
-    if other is None or other.type != "map" or "uri" not in other.kwargs:
-        return StoreChoice()
-    return StoreChoice("map", dict(other.kwargs))
+def _beside(other: StoreChoice, ledger: str | None) -> StoreChoice:
+    """A ``map`` store that lies with another one, or with the ledger; in memory where there is no place for it."""
+    if other.type == "map":
+        return other
+    place = _location(other)
+    path = ledger or (None if place is None or place.is_server else _file_beside(place))
+    return StoreChoice() if path is None else StoreChoice("map", {"uri": path})
+
+
+def _location(choice: StoreChoice) -> Location | None:
+    """Where a store of another type than ``map`` is, if that is known; its arguments are checked by that."""
+    if choice.type == "map":
+        return None
+    registry: Registry[Any] = segment_stores if choice.type in segment_stores else vector_stores
+    of_type = registry[choice.type]
+    if not hasattr(of_type, "location"):
+        return None
+    store: Located = of_type(**choice.kwargs)
+    return store.location
+
+
+def _file_beside(place: Location) -> str:
+    """The file for what a store that lies on the disk does not keep."""
+    return f"{os.path.normpath(place.address)}.lazyrag.db"
 
 
 def _ledger_path(entry: Any) -> str | None:
@@ -246,15 +300,6 @@ def _check_spec_values(where: str, kind: str, kwargs: Mapping[str, Any]) -> None
             allowed = "a mapping, or a list of mappings" if kind == "milvus" else "a mapping"
             msg = f"{where}[{name!r}] is {value!r}; give {allowed}."
             raise ConfigError(msg)
-
-
-def _check_built(part: str, choice: StoreChoice) -> None:
-    if choice.type in _SPEC_KWARGS and choice.type != "map":
-        msg = (
-            f"store_conf[{part!r}] asks for the store {choice.type!r}, which is not built yet. Use type 'map': in "
-            "memory, or with a 'uri', the path of a file."
-        )
-        raise NotBuiltError(msg)
 
 
 def _check_keys(where: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> None:

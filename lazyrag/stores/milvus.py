@@ -16,7 +16,7 @@ from lazyrag.stores.milvus_filters import key_among
 from lazyrag.stores.milvus_index import IndexChoice, IndexKwargs, IndexSettings
 from lazyrag.stores.milvus_schema import Layout, row_bytes, row_values
 from lazyrag.stores.milvus_search import exact_rankings, native_rankings
-from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
+from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema
 from lazyrag.stores.vector_kinds import check_schema, check_vectors, part_of_rows
 from lazyrag.typing import Embeddings, Ranking
 
@@ -75,6 +75,11 @@ class MilvusVectorStore:
         if self._keeps_sparse:
             found.add("sparse")
         return frozenset(found)
+
+    @property
+    def location(self) -> Location:
+        """See `Located.location`."""
+        return Location(self._connection.address, is_server=self._connection.path is None)
 
     def open(self) -> None:
         """See `Store.open`. StoreConnectionError if Milvus does not answer within the timeout."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from lazyrag.data.filters import Filter
 from lazyrag.stores.candidates import Candidate, exact_ranking, ranking_of
@@ -14,6 +16,10 @@ from lazyrag.stores.vector_kinds import searched, state_of
 from lazyrag.typing import Embedding, Embeddings, Metric, Ranking
 
 _DEEPER = 4  # times as many rows, where a part of the filter is left to us
+
+
+Fetch: TypeAlias = Callable[[int], list[Candidate]]
+"""The n rows nearest to a query as Milvus ranks them, best first."""
 
 
 class _TooDeepError(Exception):
@@ -56,18 +62,14 @@ def exact_rankings(
     filter: Filter | None,  # noqa: A002  the word of the domain
 ) -> list[Ranking]:
     """See `VectorStore.search`."""
-    plain = _checked(collection, vectors, topk)
     asked = collection.asked(filter)
-    candidates = _Candidates(collection, [query for query in plain if query is not None], asked)
-    number = 0
-    rankings = []
-    for query, its_plain in zip(vectors, plain, strict=True):
-        if its_plain is None:
-            rankings.append(_by_reading(collection, query, topk, asked))
-        else:
-            rankings.append(_ranking(collection, query, topk, asked, functools.partial(candidates.fetch, number)))
-            number += 1
-    return rankings
+    fetches = _fetches(collection, vectors, topk, asked)
+    return [
+        _by_reading(collection, query, topk, asked)
+        if fetch is None
+        else _ranking(collection, query, topk, asked, fetch)
+        for query, fetch in zip(vectors, fetches, strict=True)
+    ]
 
 
 def native_rankings(
@@ -78,24 +80,25 @@ def native_rankings(
 ) -> list[Ranking]:
     """See `NativeVectors.search_natively`."""
     asked = collection.asked(filter)
-    plain = _checked(collection, vectors, topk)
-    return [[] if query is None else _native(collection, query, topk, asked) for query in plain]
+    fetches = _fetches(collection, vectors, topk, asked)
+    return [[] if fetch is None else _native(collection, topk, asked, fetch) for fetch in fetches]
 
 
-def _checked(collection: MilvusCollection, vectors: Embeddings, topk: int) -> list[Embedding | None]:
-    """What to ask Milvus for, for each query; None where it cannot rank rows for it.
+def _fetches(collection: MilvusCollection, vectors: Embeddings, topk: int, asked: Asked) -> list[Fetch | None]:
+    """For each query the rows nearest to it at any depth; None where Milvus cannot rank rows for it.
 
     Raises:
         ConfigError: As every store does, see `VectorStore.search`.
     """
     schema = collection.schema
     searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
-    return [plain_query(one, schema) for one in vectors]
+    plain = [plain_query(one, schema) for one in vectors]
+    candidates = _Candidates(collection, [query for query in plain if query is not None], asked)
+    numbers = itertools.count()
+    return [None if query is None else functools.partial(candidates.fetch, next(numbers)) for query in plain]
 
 
-def _ranking(
-    collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Callable[[int], list[Candidate]]
-) -> Ranking:
+def _ranking(collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Fetch) -> Ranking:
     """The exact ranking: of candidates, and of the rows that Milvus cannot rank; else of all rows."""
     try:
         ranking = exact_ranking(query, topk, collection.schema, fetch, rest=asked.rest)
@@ -125,10 +128,10 @@ def _by_reading(
     return best
 
 
-def _native(collection: MilvusCollection, query: Embedding, topk: int, asked: Asked) -> Ranking:
+def _native(collection: MilvusCollection, topk: int, asked: Asked, fetch: Fetch) -> Ranking:
     depth = min(topk, collection.window)
     while True:
-        [found] = collection.nearest([query], depth, asked)
+        found = fetch(depth)
         kept = [one for one in found if asked.keeps(one.row)]
         if len(kept) >= topk or len(found) < depth or depth == collection.window:
             scored = [(one.row.key, _score(collection.schema.metric, one.worth)) for one in kept]

@@ -24,7 +24,7 @@ from lazyrag.stores.opensearch_client import (
 )
 from lazyrag.stores.opensearch_filters import FilterDialect, Query
 from lazyrag.stores.opensearch_rows import KEY, SEGMENT, TERMS, Shape, joined_terms, read_segment, shape_of, writer
-from lazyrag.stores.protocol import Feature
+from lazyrag.stores.protocol import Feature, Location
 from lazyrag.stores.pushdown import Pushed, pushed_down
 from lazyrag.stores.segment_rows import schema_text
 from lazyrag.text.terms import analysers
@@ -82,6 +82,11 @@ class OpenSearchSegmentStore:
         """``native text`` unless no analyser is named."""
         shared: frozenset[Feature] = frozenset(["persistent", "shared"])
         return shared | {"native text"} if self._analysers else shared
+
+    @property
+    def location(self) -> Location:
+        """See `Located.location`."""
+        return Location(", ".join(self._uris), is_server=True)
 
     def open(self) -> None:
         """See `Store.open`.

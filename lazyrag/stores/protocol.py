@@ -94,6 +94,30 @@ class Store(Protocol):
         """Number of rows; 0 for a collection without rows. StoreError for one that was never created."""
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a store keeps its rows.
+
+    Args:
+        address: Path of a file or a folder, or the address of a server.
+        is_server: Whether it is a server, which programs on other machines may use as well.
+    """
+
+    address: str
+    is_server: bool
+
+
+class Located(Protocol):
+    """A store that tells where its rows are before it is opened: the ledger of a Document lies beside a file or folder.
+
+    A Document on a server must have a name, and its ledger a path in ``store_conf``.
+    """
+
+    @property
+    def location(self) -> Location | None:
+        """Where; None for a store in memory."""
+
+
 @runtime_checkable
 class Checkable(Protocol):
     """A store that can tell whether what lies on its disk is what was written."""

@@ -13,7 +13,7 @@ from lazyrag.errors import ConfigError, UnsupportedError
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.chroma_client import Place
 from lazyrag.stores.chroma_filters import divided
-from lazyrag.stores.chroma_rows import placed, read, kept_schema, schema_metadata, written
+from lazyrag.stores.chroma_rows import kept_schema, placed, read, schema_metadata, written
 from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, VectorRow, VectorSchema, vector_stores
 from lazyrag.stores.pushdown import Pushed
 from lazyrag.typing import SPARSE

@@ -12,6 +12,7 @@ PACKAGES = (
     "httpx2",
     "huggingface_hub",
     "onnxruntime",
+    "pymilvus",
     "sentence_transformers",
     "tenacity",
     "tokenizers",
