@@ -205,7 +205,7 @@ class Reader:
             where,
             self._nodes.segments,
             topk,
-            lambda n: store.search_text(where, analyser, terms, n, wanted),
+            lambda depth: rank(where, analyser, terms, depth, wanted),
         )
 
     def pages(self, group: str, filter: Filter | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:  # noqa: A002
