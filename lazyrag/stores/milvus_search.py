@@ -12,6 +12,7 @@ from lazyrag.stores.candidates import Candidate, exact_ranking, ranking_of
 from lazyrag.stores.milvus_collection import Asked, MilvusCollection
 from lazyrag.stores.milvus_filters import IS_ASIDE
 from lazyrag.stores.milvus_schema import plain_query
+from lazyrag.stores.protocol import VectorRow
 from lazyrag.stores.vector_kinds import searched, state_of
 from lazyrag.typing import Embedding, Embeddings, Metric, Ranking
 
@@ -55,6 +56,24 @@ class _Candidates:
         return self._collection.nearest([self._queries[number]], depth, self._asked)[0]
 
 
+class _Aside:
+    """The rows that Milvus cannot rank, and that meet what is asked; few, and the same for all queries of a search.
+
+    Args:
+        collection: That has them.
+        asked: What they must meet.
+    """
+
+    def __init__(self, collection: MilvusCollection, asked: Asked) -> None:
+        self._collection = collection
+        self._asked = asked
+
+    @functools.cached_property
+    def rows(self) -> list[VectorRow]:
+        """Read when they are first needed."""
+        return [row for page in self._collection.read(self._asked, expression=IS_ASIDE) for row in page]
+
+
 def exact_rankings(
     collection: MilvusCollection,
     vectors: Embeddings,
@@ -64,10 +83,11 @@ def exact_rankings(
     """See `VectorStore.search`."""
     asked = collection.asked(filter)
     fetches = _fetches(collection, vectors, topk, asked)
+    aside = _Aside(collection, asked)
     return [
         _by_reading(collection, query, topk, asked)
         if fetch is None
-        else _ranking(collection, query, topk, asked, fetch)
+        else _ranking(collection, query, topk, asked, fetch, aside)
         for query, fetch in zip(vectors, fetches, strict=True)
     ]
 
@@ -98,7 +118,9 @@ def _fetches(collection: MilvusCollection, vectors: Embeddings, topk: int, asked
     return [None if query is None else functools.partial(candidates.fetch, next(numbers)) for query in plain]
 
 
-def _ranking(collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Fetch) -> Ranking:
+def _ranking(
+    collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Fetch, aside: _Aside
+) -> Ranking:
     """The exact ranking: of candidates, and of the rows that Milvus cannot rank; else of all rows."""
     try:
         ranking = exact_ranking(query, topk, collection.schema, fetch, rest=asked.rest)
@@ -108,24 +130,23 @@ def _ranking(collection: MilvusCollection, query: Embedding, topk: int, asked: A
     # Of dense rows those without length are aside, under the cosine, by which they score 0.
     if not schema.is_sparse and (schema.metric != "cosine" or (len(ranking) == topk and ranking[-1][1] > 0)):
         return ranking
-    return _by_reading(collection, query, topk, asked, expression=IS_ASIDE, beside=ranking)
+    return _with(ranking, collection, query, topk, aside.rows)
 
 
-def _by_reading(
-    collection: MilvusCollection,
-    query: Embedding,
-    topk: int,
-    asked: Asked,
-    *,
-    expression: str = "",
-    beside: Ranking | None = None,
-) -> Ranking:
-    """The best of all rows that meet what is asked, and an expression; and of a ranking of others."""
-    best = beside or []
-    for rows in collection.read(asked, expression=expression):
-        both = best + ranking_of(query, topk, collection.schema, rows)
-        best = sorted(both, key=lambda pair: (-pair[1], pair[0]))[:topk]
+def _by_reading(collection: MilvusCollection, query: Embedding, topk: int, asked: Asked) -> Ranking:
+    """The best of all rows that meet what is asked."""
+    best: Ranking = []
+    for rows in collection.read(asked):
+        best = _with(best, collection, query, topk, rows)
     return best
+
+
+def _with(
+    ranking: Ranking, collection: MilvusCollection, query: Embedding, topk: int, rows: Sequence[VectorRow]
+) -> Ranking:
+    """The best of a ranking and of other rows."""
+    both = ranking + ranking_of(query, topk, collection.schema, rows)
+    return sorted(both, key=lambda pair: (-pair[1], pair[0]))[:topk]
 
 
 def _native(collection: MilvusCollection, topk: int, asked: Asked, fetch: Fetch) -> Ranking:

@@ -77,7 +77,7 @@ def check_native(store: VectorStore, collection: str) -> None:
     for condition in (None, *FILTERS):
         numbers = range(len(make_rows())) if condition is None else met(condition)
         allowed = {make_rows()[number].key for number in numbers}
-        for topk in (1, 7, 1000):
+        for topk in (3, 1000):
             exact = store.search(collection, queries(5), topk, condition)
             found = store.search_natively(collection, queries(5), topk, condition)
             for query, ranking in zip(queries(5), found, strict=True):
