@@ -2,10 +2,10 @@
 
 Run as it is, it needs nothing. With a package and a place named, it answers from there as well:
 
-    pip install "lazyrag[chroma]"        python 07_from_a_laptop_to_servers.py --chroma vectors
-    pip install "lazyrag[milvus]"        python 07_from_a_laptop_to_servers.py --milvus vectors.db
-                                         python 07_from_a_laptop_to_servers.py --milvus localhost:19530 --ledger tea.db
-    pip install "lazyrag[opensearch]"    python 07_from_a_laptop_to_servers.py --opensearch localhost:9200 --ledger tea.db
+    --chroma vectors                                a folder, after pip install "lazyrag[chroma]"
+    --milvus vectors.db                             a file, after pip install "lazyrag[milvus]"
+    --milvus localhost:19530 --ledger tea.db        a server
+    --opensearch localhost:9200 --ledger tea.db     a server, after pip install "lazyrag[opensearch]"
 
 What is named is kept: run again, it is opened, and nothing is read or embedded anew.
 """
