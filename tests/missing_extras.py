@@ -21,6 +21,11 @@ from lazyrag.stores.protocol import VectorSchema
 _URL = "http://localhost:9/v1"
 
 
+def _document(folder: str, part: str, kind: str, **kwargs: object) -> None:
+    """Make a Document on a store, its ledger in a folder."""
+    lazyrag.Document(name="tea", store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": f"{folder}/ledger.db"})
+
+
 def _search(_: str) -> None:
     """Ask a vector store for an approximate search."""
     store = MapVectorStore()
@@ -32,6 +37,12 @@ CASES = {
     "index='ann' of the map store": (_search, "ann"),
     "the chromadb store": (lambda folder: ChromaVectorStore(dir=folder).open(), "chroma"),
     "MilvusVectorStore": (lambda folder: MilvusVectorStore(f"{folder}/vectors.db").open(), "milvus"),
+    "a Document on chromadb": (lambda folder: _document(folder, "vector_store", "chromadb", dir=folder), "chroma"),
+    "a Document on milvus": (lambda folder: _document(folder, "vector_store", "milvus", uri="localhost:9"), "milvus"),
+    "a Document on opensearch": (
+        lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
+        "opensearch",
+    ),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

@@ -59,7 +59,8 @@ class Document(MaintainedDocument):
         launcher: Must be None: clusters are not built yet.
         store_conf: Where segments and vectors are kept: in memory, if it is left out; in a file and a folder beside it,
             with ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}``. ``timeout_s`` beside ``uri``
-            says how long to wait for another program's lock on the file (30 s).
+            says how long to wait for another program's lock on the file (30 s). Stores of others are named in the same
+            way; on a server they need a ``name``, and a path for the ``"ledger"``.
         doc_fields: Fields beyond the built-in ones that filters may read, by name.
         name: Tells Documents in one store apart. None means ``"default"``.
         doc_files: Single files instead of a folder: paths (each file's name is its identity), or a mapping of ids of
@@ -78,6 +79,8 @@ class Document(MaintainedDocument):
     Raises:
         DatasetPathError: If a path is not there.
         ConfigError: If an argument is of the wrong kind, or two do not go together.
+        MissingDependencyError: If a store needs a package that is not installed.
+        StoreConnectionError: If a store's server does not answer.
         NotBuiltError: If something is asked for that this release does not contain.
 
     Example:

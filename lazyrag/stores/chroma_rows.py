@@ -122,8 +122,9 @@ def kept_schema(metadata: Mapping[str, Any] | None) -> VectorSchema | None:
     """The schema of a collection; None if it is none of ours.
 
     Example:
-        >>> kept_schema(schema_metadata(VectorSchema(2, "l2", {}))), kept_schema({"hnsw:space": "l2"})
-        (VectorSchema(dimension=2, metric='l2', fields={}), None)
+        >>> schema = VectorSchema(2, "l2", {})
+        >>> kept_schema(schema_metadata(schema)) == schema, kept_schema({"hnsw:space": "l2"})
+        (True, None)
     """
     if metadata is None or _SCHEMA not in metadata:
         return None

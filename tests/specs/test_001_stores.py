@@ -1,14 +1,21 @@
-"""Spec 001, storing and indexing: every test quotes the sentence it checks and says what is expected."""
+"""Spec 001, storing and indexing: every test quotes the sentence it checks and says what is expected.
+
+What becomes of a configuration of Chroma, Milvus or OpenSearch is tested here, without servers and without their
+packages: which store it is, and which arguments reach it. What the stores then do, ``tests/live`` tests on real ones.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
-from lazyrag.errors import ConfigError, IngestionError, NotBuiltError
+from lazyrag.errors import ConfigError, IngestionError
+from lazyrag.stores.conf import StoreChoice, StoreConf
+from lazyrag.stores.milvus_index import IndexSettings
+from lazyrag.stores.protocol import VectorSchema
+from lazyrag.typing import SPARSE
 
 TEXTS = {"a.txt": "绿茶低温存放", "b.txt": "红茶要发酵", "c.txt": "cold brew takes a night"}
-USE_THIS = r"Use type 'map'"
 
 
 def letters(text):
@@ -37,16 +44,21 @@ def segment_store(kind, **kwargs):
     return {"segment_store": {"type": kind, "kwargs": kwargs}}
 
 
+def chosen(store_conf, part):
+    """The store that a configuration chooses; where it lies on a server, the ledger has a file."""
+    return getattr(StoreConf.parse({**store_conf, "ledger": "ledger.db"}), part)
+
+
 def test_store_conf_chooses_the_stores(folder):
     """「`store_conf`：配置使用哪种存储引擎保存文档解析结果」
 
-    The store that is there today, map, chosen by name gives the answers that are given without a choice.
+    The store that needs nothing else, map, chosen by name gives the answers that are given without a choice.
     """
     path = folder(TEXTS)
-    chosen = Document(path, embed=letters, store_conf={"segment_store": {"type": "map"}, "vector_store": {}})
+    by_name = Document(path, embed=letters, store_conf={"segment_store": {"type": "map"}, "vector_store": {}})
     expected = answers(Document(path, embed=letters))
     assert [len(ranking) for ranking in expected] == [2, 3]
-    assert answers(chosen) == expected
+    assert answers(by_name) == expected
 
 
 def test_users_choose_stores_by_store_conf(folder):
@@ -172,15 +184,13 @@ def test_the_uri_of_map_is_optional(folder):
 
 
 @pytest.mark.parametrize("uris", ["localhost:9200", ["one:9200", "two:9200"]], ids=["one", "several"])
-def test_opensearch_is_not_built(folder, uris):
+def test_opensearch_is_a_segment_store(uris):
     """「`opensearch`：使用 OpenSearch 引擎存储数据」
 
-    A complete configuration, of one address or several, asks for what this release does not contain.
+    A complete configuration, of one address or several, chooses it, with all of its arguments.
     """
-    client_kwargs = {"http_auth": ("user", "password")}
-    conf = segment_store("opensearch", uris=uris, client_kwargs=client_kwargs, index_kwargs={"mappings": {}})
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=conf)
+    kwargs = {"uris": uris, "client_kwargs": {"http_auth": ("user", "password")}, "index_kwargs": {"mappings": {}}}
+    assert chosen(segment_store("opensearch", **kwargs), "segment") == StoreChoice("opensearch", kwargs)
 
 
 def test_opensearch_needs_uris(folder):
@@ -201,34 +211,60 @@ def test_opensearch_needs_client_kwargs(folder):
         Document(folder(TEXTS), store_conf=segment_store("opensearch", uris="localhost:9200"))
 
 
-def test_the_index_kwargs_of_opensearch_are_optional(folder):
+def test_the_index_kwargs_of_opensearch_are_optional():
     """「`index_kwargs`（可选）：OpenSearch 索引配置，用于配置 OpenSearch 的索引参数，规定了索引类型、切片保存字段等」
 
-    Without them the configuration is right: what is missing is the store alone.
+    Without them the configuration is right; with settings it is, too. Which fields are kept is said by doc_fields
+    alone: mappings of one's own are a configuration mistake that says so.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=segment_store("opensearch", uris="localhost:9200", client_kwargs={}))
+    needed = {"uris": "localhost:9200", "client_kwargs": {}}
+    for kwargs in (needed, {**needed, "index_kwargs": {"settings": {"number_of_replicas": 0}}}):
+        assert chosen(segment_store("opensearch", **kwargs), "segment") == StoreChoice("opensearch", kwargs)
+    mappings = {"properties": {"year": {"type": "integer"}}}
+    with pytest.raises(ConfigError, match=r"declare fields for filters with Document\(doc_fields=\.\.\.\)"):
+        chosen(segment_store("opensearch", **needed, index_kwargs={"mappings": mappings}), "segment")
+
+
+@pytest.mark.parametrize(
+    "store_conf",
+    [
+        segment_store("opensearch", uris="localhost:9200", client_kwargs={}),
+        vector_store("chromadb", uri="localhost:8000"),
+        vector_store("milvus", uri="localhost:19530"),
+    ],
+    ids=["opensearch", "chromadb", "milvus"],
+)
+def test_a_server_is_configured_with_a_ledger_and_a_name(folder, store_conf):
+    """「`store_conf`：配置使用哪种存储引擎保存文档解析结果」
+
+    A server, which others share, is used by a Document that has a name, and a file of its own for what is known of its
+    files: without either the error says what to give.
+    """
+    path = folder(TEXTS)
+    with pytest.raises(ConfigError, match=r"Give store_conf\['ledger'\], the path of a file on this machine"):
+        Document(path, name="tea", store_conf=store_conf)
+    with pytest.raises(ConfigError, match=r"Give Document\(name=\.\.\.\)"):
+        Document(path, store_conf={**store_conf, "ledger": "ledger.db"})
 
 
 @pytest.mark.parametrize("kind", ["chromadb", "chroma"])
-def test_chromadb_is_not_built(folder, kind, tmp_path):
+def test_chromadb_is_a_vector_store(kind, tmp_path):
     """「`chromadb`：使用 ChromaDB 存储数据」
 
-    By its name or its short name it asks for what this release does not contain, and no folder is made.
+    Its name or its short name chooses it; to read a configuration makes no folder.
     """
-    conf = vector_store(kind, dir=str(tmp_path / "vectors"), client_kwargs={})
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=conf)
-    assert not (tmp_path / "vectors").exists()
+    kwargs = {"dir": str(tmp_path / "vectors"), "client_kwargs": {}}
+    assert chosen(vector_store(kind, **kwargs), "vector") == StoreChoice("chromadb", kwargs)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_chromadb_takes_an_address(folder):
+def test_chromadb_takes_an_address():
     """「`uri`（可选）：ChromaDB 远端存储地址，如 `ip:port` 格式的 url」
 
-    An address alone is a right configuration: what is missing is the store alone.
+    An address chooses the server there.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("chromadb", uri="localhost:8000"))
+    found = chosen(vector_store("chromadb", uri="localhost:8000"), "vector")
+    assert found == StoreChoice("chromadb", {"uri": "localhost:8000"})
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"uri": "localhost:8000", "dir": "vectors"}], ids=["neither", "both"])
@@ -242,34 +278,37 @@ def test_chromadb_takes_one_of_address_and_folder(folder, kwargs):
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"index_kwargs": {"hnsw": {"space": "cosine"}}}], ids=["without", "with"])
-def test_the_index_kwargs_of_chromadb_are_optional(folder, kwargs):
+def test_the_index_kwargs_of_chromadb_are_optional(kwargs):
     """「`index_kwargs`（可选）：ChromaDB 索引配置，用于配置 ChromaDB 的索引参数，规定了向量索引类型，相似度计算方式等」
 
-    With and without them the configuration is right: the store alone is missing.
+    With and without them the configuration is right; a setting that there is not is a mistake that names the nearest.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("chromadb", dir="vectors", **kwargs))
+    kwargs = {"dir": "vectors", **kwargs}
+    assert chosen(vector_store("chromadb", **kwargs), "vector") == StoreChoice("chromadb", kwargs)
+    with pytest.raises(ConfigError, match="Did you mean 'space'"):
+        chosen(vector_store("chromadb", dir="vectors", index_kwargs={"hnsw": {"spaces": "cosine"}}), "vector")
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"client_kwargs": {"ssl": False}}], ids=["without", "with"])
-def test_the_client_kwargs_of_chromadb_are_optional(folder, kwargs):
+def test_the_client_kwargs_of_chromadb_are_optional(kwargs):
     """「`client_kwargs`（可选）：ChromaDB 客户端配置，用于配置 ChromaDB 的连接参数」
 
-    With and without them the configuration is right: the store alone is missing.
+    With and without them the configuration is right; one that the client does not take is a configuration mistake.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("chromadb", uri="localhost:8000", **kwargs))
+    kwargs = {"uri": "localhost:8000", **kwargs}
+    assert chosen(vector_store("chromadb", **kwargs), "vector") == StoreChoice("chromadb", kwargs)
+    with pytest.raises(ConfigError, match="Did you mean 'tenant'"):
+        chosen(vector_store("chromadb", uri="localhost:8000", client_kwargs={"tennant": "tea"}), "vector")
 
 
-def test_milvus_is_not_built(folder, tmp_path):
+def test_milvus_is_a_vector_store(tmp_path):
     """「`milvus`：使用 Milvus 存储数据」
 
-    It asks for what this release does not contain: the error says what to use instead, and no file is made.
+    Its name chooses it; to read a configuration makes no file.
     """
-    uri = tmp_path / "vectors.db"
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("milvus", uri=str(uri)))
-    assert not uri.exists()
+    kwargs = {"uri": str(tmp_path / "vectors.db")}
+    assert chosen(vector_store("milvus", **kwargs), "vector") == StoreChoice("milvus", kwargs)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_milvus_needs_a_uri(folder):
@@ -282,41 +321,49 @@ def test_milvus_needs_a_uri(folder):
 
 
 @pytest.mark.parametrize("uri", ["vectors.db", "localhost:19530"], ids=["file", "address"])
-def test_the_uri_of_milvus_is_a_file_or_an_address(folder, uri):
+def test_the_uri_of_milvus_is_a_file_or_an_address(uri):
     """「可以是一个db文件路径或者如 `ip:port` 格式的 url」
 
-    A file and an address are right configurations: the store alone is missing.
+    A file, whose name ends in .db, and an address are right; what is neither is a configuration mistake.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("milvus", uri=uri))
+    assert chosen(vector_store("milvus", uri=uri), "vector") == StoreChoice("milvus", {"uri": uri})
+    with pytest.raises(ConfigError, match=r"'localhost:19530', or the path of a file that ends in '\.db'"):
+        chosen(vector_store("milvus", uri="vectors"), "vector")
 
 
-def test_the_db_name_of_milvus_is_optional(folder):
+def test_the_db_name_of_milvus_is_optional():
     """「`db_name`（可选）：Milvus 数据库层级隔离的名称，默认为 `lazyllm`」
 
-    Given, it is part of a right configuration: the store alone is missing.
+    Given, it reaches the store; one that no database of Milvus can have is a configuration mistake.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("milvus", uri="vectors.db", db_name="lazyllm"))
+    kwargs = {"uri": "localhost:19530", "db_name": "lazyllm"}
+    assert chosen(vector_store("milvus", **kwargs), "vector") == StoreChoice("milvus", kwargs)
+    with pytest.raises(ConfigError, match="db_name is 'lazy llm'"):
+        chosen(vector_store("milvus", uri="localhost:19530", db_name="lazy llm"), "vector")
 
 
-def test_the_client_kwargs_of_milvus_are_optional(folder):
+def test_the_client_kwargs_of_milvus_are_optional():
     """「`client_kwargs`（可选）：Milvus 客户端配置，用于配置 Milvus 的连接参数」
 
-    Given, they are part of a right configuration: the store alone is missing.
+    Given, they reach the store.
     """
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), store_conf=vector_store("milvus", uri="vectors.db", client_kwargs={"timeout": 3}))
+    kwargs = {"uri": "vectors.db", "client_kwargs": {"timeout": 3}}
+    assert chosen(vector_store("milvus", **kwargs), "vector") == StoreChoice("milvus", kwargs)
 
 
-def test_the_index_kwargs_of_milvus_are_a_dict(folder):
+def test_the_index_kwargs_of_milvus_are_a_dict():
     """「如果是一个 dict 表示所有的 embedding index 使用同样的配置」
 
-    One dict for all embed keys is part of a right configuration: the store alone is missing.
+    One dict is the choice for every embed key.
     """
-    conf = vector_store("milvus", uri="vectors.db", index_kwargs={"index_type": "HNSW", "metric_type": "COSINE"})
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), embed={"vec1": letters, "vec2": letters}, store_conf=conf)
+    index_kwargs = {"index_type": "HNSW", "metric_type": "COSINE"}
+    kwargs = {"uri": "vectors.db", "index_kwargs": index_kwargs}
+    assert chosen(vector_store("milvus", **kwargs), "vector") == StoreChoice("milvus", kwargs)
+    settings = IndexSettings(index_kwargs)
+    assert [settings.choice(VectorSchema(16, "cosine", {}, embed_key=key)).type for key in ("vec1", "vec2")] == [
+        "HNSW",
+        "HNSW",
+    ]
 
 
 def test_embeddings_are_dense_or_sparse(folder):
@@ -336,26 +383,29 @@ def test_embeddings_are_dense_or_sparse(folder):
         Retriever(Document(folder(TEXTS), embed=lambda text: text), "lazyllm_root")("茶")
 
 
-def test_the_sample_configures_milvus_for_each_embed_key(folder):
+def test_the_sample_configures_milvus_for_each_embed_key():
     """「如果是一个 list，list 中的元素是 dict，表示由 `embed_key` 所指定的 embedding 所使用的配置」
     「如需对Milvus向量数据库进行多组参数配置，可参考如下格式，
     此处`embed_key`需要与Document多embedding的key一一对应」
 
-    The sample, a list of one entry for each embed key, is a right configuration: the store alone is missing.
+    The sample, a list of one entry for each embed key, is a right configuration, and each key gets its own index.
     """
     index_kwargs = [
         {"embed_key": "vec1", "index_type": "HNSW", "metric_type": "COSINE"},
         {"embed_key": "vec2", "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "IP"},
     ]
-    conf = vector_store("milvus", uri="vectors.db", index_kwargs=index_kwargs)
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(folder(TEXTS), embed={"vec1": letters, "vec2": letters}, store_conf=conf)
+    kwargs = {"uri": "vectors.db", "index_kwargs": index_kwargs}
+    assert chosen(vector_store("milvus", **kwargs), "vector") == StoreChoice("milvus", kwargs)
+    settings = IndexSettings(index_kwargs)
+    assert settings.choice(VectorSchema(16, "cosine", {}, embed_key="vec1")).type == "HNSW"
+    assert settings.choice(VectorSchema(SPARSE, "ip", {}, embed_key="vec2")).type == "SPARSE_INVERTED_INDEX"
 
 
-def test_the_sample_of_map_and_chromadb_is_not_built(folder, tmp_path):
+def test_the_sample_of_map_and_chromadb(tmp_path):
     """「下面是一个使用 内存 key/value 存储作为切片存储，ChromaDB 作为向量存储的配置样例」
 
-    The sample, its paths apart as it stands, says what to use instead, and so does its half with ChromaDB alone.
+    The sample, its paths apart as it stands, keeps segments and ledger in the file and vectors in the folder; its half
+    with ChromaDB alone keeps segments and ledger in a file beside the folder.
     """
     store_conf = {
         "segment_store": {
@@ -377,14 +427,13 @@ def test_the_sample_of_map_and_chromadb_is_not_built(folder, tmp_path):
             },
         },
     }
-    path = folder(TEXTS)
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(NotBuiltError, match=USE_THIS):
-        Document(path, store_conf=store_conf)
+    vectors = StoreChoice("chromadb", store_conf["vector_store"]["kwargs"])
+    segments = StoreChoice("map", {"uri": str(tmp_path / "sqlite3.db")})
+    assert StoreConf.parse(store_conf) == StoreConf(segments, vectors)
     del store_conf["segment_store"]
-    with pytest.raises(NotBuiltError, match=rf"the store 'chromadb', which is not built yet.*{USE_THIS}"):
-        Document(path, store_conf=store_conf)
-    assert sorted(tmp_path.rglob("*")) == before
+    segments = StoreChoice("map", {"uri": str(tmp_path / "vectors.lazyrag.db")})
+    assert StoreConf.parse(store_conf) == StoreConf(segments, vectors)
+    assert list(tmp_path.iterdir()) == []
 
 
 def found(docs, **filters):

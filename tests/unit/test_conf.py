@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 from lazyrag import Document
-from lazyrag.errors import ConfigError, LazyRAGError, NotBuiltError, StoreConnectionError, StoreError
-from lazyrag.stores.conf import StoreConf
+from lazyrag.errors import ConfigError, LazyRAGError, StoreConnectionError, StoreError
+from lazyrag.stores.conf import StoreChoice, StoreConf
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.map_vectors import MapFileVectorStore
@@ -96,10 +96,158 @@ SPEC_001 = {
 
 
 @pytest.mark.parametrize("store_conf", SPEC_001.values(), ids=SPEC_001.keys())
-def test_spec_001s_configurations_are_understood_and_not_built_yet(store_conf):
-    """Every key that spec 001 writes is known; what is missing is the store, and the error says what works."""
-    with pytest.raises(NotBuiltError, match=r"not built yet.*[Uu]se type 'map'"):
+def test_spec_001s_configurations_are_understood(store_conf):
+    """Every key that spec 001 writes is known, and reaches the store of that type as it was given."""
+    conf = StoreConf.parse({**store_conf, "ledger": "ledger.db"})
+    for part, found in (("segment_store", conf.segment), ("vector_store", conf.vector)):
+        if part in store_conf:
+            kind = store_conf[part]["type"]
+            assert found == StoreChoice("chromadb" if kind == "chroma" else kind, store_conf[part]["kwargs"])
+    assert conf.ledger == "ledger.db"
+
+
+FOLDER = {"type": "chromadb", "kwargs": {"dir": "vectors"}}
+FILE = {"type": "milvus", "kwargs": {"uri": "vectors.db"}}
+CHROMA = {"type": "chromadb", "kwargs": {"uri": "h:8000"}}
+MILVUS = {"type": "milvus", "kwargs": {"uri": "h:19530"}}
+CLUSTER = {"type": "opensearch", "kwargs": {"uris": ["h:9200", "i:9200"], "client_kwargs": {}}}
+IN_A_FILE = {"type": "map", "kwargs": {"uri": "one.db"}}
+
+
+@pytest.mark.parametrize(
+    ("vector_store", "beside"),
+    [(FOLDER, "vectors.lazyrag.db"), (FILE, "vectors.db.lazyrag.db")],
+    ids=["folder", "file"],
+)
+@pytest.mark.parametrize("segment_store", [{}, {"segment_store": {"type": "map"}}], ids=["left out", "no uri"])
+def test_what_a_vector_store_on_the_disk_does_not_keep_lies_beside_it(segment_store, vector_store, beside, tmp_path):
+    """Nodes and ledger of a Document whose vectors lie in a folder of Chroma or a file of Milvus are in one file."""
+    vector_store = {**vector_store, "kwargs": {name: str(tmp_path / at) for name, at in vector_store["kwargs"].items()}}
+    conf = StoreConf.parse({**segment_store, "vector_store": vector_store})
+    assert conf.segment == StoreChoice("map", {"uri": str(tmp_path / beside)})
+    assert conf.ledger is None  # with the segments
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_folder_has_the_same_file_beside_it_however_it_is_written(tmp_path, monkeypatch):
+    """A path with a slash at its end, and one from the working directory, is no other place."""
+    monkeypatch.chdir(tmp_path)
+    ways = ["vectors", "vectors/", "./vectors", str(tmp_path / "vectors")]
+    found = {
+        StoreConf.parse({"vector_store": {"type": "chromadb", "kwargs": {"dir": way}}}).segment.kwargs["uri"]
+        for way in ways
+    }
+    assert found == {str(tmp_path / "vectors.lazyrag.db")}
+
+
+def test_nodes_on_a_server_and_vectors_on_the_disk_leave_the_ledger_beside_these(tmp_path, monkeypatch):
+    """The ledger is a file of this machine: beside the folder, in the vectors' file, or where store_conf says."""
+    monkeypatch.chdir(tmp_path)
+    assert StoreConf.parse({"segment_store": CLUSTER, "vector_store": FOLDER}).ledger == str(
+        tmp_path / "vectors.lazyrag.db"
+    )
+    assert StoreConf.parse({"segment_store": CLUSTER, "vector_store": IN_A_FILE}).ledger == "one.db"
+    named = {"segment_store": CLUSTER, "vector_store": FOLDER, "ledger": tmp_path / "ledger.db"}
+    assert StoreConf.parse(named).ledger == str(tmp_path / "ledger.db")
+
+
+@pytest.mark.parametrize(
+    "store_conf",
+    [
+        {"vector_store": CHROMA},
+        {"vector_store": MILVUS},
+        {"segment_store": CLUSTER},
+        {"segment_store": CLUSTER, "vector_store": MILVUS},
+        {"segment_store": {"type": "map"}, "vector_store": CHROMA},
+    ],
+    ids=["chroma", "milvus", "opensearch", "both", "nodes in memory"],
+)
+def test_a_server_needs_a_file_for_the_ledger(store_conf):
+    """Without one the error names the server and the two ways to give it; with one the configuration is right."""
+    with pytest.raises(ConfigError, match=r"at http://h:\d+.* Give store_conf\['ledger'\].* type 'map' with a 'uri'"):
         StoreConf.parse(store_conf)
+    assert StoreConf.parse({**store_conf, "ledger": "ledger.db"}).ledger == "ledger.db"
+
+
+def test_a_map_file_of_nodes_holds_the_ledger_of_vectors_on_a_server():
+    """The second of the two ways."""
+    conf = StoreConf.parse({"segment_store": IN_A_FILE, "vector_store": CHROMA})
+    assert (conf.segment.kwargs["uri"], conf.vector.type, conf.ledger) == ("one.db", "chromadb", None)
+
+
+@pytest.mark.parametrize(
+    "store_conf",
+    [
+        {"segment_store": IN_A_FILE, "vector_store": CHROMA},
+        {"segment_store": IN_A_FILE, "vector_store": MILVUS},
+        {"segment_store": CLUSTER, "ledger": "ledger.db"},
+    ],
+    ids=["chroma", "milvus", "opensearch"],
+)
+def test_a_document_on_a_server_needs_a_name(store_conf, tmp_path, monkeypatch):
+    """The error says why, and names the server; nothing is opened or made."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no name.*at http://h:\d+.*another Document without a name.*Give Document"):
+        Document(store_conf=store_conf)
+    StoreConf.parse(store_conf).check_use("tea", embeds=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("store_conf", [None, {"segment_store": IN_A_FILE}, {"vector_store": FOLDER}])
+def test_a_document_that_lies_on_this_machine_needs_no_name(store_conf):
+    """A file, a folder and the memory are not shared with strangers."""
+    StoreConf.parse(store_conf).check_use(None, embeds=True)
+
+
+def test_embeddings_need_a_vector_store_beside_opensearch(tmp_path, monkeypatch):
+    """Vectors are not put where nobody said: the error names the choices. Each of them, and no embed, is fine."""
+    monkeypatch.chdir(tmp_path)
+    conf = {"segment_store": CLUSTER, "ledger": "ledger.db"}
+    with pytest.raises(
+        ConfigError, match=r"'opensearch' and no vector store\. Name one: 'chromadb', 'milvus', or 'map'"
+    ):
+        Document(embed=len, name="tea", store_conf=conf)
+    assert list(tmp_path.iterdir()) == []
+    StoreConf.parse(conf).check_use("tea", embeds=False)
+    for vector_store in (FOLDER, FILE, CHROMA, MILVUS, IN_A_FILE):
+        StoreConf.parse({**conf, "vector_store": vector_store}).check_use("tea", embeds=True)
+
+
+WRONG_ARGUMENTS = [
+    ("vector_store", "chromadb", {"dir": "d", "index_kwargs": {"hnsw": {"spce": "l2"}}}, "Did you mean 'space'"),
+    ("vector_store", "chromadb", {"dir": "d", "index_kwargs": {"space": "round"}}, "cosine, ip, l2"),
+    ("vector_store", "chromadb", {"dir": "d", "client_kwargs": {"ssl": True}}, "'ssl'. Known: database, settings"),
+    ("vector_store", "chromadb", {"dir": "d", "exact_rows": -1}, "exact_rows"),
+    ("vector_store", "chromadb", {"dir": "d", "timeout_s": 0}, "timeout_s"),
+    ("vector_store", "milvus", {"uri": "vectors"}, "vectors"),
+    ("vector_store", "milvus", {"uri": "v.db", "db_name": "my-base"}, "letters, digits and '_'"),
+    ("vector_store", "milvus", {"uri": "v.db", "client_kwargs": {"timeout": 0}}, "above 0"),
+    ("vector_store", "milvus", {"uri": "v.db", "index_kwargs": {"index_typ": "HNSW"}}, "Did you mean 'index_type'"),
+    ("vector_store", "milvus", {"uri": "v.db", "index_kwargs": [{"index_type": "HNSW"}]}, "without an 'embed_key'"),
+    ("segment_store", "opensearch", {"uris": [], "client_kwargs": {}}, "give an address"),
+    (
+        "segment_store",
+        "opensearch",
+        {"uris": "h:1", "client_kwargs": {}, "index_kwargs": {"setings": {}}},
+        "Did you mean 'settings'",
+    ),
+    (
+        "segment_store",
+        "opensearch",
+        {"uris": "h:1", "client_kwargs": {}, "index_kwargs": {"analysers": ["zz"]}},
+        "Known: en, zh",
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "kind", "kwargs", "said"), WRONG_ARGUMENTS, ids=repr)
+def test_a_stores_own_arguments_are_checked_before_anything_is_opened(part, kind, kwargs, said, tmp_path, monkeypatch):
+    """What a store does not take is refused by the Document's constructor, also without its package."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        Document(name="tea", store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": "ledger.db"})
+    assert said in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 IN_ONE_FILE = [
@@ -201,8 +349,8 @@ def test_a_wrong_configuration_is_refused(store_conf, said):
     assert [part for part in said if part not in str(caught.value)] == []
 
 
-def test_a_wrong_second_part_is_found_behind_an_unbuilt_first_one():
-    """Everything is checked before it is said what is not built."""
+def test_a_wrong_second_part_is_found_behind_a_right_first_one():
+    """Both parts are checked before anything is opened."""
     with pytest.raises(ConfigError, match="Did you mean 'chromadb'"):
         StoreConf.parse({"segment_store": {"type": "map", "kwargs": {"uri": "x"}}, "vector_store": {"type": "chromdb"}})
 

@@ -59,7 +59,7 @@ def embed(text):
         ({"store_conf": "map"}, ConfigError, "store_conf is 'map'; give a mapping"),
         ({"store_conf": {"segment": {}}}, ConfigError, "key 'segment'.*Did you mean 'segment_store'"),
         ({"store_conf": {"vector_store": {"type": "milvs"}}}, ConfigError, "Did you mean 'milvus'"),
-        ({"store_conf": {"vector_store": {"type": "milvus", "kwargs": {"uri": "x"}}}}, NotBuiltError, "not built yet"),
+        ({"store_conf": {"vector_store": {"type": "milvus", "kwargs": {"uri": "x"}}}}, ConfigError, "uri is 'x'"),
         ({"datset_path": "x"}, ConfigError, "no argument 'datset_path'.*Did you mean 'dataset_path'"),
         ({"embeds": embed}, ConfigError, "no argument 'embeds'.*Did you mean 'embed'"),
     ],

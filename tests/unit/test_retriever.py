@@ -643,10 +643,41 @@ class TestIndex:
         with pytest.raises(ConfigError, match="smart_embedding_index"):
             Retriever(Document(), "FineChunk", "bm25", index="smart_embedding_index")
 
-    def test_native_search_is_not_a_thing_of_the_map_store(self):
-        """A feature that the store does not have raises UnsupportedError."""
-        with pytest.raises(UnsupportedError, match="native"):
-            Retriever(Document(), "FineChunk", "bm25", index="native")
+    @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese"])
+    def test_native_search_is_not_a_thing_of_the_map_store(self, similarity):
+        """The question is refused, naming the store and what has such a search."""
+        ask = Retriever(Document(), "FineChunk", similarity, index="native")
+        with pytest.raises(
+            UnsupportedError, match=r"MapSegmentStore has none\. Use index='default', or .*'opensearch'"
+        ):
+            ask("tea 茶")
+
+    def test_native_search_of_several_documents_has_no_common_order(self):
+        """A server ranks each Document by its own statistics: asking several is refused, saying so."""
+        ask = Retriever([Document(), Document()], "FineChunk", "bm25", index="native")
+        with pytest.raises(ConfigError, match=r"over 2 Documents;.*scores do not compare\. Ask one Document"):
+            ask("tea")
+
+    @pytest.mark.parametrize("given", [{"k1": 1.2}, {"b": 0.5}, {"variant": "okapi"}], ids=repr)
+    def test_native_search_has_parameters_of_its_own(self, given):
+        """Those of our BM25 are refused, each by its name, when the Retriever is made."""
+        with pytest.raises(ConfigError, match=rf"index='native' got '{next(iter(given))}'.*Leave it out"):
+            Retriever(Document(), "FineChunk", "bm25", index="native", **given)
+
+    def test_native_search_takes_an_analyser(self):
+        """It decides which terms the server is asked for, and is no parameter of the ranking."""
+        assert Retriever(Document(), "FineChunk", "bm25", index="native", analyser="zh") is not None
+
+    def test_native_search_is_by_terms(self):
+        """Another similarity than BM25, vectors or a function of one's own, is refused when the Retriever is made."""
+
+        @register_similarity(mode="text", batch=False)
+        def shared_letters(query, node):
+            return len(set(query) & set(node.get_text()))
+
+        for similarity in ("cosine", "shared_letters"):
+            with pytest.raises(ConfigError, match=rf"'{similarity}' is none by terms\. Use similarity='bm25' or"):
+                Retriever(Document(embed=embed), "FineChunk", similarity, index="native")
 
 
 @given(query=st.text(max_size=60))

@@ -1,0 +1,80 @@
+"""One program, several stores: only ``store_conf`` changes between a laptop and servers, the answers do not.
+
+Run as it is, it needs nothing. With a package and a place named, it answers from there as well:
+
+    --chroma vectors                                a folder, after pip install "lazyrag[chroma]"
+    --milvus vectors.db                             a file, after pip install "lazyrag[milvus]"
+    --milvus localhost:19530 --ledger tea.db        a server
+    --opensearch localhost:9200 --ledger tea.db     a server, after pip install "lazyrag[opensearch]"
+
+What is named is kept: run again, it is opened, and nothing is read or embedded anew.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from lazyrag import Document, Retriever
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+QUESTIONS = ("How much rain fell in April?", "采摘工采一公斤单芽能拿多少钱？", "dryer temperature")
+
+
+def embed(text):
+    """A vector for a text: how often each of some letters stands in it. Put your model here."""
+    return [1 + text.lower().count(letter) for letter in "aeiounrst茶叶采水火"]
+
+
+def paragraphs(text):
+    """Split at empty lines."""
+    return text.split("\n\n")
+
+
+def answers(title, store_conf):
+    """Ask a Document on some store by words, by vectors and with a filter: (uid, score) of all that it finds."""
+    with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf) as docs:
+        docs.create_node_group("paragraph", transform=paragraphs)
+        by_words = Retriever(docs, "paragraph", similarity="bm25_chinese", topk=5)
+        by_vectors = Retriever(docs, "paragraph", similarity="cosine", topk=5)
+        found = [ask(question) for ask in (by_words, by_vectors) for question in QUESTIONS]
+        found.append(by_vectors(QUESTIONS[0], filters={"file_type": [".pdf"]}))
+        print(f"{title}: {docs.last_report}")
+        print("".join(f"  {nodes[0].score:6.3f}  {nodes[0].path}, {nodes[0].place}\n" for nodes in found))
+        return [(node.uid, node.score) for nodes in found for node in nodes]
+
+
+def in_a_file(path):
+    """The ``map`` store in a file: no server, no package, no limit but the disk."""
+    return {"type": "map", "kwargs": {"uri": str(path)}}
+
+
+def chosen(given):
+    """The ``store_conf`` that the command line names; None if it names nothing."""
+    conf = {"ledger": given.ledger} if given.ledger else {}
+    if given.chroma:
+        conf["vector_store"] = {"type": "chromadb", "kwargs": {"dir": given.chroma}}
+    if given.milvus:
+        conf["vector_store"] = {"type": "milvus", "kwargs": {"uri": given.milvus}}
+    if given.opensearch:
+        conf["segment_store"] = {"type": "opensearch", "kwargs": {"uris": given.opensearch, "client_kwargs": {}}}
+        conf.setdefault("vector_store", in_a_file(given.ledger))  # it keeps nodes; vectors lie with the ledger
+    return conf or None
+
+
+parser = argparse.ArgumentParser(description="The same questions, on the store that you name.")
+parser.add_argument("--chroma", metavar="DIR", help="vectors in a folder of Chroma")
+parser.add_argument("--milvus", metavar="FILE_OR_URL", help="vectors in a file of Milvus Lite, or on a server")
+parser.add_argument("--opensearch", metavar="URL", help="nodes in an OpenSearch cluster; needs --ledger")
+parser.add_argument("--ledger", metavar="FILE", help="what is known of the files; servers need it")
+arguments = parser.parse_args()
+if arguments.opensearch and not arguments.ledger:
+    parser.error("--opensearch needs --ledger FILE")
+
+in_memory = answers("In memory", None)
+with tempfile.TemporaryDirectory() as temporary:
+    elsewhere = [answers("In a file", {"segment_store": in_a_file(Path(temporary, "store.db"))})]
+if conf := chosen(arguments):
+    elsewhere.append(answers(f"On {conf}", conf))
+
+assert len(in_memory) > 30
+assert all(answer == in_memory for answer in elsewhere), "the same nodes, in the same order, with the same scores"

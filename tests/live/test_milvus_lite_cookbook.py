@@ -1,0 +1,11 @@
+"""The cookbook's answers from a file of Milvus Lite."""
+
+from __future__ import annotations
+
+from tests.live.laptop_to_servers import check_answers
+
+
+def test_a_file_of_milvus_gives_the_answers_of_the_map_store(tmp_path):
+    """The same nodes, order and scores, also from a later program, which embeds nothing."""
+    check_answers(tmp_path, "--milvus", "vectors.db")
+    assert (tmp_path / "vectors.db.lazyrag.db").exists()
