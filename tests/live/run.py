@@ -1,6 +1,6 @@
 """Run the tests of this folder against real servers: install them, start them, test, stop them.
 
-    python tests/live/run.py [--coverage] [chroma milvus milvus25 opensearch]
+    python tests/live/run.py [--coverage] [chroma milvus milvus3 milvus25 opensearch]
 
 Each part is the test files of its name, in the environment and beside the server that they need. All of it runs in
 namespaces of its own: no network but loopback, which Milvus would otherwise serve to all, and no process that outlives
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.live.serving import Server, chroma_server, milvus_server, opensearch_
 
 _NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 _INSIDE = "--inside"
+_AT_ONCE = 2  # parts
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Part:
     Args:
         environment: The environment that its tests run in.
         tests: Its test files, as a pattern.
+        workers: How many processes run them at once: for those that mostly wait for a server.
         needs: What else has to be installed.
         variable: The environment variable that tells tests where its server answers.
         server: Starts the server over a folder.
@@ -45,16 +48,19 @@ class Part:
 
     environment: str
     tests: str
+    workers: int = 0
     needs: tuple[str, ...] = ()
     variable: str = ""
     server: Callable[[Path], AbstractContextManager[Server]] | None = None
 
 
+# The longest first.
 PARTS = {
-    "chroma": Part("env", "test_chroma*.py", (), "LAZYRAG_LIVE_CHROMA", chroma_server),
-    "milvus": Part("env", "test_milvus*.py", ("milvus-server",), "LAZYRAG_LIVE_MILVUS", milvus_server),
-    "milvus25": Part("milvus25", "test_milvus_lite*.py"),
-    "opensearch": Part("env", "test_opensearch*.py", ("opensearch",), "LAZYRAG_LIVE_OPENSEARCH", opensearch_server),
+    "milvus": Part("env", "test_milvus_server*.py", 8, ("milvus-server",), "LAZYRAG_LIVE_MILVUS", milvus_server),
+    "chroma": Part("env", "test_chroma*.py", 0, (), "LAZYRAG_LIVE_CHROMA", chroma_server),
+    "milvus3": Part("env", "test_milvus_lite*.py", 3),
+    "milvus25": Part("milvus25", "test_milvus_lite*.py", 3),
+    "opensearch": Part("env", "test_opensearch*.py", 0, ("opensearch",), "LAZYRAG_LIVE_OPENSEARCH", opensearch_server),
 }
 
 
@@ -77,7 +83,10 @@ def main() -> int:
         os.execvp("unshare", ["unshare", *_NAMESPACES, sys.executable, __file__, _INSIDE, *sys.argv[1:]])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     runner = ("-m", "coverage", "run", "-m", "pytest") if asked.coverage else ("-m", "pytest")
-    failed = [name for name in names if not run_part(name, runner)]
+    names.sort(key=[*PARTS].index)
+    with ThreadPoolExecutor(_AT_ONCE) as executor:  # most of the time one of them waits for its server
+        passed = [*executor.map(lambda name: run_part(name, runner), names)]
+    failed = [name for name, good in zip(names, passed, strict=True) if not good]
     print("\n" + (f"failed: {' '.join(failed)}" if failed else f"passed: {' '.join(names)}"))
     return int(bool(failed))
 
@@ -86,15 +95,26 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
     """Whether the tests of a part pass; with the end of the server's log where they do not."""
     part = PARTS[name]
     files = sorted(map(str, HERE.glob(part.tests)))
-    command = [python_of(part.environment), *runner, "-q", "-m", "slow or not slow", *files]
-    print(f"\n== {name}: {' '.join(Path(file).name for file in files)}", flush=True)
+    workers = ("-n", str(part.workers), "--dist", "worksteal") if part.workers else ()
+    command = [python_of(part.environment), *runner, "-q", "-m", "slow or not slow", *workers, *files]
+    told = f"\n== {name}: {' '.join(Path(file).name for file in files)}\n"
     with tempfile.TemporaryDirectory(prefix="lazyrag-live-") as folder:
         with part.server(Path(folder)) if part.server else nullcontext() as server:
             environment = {**os.environ, **({part.variable: server.address} if server else {})}
-            passed = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
-        if server and not passed:
-            print(f"\nThe end of the server's log:\n{server.log_end}")
-    return passed
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                check=False,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        told += done.stdout
+        if server and done.returncode:
+            told += f"\nThe end of the server's log:\n{server.log_end}"
+    print(told, flush=True)
+    return done.returncode == 0
 
 
 def _check_namespaces() -> None:

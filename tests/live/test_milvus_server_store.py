@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -28,7 +29,7 @@ TIMEOUT_S = 10.0
 @pytest.fixture
 def database(milvus_address: str) -> Iterator[dict[str, Any]]:
     """The arguments of a store over a database of the test's own, which is gone afterwards."""
-    kwargs = {"uri": milvus_address, "db_name": f"lazyrag_{next(_numbers)}"}
+    kwargs = {"uri": milvus_address, "db_name": f"lazyrag_{os.environ.get('PYTEST_XDIST_WORKER', '')}_{next(_numbers)}"}
     yield kwargs
     with closing(MilvusClient(milvus_address)) as server:
         if kwargs["db_name"] in server.list_databases():
