@@ -24,13 +24,15 @@ class Definitions:
 
     Args:
         document: Name of the Document.
+        token: Gives what tells its ledger apart from others with that name.
         graph: Its group definitions.
         schema: The filterable fields: nodes carry their values, so that other fields need other nodes.
     """
 
-    def __init__(self, document: str, graph: GroupGraph, schema: Schema) -> None:
+    def __init__(self, document: str, token: Callable[[], str], graph: GroupGraph, schema: Schema) -> None:
         self.graph = graph
         self._document = document
+        self._token = token
         self._root = schema_digest(schema)
         self._accepted: dict[str, tuple[int, ...]] = {}  # revisions of the definitions that a live group was made by
         self._fingerprints: dict[str, str] = {}
@@ -106,8 +108,8 @@ class Definitions:
 
     def collections(self, name: str, embed_key: str | None = None) -> Callable[[str], str]:
         """From a suffix to the name of a collection for a group's segments, or its vectors under an embed key."""
-        fingerprint = self.fingerprint(name)
-        return lambda suffix: collection_name(self._document, name, fingerprint + suffix, embed_key)
+        definition = self._token() + self.fingerprint(name)
+        return lambda suffix: collection_name(self._document, name, definition + suffix, embed_key)
 
 
 def schema_digest(schema: Schema) -> str:

@@ -74,7 +74,7 @@ def open_builder(
             raise ConfigError(msg)
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
-        definitions = Definitions(name, graph, schema)
+        definitions = Definitions(name, lambda: ledger.token, graph, schema)
         identities = {key: embed_identity(one.given, one.embedder.identity) for key, one in embedders.items()}
         remembering = dict(embedders)
         if file.path is not None and embedders and not options.read_only:

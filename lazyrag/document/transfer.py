@@ -188,7 +188,7 @@ def _open_groups(builder: Builder, groups: Sequence[_Group]) -> dict[str, tuple[
             continue
 
         def name_of(suffix: str, group: _Group = group) -> str:
-            return collection_name(builder.name, group.name, group.fingerprint + suffix)
+            return collection_name(builder.name, group.name, builder.ledger.token + group.fingerprint + suffix)
 
         rows[group.name] = builder.ledger.groups.open(group.name, rows[group.parent][0], group.fingerprint, name_of)
         builder.nodes.segments.create(rows[group.name][1], builder.nodes.schema)
@@ -204,7 +204,7 @@ def _open_spaces(
         for space in group.spaces:
             row = rows[group.name][0]
             collection = collection_name(
-                builder.name, group.name, f"{group.fingerprint}{space.identity}/{row}", space.name
+                builder.name, group.name, f"{builder.ledger.token}{group.fingerprint}{space.identity}/{row}", space.name
             )
             number, _ = builder.ledger.groups.open_space(row, "vectors", space.name, space.identity, collection)
             builder.nodes.create_vectors(collection, space.dimension, space.name)

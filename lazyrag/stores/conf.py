@@ -164,7 +164,12 @@ class StoreConf:
         with ExitStack() as undo:
             files: dict[str | None, StoreFile] = {}
 
-            timeout_s = float(self.segment.kwargs.get("timeout_s", self.vector.kwargs.get("timeout_s", _TIMEOUT_S)))
+            waits = [
+                one.kwargs["timeout_s"]
+                for one in (self.segment, self.vector)
+                if one.type == "map" and "timeout_s" in one.kwargs
+            ]
+            timeout_s = float(waits[0]) if waits else _TIMEOUT_S
 
             def file_of(uri: str | None) -> StoreFile:
                 place = None if uri is None else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111  texts

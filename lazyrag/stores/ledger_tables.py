@@ -12,6 +12,7 @@ LEDGER_TABLES = """
 CREATE TABLE ledger (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
+    token TEXT NOT NULL DEFAULT (lower(hex(randomblob(8)))),  -- of no other ledger; it is in the names of collections
     changes INTEGER NOT NULL DEFAULT 0,   -- grows when what is live changes
     removals INTEGER NOT NULL DEFAULT 0,  -- grows before anything is removed from a store
     forgotten INTEGER NOT NULL DEFAULT 0, -- value of changes when rows of deleted documents were last removed

@@ -1,6 +1,6 @@
 """Run the tests of this folder against real servers: install them, start them, test, stop them.
 
-    python tests/live/run.py [--coverage] [chroma milvus milvus3 milvus25 opensearch]
+    python tests/live/run.py [--coverage] [part ...]
 
 Each part is the test files of its name, in the environment and beside the server that they need. All of it runs in
 namespaces of its own: no network but loopback, which Milvus would otherwise serve to all, and no process that outlives
@@ -41,6 +41,7 @@ class Part:
         environment: The environment that its tests run in.
         tests: Its test files, as a pattern.
         workers: How many processes run them at once: for those that mostly wait for a server.
+        alone: Whether it has a network of its own, for tests that start servers whose ports are always the same.
         needs: What else has to be installed.
         variable: The environment variable that tells tests where its server answers.
         server: Starts the server over a folder.
@@ -49,6 +50,7 @@ class Part:
     environment: str
     tests: str
     workers: int = 0
+    alone: bool = False
     needs: tuple[str, ...] = ()
     variable: str = ""
     server: Callable[[Path], AbstractContextManager[Server]] | None = None
@@ -56,11 +58,25 @@ class Part:
 
 # The longest first.
 PARTS = {
-    "milvus": Part("env", "test_milvus_server*.py", 8, ("milvus-server",), "LAZYRAG_LIVE_MILVUS", milvus_server),
-    "chroma": Part("env", "test_chroma*.py", 0, (), "LAZYRAG_LIVE_CHROMA", chroma_server),
-    "milvus3": Part("env", "test_milvus_lite*.py", 3),
-    "milvus25": Part("milvus25", "test_milvus_lite*.py", 3),
-    "opensearch": Part("env", "test_opensearch*.py", 0, ("opensearch",), "LAZYRAG_LIVE_OPENSEARCH", opensearch_server),
+    "milvus": Part(
+        "env",
+        "test_milvus_server*.py",
+        workers=8,
+        needs=("milvus-server",),
+        variable="LAZYRAG_LIVE_MILVUS",
+        server=milvus_server,
+    ),
+    "chroma": Part("env", "test_chroma*.py", variable="LAZYRAG_LIVE_CHROMA", server=chroma_server),
+    "milvus-killed": Part("env", "test_milvus_killed*.py", alone=True, needs=("milvus-server",)),
+    "milvus3": Part("env", "test_milvus_lite*.py", workers=3),
+    "milvus25": Part("milvus25", "test_milvus_lite*.py", workers=3),
+    "opensearch": Part(
+        "env",
+        "test_opensearch*.py",
+        needs=("opensearch",),
+        variable="LAZYRAG_LIVE_OPENSEARCH",
+        server=opensearch_server,
+    ),
 }
 
 
@@ -96,7 +112,8 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
     part = PARTS[name]
     files = sorted(map(str, HERE.glob(part.tests)))
     workers = ("-n", str(part.workers), "--dist", "worksteal") if part.workers else ()
-    command = [python_of(part.environment), *runner, "-q", "-m", "slow or not slow", *workers, *files]
+    network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"') if part.alone else ()
+    command = [*network, python_of(part.environment), *runner, "-q", "-m", "slow or not slow", *workers, *files]
     told = f"\n== {name}: {' '.join(Path(file).name for file in files)}\n"
     with tempfile.TemporaryDirectory(prefix="lazyrag-live-") as folder:
         with part.server(Path(folder)) if part.server else nullcontext() as server:

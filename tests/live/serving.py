@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.live.install import MILVUS_BINARIES, OPENSEARCH_JARS, python_of
 
-START_S = 240.0
+START_S = 120.0
 STOP_S = 10.0
 _POLL_S = 0.1
 _LOG = "server.log"

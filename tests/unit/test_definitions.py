@@ -93,7 +93,7 @@ def group(name, transform, parent=LAZY_ROOT_NAME, *, version=None):
 
 def definitions(graph, fields=None, name="default"):
     """What they are to a ledger."""
-    return Definitions(name, graph, make_schema(fields))
+    return Definitions(name, str, graph, make_schema(fields))
 
 
 def live(name, fingerprint):

@@ -40,6 +40,11 @@ class Ledger:
         self._removals = 0
 
     @property
+    def token(self) -> str:
+        """See `LedgerPlace.token`."""
+        return self._at.token
+
+    @property
     def lease(self) -> Lease:
         """The right to write."""
         return self._at.lease

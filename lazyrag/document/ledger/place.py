@@ -28,6 +28,13 @@ class LedgerPlace:
         self.id = self.find_row()
         self.lease = Lease(file, self.id, self.program)
 
+    @property
+    def token(self) -> str:
+        """What no other ledger has, so that two with one name do not write to the same collections of a server."""
+        with self.reading() as connection:
+            [token] = connection.execute("SELECT token FROM ledger WHERE id = ?", (self.id,)).fetchone()
+        return str(token)
+
     def find_row(self) -> int:
         """The ledger's row; 0 while nobody has made it."""
         with self.file.reading() as connection:
