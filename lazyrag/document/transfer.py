@@ -183,12 +183,13 @@ def _open_groups(builder: Builder, groups: Sequence[_Group]) -> dict[str, tuple[
     """Rows and collections of the groups, by name."""
     root = builder.ledger.tree.groups[LAZY_ROOT_NAME]
     rows = {LAZY_ROOT_NAME: (root.id, root.collection)}
+    token = builder.ledger.token
     for group in groups:
         if group.parent is None:
             continue
 
         def name_of(suffix: str, group: _Group = group) -> str:
-            return collection_name(builder.name, group.name, builder.ledger.token + group.fingerprint + suffix)
+            return collection_name(builder.name, group.name, token + group.fingerprint + suffix)
 
         rows[group.name] = builder.ledger.groups.open(group.name, rows[group.parent][0], group.fingerprint, name_of)
         builder.nodes.segments.create(rows[group.name][1], builder.nodes.schema)
