@@ -62,7 +62,7 @@ class VectorQuery:
 
         Args:
             cosines: (m,) to the rows.
-            errors: (m,) their largest errors.
+            errors: (m,) their largest errors; or (), the same for all.
             norms: (m,) lengths of the rows.
         """
         if self.metric == "cosine":
@@ -170,7 +170,7 @@ def _cosines(
     inverses = block.inverse_norms()
     if inverses is not None:
         own = inverses if rows is None else inverses[rows]
-        return products * own, np.broadcast_to(np.float32(relative), len(products))
+        return products * own, np.array(relative)  # the same for all: (), which spares passes over all rows
     norms = block.norms if rows is None else block.norms[rows]
     there = norms > 0
     with np.errstate(over="ignore", invalid="ignore"):
@@ -191,7 +191,15 @@ def _best(
     bytes_read: int,
 ) -> Contenders:
     """Those rows that can be among the topk best of them, and are not certain to be below a bound."""
-    if len(rows) > topk:
-        bound = max(bound, kth_largest(worth - errors, topk))
-    kept = np.flatnonzero(worth + errors >= bound)
+    if errors.ndim:
+        if len(rows) > topk:
+            bound = max(bound, kth_largest(worth - errors, topk))
+        kept = np.flatnonzero(worth + errors >= bound)
+    else:
+        error = float(errors)
+        if len(rows) > topk:
+            bound = max(bound, kth_largest(worth, topk) - error)
+        # Compared in the type of worth, of which the next number below the bound is not above it.
+        kept = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
+        errors = np.broadcast_to(errors, len(rows))
     return Contenders(rows[kept], worth[kept].astype(np.float64), errors[kept].astype(np.float64), bytes_read)
