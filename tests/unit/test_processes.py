@@ -140,7 +140,11 @@ class Asking:
         own = versions(node.text)
         try:
             above = node.parent
-            children = [one.text for one in above.children["line"]]
+            below = above.children
+            if "line" not in below:
+                self.words("tea")  # raises, if the group was replaced in this moment
+                return f"no lines beneath {above.text}"
+            children = [one.text for one in below["line"]]
             around = [above.text, node.root.text, *children]
         except StaleNodeError:
             self.stale += 1
