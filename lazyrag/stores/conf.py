@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from lazyrag.arguments import check_keywords, required_names
 from lazyrag.errors import ConfigError, StoreError, known_names
@@ -14,6 +14,8 @@ from lazyrag.registry import Registry
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.protocol import Located, Location, SegmentStore, VectorStore, segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
+
+T = TypeVar("T", SegmentStore, VectorStore)
 
 _PARTS = ("segment_store", "vector_store", "ledger")
 _ENTRY_KEYS = ("type", "kwargs")
@@ -179,24 +181,27 @@ class StoreConf:
                     )
                 return files[place]
 
+            # What may not be there or not answer comes first: no file is made for it.
+            segments = _opened(self.segment, segment_stores, undo)
+            vectors = _opened(self.vector, vector_stores, undo)
             uri = _uri(self.segment)
             file_of(self.ledger or uri)
-            segments: SegmentStore
-            if uri is not None:
+            if segments is None:
                 segments = MapFileSegmentStore(file_of(uri))
-            else:
-                segments = segment_stores[self.segment.type](**self.segment.kwargs)
-            undo.callback(_close, segments)
-            segments.open()
-            uri = _uri(self.vector)
-            if uri is not None:
-                vectors = _vector_store(file_of(uri))
-            else:
-                vectors = vector_stores[self.vector.type](**self.vector.kwargs)
-            undo.callback(_close, vectors)
-            vectors.open()
+            if vectors is None:
+                vectors = _vector_store(file_of(_uri(self.vector)))
             undo.pop_all()
         return OpenStores(segments, vectors, tuple(files.values()))
+
+
+def _opened(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack) -> T | None:
+    """A store that brings its own place, open; None for one that lies in a store file."""
+    if _uri(choice) is not None:
+        return None
+    store = registry[choice.type](**choice.kwargs)
+    undo.callback(_close, store)
+    store.open()
+    return store
 
 
 def _uri(choice: StoreChoice) -> str | None:

@@ -483,3 +483,21 @@ def test_no_store_stays_open_if_the_other_one_fails(recording, monkeypatch, clos
     with pytest.raises(StoreConnectionError, match="nobody listens"):
         conf.open()
     assert recording.told == ["made", "opened", "closed"]
+
+
+def test_a_store_that_does_not_open_leaves_no_ledger(tmp_path):
+    """Where a server does not answer, or a package is missing, no file is made that would look like a Document's."""
+
+    @vector_stores.register("unreachable")
+    class Unreachable(MapVectorStore):
+        def open(self):
+            msg = "nobody listens"
+            raise StoreConnectionError(msg)
+
+    store_conf = {
+        "segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}},
+        "vector_store": {"type": "unreachable"},
+    }
+    with pytest.raises(StoreConnectionError, match="nobody listens"):
+        Document(store_conf=store_conf)
+    assert list(tmp_path.iterdir()) == []
