@@ -10,17 +10,25 @@ import argparse
 import inspect
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lazyrag.loaders import loaders
 from lazyrag.ranking.fusion import fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
 from lazyrag.retrieval.indexes import indexes
-from lazyrag.stores.protocol import segment_stores, vector_stores
+from lazyrag.stores.chroma import ChromaVectorStore
+from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.map_file import MapFileSegmentStore
+from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.opensearch import OpenSearchSegmentStore
+from lazyrag.stores.protocol import Feature, Store, segment_stores, vector_stores
+from lazyrag.stores.store_file import StoreFile
 from lazyrag.text.terms import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
@@ -157,9 +165,43 @@ SECTIONS = (
 )
 
 
+MATRIX = """\
+## What stores can do
+
+What each store declares beyond the contract, as it is configured. The contract, and each of these, is tested on the
+real thing (`make test` and `make live`). `exact when small` holds up to 10,000 rows of a collection unless
+`exact_rows` says otherwise; a Milvus with an approximate index is not `exact`; a Milvus server also declares `sparse`
+from 2.4 on.
+
+"""
+
+
 def page() -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, *map(section_text, SECTIONS)])
+    return "\n".join([INTRODUCTION, *map(section_text, SECTIONS), matrix()])
+
+
+def matrix() -> str:
+    """Which store declares which feature. None of them is opened for it, but the file of the map store."""
+    with tempfile.TemporaryDirectory() as folder, StoreFile(Path(folder, "store.db")) as file:
+        stores: dict[str, Store] = {
+            "segments: `map`": MapSegmentStore(),
+            "segments: `map`, a file": MapFileSegmentStore(file),
+            "segments: `opensearch`": OpenSearchSegmentStore("localhost:9200"),
+            "vectors: `map`": MapVectorStore(),
+            "vectors: `map`, a file": MapFileVectorStore(file),
+            "vectors: `chromadb`, a folder": ChromaVectorStore(dir="vectors"),
+            "vectors: `chromadb`, a server": ChromaVectorStore("localhost:8000"),
+            "vectors: `milvus`, a file": MilvusVectorStore("vectors.db"),
+            "vectors: `milvus`, a server": MilvusVectorStore("localhost:19530"),
+        }
+        declared = {name: store.features for name, store in stores.items()}
+    columns = [one for one in get_args(Feature) if any(one in features for features in declared.values())]
+    rows = [
+        f"| {name} | " + " | ".join("yes" if column in features else "" for column in columns) + " |"
+        for name, features in declared.items()
+    ]
+    return MATRIX + "\n".join([f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *rows, ""])
 
 
 def section_text(section: Section) -> str:
