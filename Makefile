@@ -39,6 +39,8 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/sync.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/ann.py
+	$(BIN)/python tests/live/install.py
+	$(BIN)/python benchmarks/stores.py
 	$(BIN)/python benchmarks/report.py
 	build/peers/bin/python benchmarks/plots.py
 

@@ -147,6 +147,17 @@ def growth(runs: Sequence[Run]) -> str:
     return "\n\n".join([*pieces, provenance(runs)])
 
 
+def stores(runs: Sequence[Run]) -> str:
+    """What each store takes beside its bare client."""
+    columns = {"bare_ms": "bare client, ms", "ours_ms": "ours, ms", "x": "x bare", "same": "same keys"}
+    lines = [
+        [f"{row['store']}, {row['nodes']:,} rows: {row['what'].replace('_', ', ')}", *(row.get(one) for one in columns)]
+        for run in runs
+        for row in run["rows"]
+    ]
+    return "\n\n".join([markdown(["store", *columns.values()], lines), versions(runs), provenance(runs)])
+
+
 def by_size(runs: Iterable[Run]) -> list[Run]:
     """Runs, the smallest first."""
     return sorted(runs, key=lambda run: int(run["rows"][0]["nodes"]))
@@ -166,6 +177,7 @@ TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "dense": dense,
     "ingest": ingest,
     "growth": growth,
+    "stores": stores,
 }
 
 

@@ -6,6 +6,8 @@ docs = Document("folder")
 retriever = Retriever(docs, "FineChunk", similarity="bm25")
 for node in retriever("How long does opened tea keep?"):
     print(node.score, node.path, node.place, node.text)
+
+PYTEST_DONT_REWRITE: else a program that imports this and then runs pytest is warned that we were imported too early.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
     from lazyrag.data.segment import LAZY_ROOT_NAME
-    from lazyrag.document import Document, IngestReport
+    from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.loaders import LoadedFile, register_loader
     from lazyrag.models.cache import EmbeddingCache
@@ -48,7 +50,16 @@ if TYPE_CHECKING:
     from lazyrag.models.rerank import CallableRerankModel
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
     from lazyrag.retrieval import Reranker, Retriever, register_reranker, register_similarity
-    from lazyrag.transforms import NodeTransform, SentenceSplitter, register_transform
+    from lazyrag.transforms import (
+        CharacterSplitter,
+        MarkdownSplitter,
+        NodeTransform,
+        RecursiveSplitter,
+        SentenceSplitter,
+        SentenceWindow,
+        TokenSplitter,
+        register_transform,
+    )
 
 __all__ = [
     "LAZY_ROOT_NAME",
@@ -56,6 +67,7 @@ __all__ = [
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
+    "CharacterSplitter",
     "ChatChoice",
     "ChatCompletion",
     "ChatDelta",
@@ -79,6 +91,7 @@ __all__ = [
     "IngestionWarning",
     "LazyRAGError",
     "LoadedFile",
+    "MarkdownSplitter",
     "MaxSimModel",
     "Message",
     "NodeTransform",
@@ -87,6 +100,7 @@ __all__ = [
     "OnnxEmbedder",
     "Or",
     "RAGContext",
+    "RecursiveSplitter",
     "RerankModel",
     "Reranker",
     "RetrievalResult",
@@ -94,7 +108,10 @@ __all__ = [
     "SentenceSplitter",
     "SentenceTransformerCrossEncoder",
     "SentenceTransformerEmbedder",
+    "SentenceWindow",
+    "TokenSplitter",
     "__version__",
+    "migrate",
     "register_loader",
     "register_reranker",
     "register_similarity",
@@ -107,6 +124,7 @@ _HOMES = {
     "CachedEmbedder": "lazyrag.models.cached",
     "CallableChatModel": "lazyrag.models.chat",
     "CallableRerankModel": "lazyrag.models.rerank",
+    "CharacterSplitter": "lazyrag.transforms",
     "ChatChoice": "lazyrag.models.protocol",
     "ChatCompletion": "lazyrag.models.protocol",
     "ChatDelta": "lazyrag.models.protocol",
@@ -131,6 +149,7 @@ _HOMES = {
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LazyRAGError": "lazyrag.errors",
     "LoadedFile": "lazyrag.loaders",
+    "MarkdownSplitter": "lazyrag.transforms",
     "MaxSimModel": "lazyrag.models.late_interaction",
     "Message": "lazyrag.models.protocol",
     "NodeTransform": "lazyrag.transforms",
@@ -139,6 +158,7 @@ _HOMES = {
     "OnnxEmbedder": "lazyrag.models.onnx.embedder",
     "Or": "lazyrag.data.filters",
     "RAGContext": "lazyrag.data.context",
+    "RecursiveSplitter": "lazyrag.transforms",
     "RerankModel": "lazyrag.models.protocol",
     "Reranker": "lazyrag.retrieval",
     "RetrievalResult": "lazyrag.data.result",
@@ -146,6 +166,9 @@ _HOMES = {
     "SentenceSplitter": "lazyrag.transforms",
     "SentenceTransformerCrossEncoder": "lazyrag.models.sentence_transformers",
     "SentenceTransformerEmbedder": "lazyrag.models.sentence_transformers",
+    "SentenceWindow": "lazyrag.transforms",
+    "TokenSplitter": "lazyrag.transforms",
+    "migrate": "lazyrag.document",
     "register_loader": "lazyrag.loaders",
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",

@@ -12,6 +12,7 @@ import numpy as np
 
 import lazyrag
 from lazyrag.errors import MissingDependencyError
+from lazyrag.loaders import loaders
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -43,6 +44,9 @@ CASES = {
         lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
         "opensearch",
     ),
+    "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
+    "loader '.xls'": (lambda _: loaders[".xls"], "office"),
+    "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

@@ -281,7 +281,10 @@ class DocNode:
 
     @property
     def place(self) -> str:
-        """Where it stands, for people: ``"page 3"``, ``"Setup > Install, lines 12-20"``; "" where it is not known."""
+        """Where it stands, for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
+
+        "" where it is not known.
+        """
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
@@ -289,7 +292,10 @@ class DocNode:
         numbered = [place for place in places if place.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
-            return f"{first.kind} {first.label}" if first is last else f"{first.kind}s {first.label}-{last.label}"
+            if first is last:
+                return f"{first.kind} {first.label}"
+            reach = "-" if first.label.isdecimal() else " to "
+            return f"{first.kind}s {first.label}{reach}{last.label}"
         text = content_text(source.content)
         start, end = self._inked_span(self.span)
         first_line = text.count("\n", 0, start) + 1

@@ -28,12 +28,12 @@ _FRAMES = [length.to_bytes(8, "little") for length in range(4096)]  # looked up 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A named stretch of a document's text: a page, or what stands under a heading.
+    """A named stretch of a document's text: a page, a row, or what stands under a heading.
 
     Args:
         start: First character in the document's text.
         end: One past the last character.
-        kind: ``"page"`` or ``"heading"``; loaders may add kinds.
+        kind: ``"page"``, ``"row"``, ``"heading"`` and the like; loaders may add kinds.
         label: ``"3"`` for a page, ``"Setup > Install"`` for a heading.
     """
 

@@ -5,11 +5,12 @@ through `reader` and `consistency` to a view of the tree (`views`, `nodes`); wha
 builds. What is to be built is told by `definitions` (what the user defined), `ledger` (what is live) and `targets`
 (the difference). Building goes from `sync`, `upkeep` or `builder` through `bringing` (all documents) to `ingestion`
 and `indexing` (one batch), and carries each document in a `work`; `purge` removes what is live no more. `verify`,
-`repair`, `versions`, `transfer` and `dump` look at all of it.
+`repair`, `versions`, `transfer` and `dump` look at all of it, and `migration` copies it to other stores.
 """
 
 from lazyrag.document.document import Document
 from lazyrag.document.findings import Problem
+from lazyrag.document.migration import Migration, migrate
 from lazyrag.document.plan import Plan, PlannedStep
 from lazyrag.document.progress import Progress
 from lazyrag.document.report import Failure, IngestReport
@@ -23,8 +24,10 @@ __all__ = [
     "Failure",
     "GroupStatus",
     "IngestReport",
+    "Migration",
     "Plan",
     "PlannedStep",
     "Problem",
     "Progress",
+    "migrate",
 ]

@@ -18,10 +18,11 @@ class Progress:
     """How far a piece of work is.
 
     Args:
-        what: The work: ``"sync"``, ``"transform <group>"``, ``"embed <group> with <embed key>"``, ...
+        what: The work: ``"sync"``, ``"transform <group>"``, ``"embed <group> with <embed key>"``,
+            ``"copy <group>"``, ...
         step: What was done last.
-        done: For how many documents all is done; a document in the making counts by its steps.
-        total: How many documents there are.
+        done: For how many documents all is done; a document in the making counts by its steps. Of a copy: rows.
+        total: How many documents, or rows, there are.
     """
 
     what: str
@@ -42,9 +43,12 @@ class ProgressMeter:
         total: How many documents there are.
         steps: How many steps each of them takes, at most.
         on_progress: Told of every step; None for nobody.
+        unit: What is counted.
     """
 
-    def __init__(self, what: str, total: int, steps: int, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, what: str, total: int, steps: int, on_progress: OnProgress | None, *, unit: str = "file"
+    ) -> None:
         from tqdm import tqdm  # a tenth of the time that importing all of this package takes
 
         self._what = what
@@ -53,7 +57,7 @@ class ProgressMeter:
         self._on_progress = on_progress
         self._done = 0.0
         # For what takes longer than two seconds, where someone is watching.
-        self._bar = tqdm(total=total, desc=what, unit="file", delay=2, leave=False, disable=None)
+        self._bar = tqdm(total=total, desc=what, unit=unit, delay=2, leave=False, disable=None)
 
     def __enter__(self) -> Self:
         return self

@@ -182,9 +182,14 @@ class Reader:
         live = self._group(group)
         wanted = both(self._scope, filter)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        where, tree = target.collection, self._builder.views.of_question().tree
+        where, tree, store = target.collection, self._builder.views.of_question().tree, self._nodes.vectors
         return live_hits(
-            tree, live, where, self._nodes.vectors, topk, lambda depth: search(where, queries, depth, wanted)[0]
+            tree,
+            live,
+            where,
+            topk,
+            lambda depth: search(where, queries, depth, wanted)[0],
+            instead=(lambda depth: store.search(where, queries, depth, wanted)[0]) if way == "native" else None,
         )
 
     def rank_text(
@@ -198,15 +203,9 @@ class Reader:
         """The best nodes of a group by the segment store's own ranking of their texts, as (key, score)."""
         rank = self._nodes.text_search().search_text
         live, wanted = self._group(group), both(self._scope, filter)
-        where, tree = live.collection, self._builder.views.of_question().tree
-        return live_hits(
-            tree,
-            live,
-            where,
-            self._nodes.segments,
-            topk,
-            lambda depth: rank(where, analyser, terms, depth, wanted),
-        )
+        search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
+        tree = self._builder.views.of_question().tree
+        return live_hits(tree, live, live.collection, topk, search)
 
     def pages(self, group: str, filter: Filter | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:  # noqa: A002
         """The nodes of a group that a filter lets through, in the documents' order; no page is empty.

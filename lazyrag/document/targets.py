@@ -15,6 +15,7 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.step import Step
 from lazyrag.document.work import GroupTarget, Targets, TermsTarget, VectorsTarget
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.stores.segment_rows import schema_text
 from lazyrag.text.terms import analysers, term_function
 
 
@@ -168,6 +169,7 @@ class TargetMaker:
             name,
             None if parent is None else parent.id,
             fingerprint_now,
+            schema_text(self._nodes.schema),
             self._definitions.collections(name),
             fresh=live is not None and live.fingerprint == fingerprint_now and self._definitions.is_replaced(name),
         )
@@ -238,8 +240,9 @@ def _hangs_on(tree: Tree, name: str, rows: list[int]) -> bool:
 
 
 def _analyser_identity(name: str) -> str:
-    """Of the function behind an analyser's name, which somebody may register anew."""
-    return _identity_of(analysers[name].terms)
+    """Of what an analyser's name stands for, which somebody may register anew."""
+    analyser = analysers[name]
+    return analyser.identity or _identity_of(analyser.terms)
 
 
 @functools.lru_cache(maxsize=64)  # asked for with every question

@@ -20,6 +20,7 @@ from lazyrag.document.vector_files import read_vectors, write_vectors
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores.names import collection_name
 from lazyrag.stores.protocol import VectorRow
+from lazyrag.stores.segment_rows import schema_text
 from lazyrag.typing import Embedding
 
 _VERSION = 1
@@ -184,6 +185,7 @@ def _open_groups(builder: Builder, groups: Sequence[_Group]) -> dict[str, tuple[
     root = builder.ledger.tree.groups[LAZY_ROOT_NAME]
     rows = {LAZY_ROOT_NAME: (root.id, root.collection)}
     token = builder.ledger.token
+    fields = schema_text(builder.nodes.schema)
     for group in groups:
         if group.parent is None:
             continue
@@ -191,7 +193,8 @@ def _open_groups(builder: Builder, groups: Sequence[_Group]) -> dict[str, tuple[
         def name_of(suffix: str, group: _Group = group) -> str:
             return collection_name(builder.name, group.name, token + group.fingerprint + suffix)
 
-        rows[group.name] = builder.ledger.groups.open(group.name, rows[group.parent][0], group.fingerprint, name_of)
+        above = rows[group.parent][0]
+        rows[group.name] = builder.ledger.groups.open(group.name, above, group.fingerprint, fields, name_of)
         builder.nodes.segments.create(rows[group.name][1], builder.nodes.schema)
     return rows
 

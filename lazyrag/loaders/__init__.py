@@ -2,16 +2,32 @@
 
 from lazyrag.loaders.base import DataLoader, LoadedFile, load_file, loaders, register_loader
 
-for _suffix, _target in {
-    ".docx": "lazyrag.loaders.docx:DocxLoader",
-    ".htm": "lazyrag.loaders.html:HtmlLoader",
-    ".html": "lazyrag.loaders.html:HtmlLoader",
-    ".markdown": "lazyrag.loaders.markdown:MarkdownLoader",
-    ".md": "lazyrag.loaders.markdown:MarkdownLoader",
-    ".pdf": "lazyrag.loaders.pdf:PdfLoader",
-    ".text": "lazyrag.loaders.plain:TextLoader",
-    ".txt": "lazyrag.loaders.plain:TextLoader",
-}.items():
-    loaders.declare(_suffix, _target)
+for _suffixes, _target, _extra in (
+    (".csv .tsv", "delimited:CsvLoader", None),
+    (".docx", "docx:DocxLoader", None),
+    (".eml", "mail:EmlLoader", None),
+    (".epub", "epub:EpubLoader", None),
+    (".htm .html", "html:HtmlLoader", None),
+    (".ipynb", "notebook:NotebookLoader", None),
+    (".json", "json_records:JsonLoader", None),
+    (".jsonl .ndjson", "json_records:JsonLinesLoader", None),
+    (".markdown .md", "markdown:MarkdownLoader", None),
+    (".mbox", "mail:MboxLoader", None),
+    (".ods", "opendocument:OdsLoader", None),
+    (".odt", "opendocument:OdtLoader", None),
+    (".pdf", "pdf:PdfLoader", None),
+    (".pptx", "pptx:PptxLoader", None),
+    (".py .pyi", "source:PythonLoader", None),
+    (".rst", "rst:RstLoader", None),
+    (".text .txt", "plain:TextLoader", None),
+    (".xls", "xls:XlsLoader", "office"),
+    (".xlsm .xlsx", "xlsx:XlsxLoader", "office"),
+    (".xml", "markup:XmlLoader", None),
+    (".yaml .yml", "yaml_records:YamlLoader", "yaml"),
+    (".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua", "source:SourceLoader", None),
+    (".mjs .php .pl .ps1 .r .rb .rs .scala .sh .sql .swift .ts .tsx", "source:SourceLoader", None),
+):
+    for _suffix in _suffixes.split():
+        loaders.declare(_suffix, f"lazyrag.loaders.{_target}", extra=_extra)
 
 __all__ = ["DataLoader", "LoadedFile", "load_file", "loaders", "register_loader"]

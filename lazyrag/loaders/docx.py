@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.errors import LoadError
+from lazyrag.loaders.archives import open_archive
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.headings import Heading, heading_places
+from lazyrag.text.headings import Heading, heading_places
 
 if TYPE_CHECKING:
     from docx.document import Document as WordDocument
@@ -39,11 +38,8 @@ class DocxLoader:
         """Read the file."""
         import docx  # python-docx takes a tenth of a second to import
 
-        if not zipfile.is_zipfile(path):
-            msg = (
-                "The file is no Word document: it is cut off, encrypted, or of another format. Save it again as .docx."
-            )
-            raise LoadError(msg)
+        with open_archive(path, "Word document", ".docx") as archive:
+            archive.check()
         document = docx.Document(str(path))
         lines: list[str] = []
         headings: list[Heading] = []

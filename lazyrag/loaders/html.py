@@ -10,7 +10,7 @@ from lxml import etree, html
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import decode
-from lazyrag.loaders.headings import Heading, heading_places
+from lazyrag.text.headings import Heading, heading_places
 from lazyrag.text.scripts import CJK_LETTERS
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from lazyrag.arguments import known_arguments, whole_number
@@ -19,6 +20,7 @@ from lazyrag.models.cache_file import (
     EmbeddingRow,
     StoredVector,
     add_view,
+    copy_file,
     decoded,
     encoded,
     hash_of,
@@ -150,6 +152,18 @@ class EmbeddingCache:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def copy_to(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it into another file, all or nothing.
+
+        Args:
+            path: Of the file; what is there is replaced.
+
+        Raises:
+            StoreError: If the file cannot be written.
+        """
+        with self._database.reading() as connection:
+            copy_file(connection, Path(path).expanduser().absolute())
 
     def __len__(self) -> int:
         with self._database.reading() as connection:

@@ -9,12 +9,14 @@ import sqlite3
 import uuid
 import zlib
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, StoreError
 from lazyrag.models.embedding import as_vector
 from lazyrag.storage.sqlite import FileFormat
 from lazyrag.typing import Embedding
@@ -227,3 +229,22 @@ def _embedding_id(identity: str, dimension: int, normalised: int, text_hash: byt
 
 def _checksum(text_hash: bytes, kind: int, numbers: bytes) -> int:
     return zlib.crc32(numbers, zlib.crc32(text_hash, kind))
+
+
+def copy_file(connection: sqlite3.Connection, target: Path) -> None:
+    """Write all that a connection's database holds into another file, all or nothing.
+
+    Raises:
+        StoreError: If the file cannot be written.
+    """
+    unfinished = target.with_name(target.name + ".unfinished")
+    try:
+        unfinished.unlink(missing_ok=True)
+        with closing(sqlite3.connect(unfinished)) as copy:
+            connection.backup(copy)
+        unfinished.replace(target)
+    except (OSError, sqlite3.Error) as exc:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        msg = f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its folder's room and rights."
+        raise StoreError(msg, store=str(target)) from exc

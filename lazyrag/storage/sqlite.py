@@ -24,9 +24,8 @@ Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
 _LONGEST_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
 _MEMORY = ":memory:"  # SQLite's own name for a database in memory
 _SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an empty one and writes over it
-_PAGE_BYTES = (
-    16_384  # of a new database; rows of some hundred bytes in any order are written half as often as with 4,096
-)
+# Of a new database: rows of some hundred bytes in any order are written half as often as with 4,096.
+_PAGE_BYTES = 16_384
 _CACHE_KB = 8_192
 
 _EXPLANATIONS = {

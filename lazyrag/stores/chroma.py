@@ -25,9 +25,9 @@ from lazyrag.stores.chroma_client import STORE, CollectionGoneError, Connection,
 from lazyrag.stores.chroma_collection import Collection, Found
 from lazyrag.stores.chroma_filters import Where, divided
 from lazyrag.stores.chroma_rows import kept_schema, schema_metadata, space_of
-from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema
+from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.pushdown import Pushed
-from lazyrag.stores.vector_kinds import check_schema, check_vectors, other_schema, searched, state_of
+from lazyrag.stores.vector_kinds import check_queries, check_schema, check_vectors, other_schema
 from lazyrag.typing import Embeddings, Metric, Ranking, Vector
 
 T = TypeVar("T")
@@ -202,11 +202,7 @@ class ChromaVectorStore:
         filter: Filter | None = None,  # noqa: A002  the word of the protocol
     ) -> int:
         """See `VectorStore.delete`."""
-        if (keys is None) == (filter is None):
-            msg = (
-                "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
-            )
-            raise ConfigError(msg)
+        check_deletion(keys, filter)
 
         def remove(target: Collection) -> int:
             if filter is None:
@@ -326,9 +322,9 @@ def _each(
     filter: Filter | None,  # noqa: A002  the word of the domain
     ranked: Callable[[Collection, Vector, Pushed[Where]], Ranking],
 ) -> list[Ranking]:
-    """A ranking for each of some queries, which are checked first, as those of an empty collection are."""
+    """A ranking for each of some queries, which are checked first."""
     schema = target.schema
-    searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+    check_queries(schema, vectors, topk)
     pushed = divided(filter, schema.fields)
     return [ranked(target, cast("Vector", query), pushed) for query in vectors]
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lazyrag.arguments import check_keywords, required_names
@@ -109,12 +110,10 @@ class StoreConf:
         choices = {part: _choice(part, store_conf[part]) for part in parts}
         segment, vector = choices.get("segment_store"), choices.get("vector_store")
         ledger = _ledger_path(store_conf.get("ledger"))
-        # The one that is not named, or that names no file, lies with the other one.
-        if segment is None or segment == StoreChoice():
-            segment = StoreChoice() if vector is None else _beside(vector, ledger)
         named = vector is not None
-        if vector is None or vector == StoreChoice():
-            vector = _beside(segment, ledger)
+        # The one that is not named, or that names no file, lies with the other one.
+        segment = _placed(segment or StoreChoice(), vector or StoreChoice(), ledger)
+        vector = _placed(vector or StoreChoice(), segment, ledger)
         places = [place for place in map(_location, (segment, vector)) if place is not None]
         if ledger is None and segment.type != "map":
             ledger = _uri(vector) or next((_file_beside(place) for place in places if not place.is_server), None)
@@ -125,13 +124,27 @@ class StoreConf:
                 "store of type 'map' with a 'uri'."
             )
             raise ConfigError(msg)
-        if ledger is not None and StoreChoice() in (segment, vector):
+        if ledger is not None and (_in_memory(segment) or _in_memory(vector)):
             msg = (
                 "store_conf names a ledger, which is kept, and a store that lies in memory and is not: the ledger "
                 "would list what is gone. Give the map store a 'uri', or leave the ledger out."
             )
             raise ConfigError(msg)
         return cls(segment, vector, ledger, named)
+
+    @property
+    def ledger_file(self) -> Path | None:
+        """Where the ledger lies; None if that is in memory."""
+        path = self.ledger or _uri(self.segment)
+        return None if path is None else _resolved(path)
+
+    @property
+    def places(self) -> list[Path]:
+        """The files and folders of this machine that it names: that of the ledger, and those of the stores."""
+        stores = (self.segment, self.vector)
+        held = [place.address for place in map(_location, stores) if place is not None and not place.is_server]
+        named = [self.ledger, *map(_uri, stores), *held]
+        return list(dict.fromkeys(_resolved(path) for path in named if path is not None))
 
     def check_use(self, name: str | None, *, embeds: bool) -> None:
         """Whether a Document can be kept there.
@@ -147,7 +160,8 @@ class StoreConf:
         if servers and name is None:
             msg = (
                 f"The Document has no name, and its nodes or vectors lie on the server at {servers[0].address}: "
-                "another Document without a name would write to the same collections. Give Document(name=...)."
+                "collections there are called after their Document, and nobody could tell whose these are. "
+                "Give Document(name=...)."
             )
             raise ConfigError(msg)
         if embeds and self.segment.type != "map" and not self.vectors_named:
@@ -204,10 +218,19 @@ def _opened(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack) -
     return store
 
 
+def _in_memory(choice: StoreChoice) -> bool:
+    """A ``map`` store without a file; how long it would wait for one says nothing."""
+    return choice.type == "map" and _uri(choice) is None
+
+
 def _uri(choice: StoreChoice) -> str | None:
     """The file of a ``map`` store; None for one in memory, and for others."""
     uri = choice.kwargs.get("uri") if choice.type == "map" else None
     return None if uri is None else os.fspath(uri)
+
+
+def _resolved(path: str) -> Path:
+    return Path(path).expanduser().resolve()
 
 
 def _close(store: SegmentStore | VectorStore) -> None:
@@ -224,13 +247,16 @@ def _vector_store(file: StoreFile) -> VectorStore:
     return MapFileVectorStore(file)
 
 
-def _beside(other: StoreChoice, ledger: str | None) -> StoreChoice:
-    """A ``map`` store that lies with another one, or with the ledger; in memory where there is no place for it."""
+def _placed(choice: StoreChoice, other: StoreChoice, ledger: str | None) -> StoreChoice:
+    """A ``map`` store without a file gets that of the other store, or of the ledger, if there is one."""
+    if not _in_memory(choice):
+        return choice
     if other.type == "map":
-        return other
-    place = _location(other)
-    path = ledger or (None if place is None or place.is_server else _file_beside(place))
-    return StoreChoice() if path is None else StoreChoice("map", {"uri": path})
+        path = _uri(other)
+    else:
+        place = _location(other)
+        path = ledger or (None if place is None or place.is_server else _file_beside(place))
+    return StoreChoice() if path is None else StoreChoice("map", {**choice.kwargs, "uri": path})
 
 
 def _location(choice: StoreChoice) -> Location | None:

@@ -131,5 +131,15 @@ CREATE TABLE program (                    -- who works with which definitions
 ) WITHOUT ROWID;
 """
 
+LEDGER_ADDITIONS = """
+ALTER TABLE ledger ADD COLUMN incoming TEXT NOT NULL DEFAULT '';   -- token of the ledger that is being copied here
+ALTER TABLE ledger ADD COLUMN copied_from TEXT NOT NULL DEFAULT ''; -- token of the one that it was copied from
+ALTER TABLE node_group ADD COLUMN fields TEXT NOT NULL DEFAULT ''; -- that filters may read (JSON); '' if not known
+UPDATE node_group SET fields = coalesce(
+    (SELECT schema FROM segment_collection WHERE segment_collection.name = node_group.collection), ''
+);
+"""
+"""What came to the ledger with the store file's format 2."""
+
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
+from lazyrag.errors import SchemaMismatchError, StoreError, known_names
 from lazyrag.stores.map_graphs import Graphs
-from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
+from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.vector_kinds import (
     add_rows,
     check_schema,
@@ -128,7 +128,7 @@ class MapSegmentStore:
     ) -> int:
         """See `SegmentStore.delete`."""
         rows = self._rows(collection)
-        _one_of(keys, filter)
+        check_deletion(keys, filter)
         with self._lock:
             if keys is None and filter is not None:
                 keys = [key for key, row in rows.by_key.items() if matches(filter, row.fields)]
@@ -219,7 +219,7 @@ class MapVectorStore:
     ) -> int:
         """See `VectorStore.delete`."""
         target = _existing(self._collections, collection)
-        _one_of(keys, filter)
+        check_deletion(keys, filter)
         with self._lock:
             if keys is None and filter is not None:
                 keys = [key for key, fields in target.fields.by_key.items() if matches(filter, fields)]
@@ -254,9 +254,3 @@ def _existing(collections: dict[str, C], collection: str) -> C:
         msg = f"There is no collection {collection!r}. {known_names(collection, collections)} Create it first."
         raise StoreError(msg, store="map", collection=collection)
     return found
-
-
-def _one_of(keys: Sequence[str] | None, filter: Filter | None) -> None:  # noqa: A002
-    if (keys is None) == (filter is None):
-        msg = "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
-        raise ConfigError(msg)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, known_names
-from lazyrag.stores.protocol import Feature
+from lazyrag.errors import SchemaMismatchError, StoreError, known_names
+from lazyrag.stores.protocol import Feature, check_deletion
 from lazyrag.stores.segment_rows import (
     SEGMENT_COLUMNS,
     Origin,
@@ -162,11 +162,7 @@ class MapFileSegmentStore:
         filter: Filter | None = None,  # noqa: A002  the word of the domain
     ) -> int:
         """See `SegmentStore.delete`."""
-        if (keys is None) == (filter is None):
-            msg = (
-                "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
-            )
-            raise ConfigError(msg)
+        check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
             if filter is not None:
                 gone = _met(connection, number, filter)

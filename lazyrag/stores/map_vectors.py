@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError, StoreError, known_names
+from lazyrag.errors import StoreError, known_names
 from lazyrag.indexes.blocks import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.array_format import DamagedError, damage_of, decoded, encoded, joined
 from lazyrag.stores.map_graphs import Graphs, graph_files
-from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema
+from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.segment_rows import schema_text
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.stores.vector_kinds import (
@@ -195,11 +195,7 @@ class MapFileVectorStore:
     ) -> int:
         """See `VectorStore.delete`."""
         self._now(collection)
-        if (keys is None) == (filter is None):
-            msg = (
-                "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
-            )
-            raise ConfigError(msg)
+        check_deletion(keys, filter)
         if keys is not None and not len(keys):
             return 0
         with self._file.writing() as connection:

@@ -14,9 +14,9 @@ from lazyrag.stores.milvus_client import MilvusConnection, no_collection
 from lazyrag.stores.milvus_collection import KEYS_AT_ONCE, MilvusCollection, pieces
 from lazyrag.stores.milvus_filters import key_among
 from lazyrag.stores.milvus_index import IndexChoice, IndexKwargs, IndexSettings
-from lazyrag.stores.milvus_schema import Layout, row_bytes, row_values
+from lazyrag.stores.milvus_schema import LEAST_DIMENSION, MOST_DIMENSION, Layout, row_bytes, row_values
 from lazyrag.stores.milvus_search import exact_rankings, native_rankings
-from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema
+from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.vector_kinds import check_schema, check_vectors, part_of_rows
 from lazyrag.typing import Embeddings, Ranking
 
@@ -102,6 +102,12 @@ class MilvusVectorStore:
                 "sparse vectors; servers do from 2.4 on, and Milvus Lite does. Use such a one, or the map store."
             )
             raise UnsupportedError(msg, store="milvus", collection=collection)
+        if not schema.is_sparse and not LEAST_DIMENSION <= schema.dimension <= MOST_DIMENSION:
+            msg = (
+                f"Milvus keeps vectors of {LEAST_DIMENSION} to {MOST_DIMENSION} numbers; these have "
+                f"{schema.dimension}. Use the map store for them."
+            )
+            raise UnsupportedError(msg, store="milvus", collection=collection)
         index = self._settings.choice(schema)
         wanted = Layout(schema, index.type, index.params)
         present = self._connection.layout(collection)
@@ -151,15 +157,8 @@ class MilvusVectorStore:
         """See `VectorStore.delete`."""
         known = self._known(collection)
         # Milvus counts keys that it was given, not rows that it had: those that are there are looked up first.
-        if keys is not None and filter is None:
-            gone = known.present(keys)
-        elif filter is not None and keys is None:
-            gone = known.matching(filter)
-        else:
-            msg = (
-                "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
-            )
-            raise ConfigError(msg)
+        check_deletion(keys, filter)
+        gone = known.present(keys or ()) if filter is None else known.matching(filter)
         for some in pieces(gone, KEYS_AT_ONCE):
             self._connection.delete(collection, key_among(some))
         return len(gone)

@@ -23,6 +23,8 @@ TIMEOUT_S = 30.0
 NO_DATABASE = "default"
 """The database that every server has; it is neither looked for nor made."""
 
+# A server loads collections after it answers; of programs that start Milvus Lite 2.5 at once, one makes their folder.
+_STARTING = ("collection not loaded", "Mmap manager has not been init")
 _PROPERTY = "lazyrag"  # beside the description, which Milvus Lite 3 forgets; 2.5 forgets properties
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -231,10 +233,18 @@ class MilvusConnection:
             writes=True,
         )
 
-    def rows(self, collection: str, expression: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
-        """The first rows, by key, for which an expression holds; ``key`` is always among the columns."""
-        # As an iterator asks: without it, Milvus Lite 3 cuts rows off in the order in which they were written.
-        asked = {"output_fields": list(columns), "limit": limit, "iterator": "True", **self._strong}
+    def rows(
+        self, collection: str, expression: str, columns: Sequence[str], limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The first rows, by key, for which an expression holds; ``key`` is always among the columns.
+
+        Without a limit all of them, in no order: for expressions that name keys, which Milvus then looks up.
+        """
+        asked = {"output_fields": list(columns), **self._strong}
+        if limit is not None:
+            # As an iterator asks: without it, Milvus Lite 3 cuts rows off in the order in which they were written.
+            # With it, it sorts all rows.
+            asked |= {"limit": limit, "iterator": "True"}
         found = self._asked("a query", collection, lambda client: client.query(collection, expression, **asked))
         return [dict(row) for row in found]
 
@@ -309,9 +319,7 @@ class MilvusConnection:
             return no_collection(self.address, collection)
         kinds = _grpc().StatusCode
         lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
-        # Loaded collections are loaded again by a server that has started, a little after it answers.
-        is_starting = "collection not loaded" in cause
-        if not opening and code not in lost and not is_starting:
+        if not opening and code not in lost and not any(told in cause for told in _STARTING):
             msg = f"Milvus at {self.address} refused {what}: {cause}"
             return StoreError(msg, store="milvus", collection=collection)
         advice = (

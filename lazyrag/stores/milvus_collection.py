@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lazyrag.data.filters import Filter, matches
+from lazyrag.data.segment import EMPTY
 from lazyrag.stores.candidates import Candidate
 from lazyrag.stores.milvus_client import MilvusConnection, Nearest
 from lazyrag.stores.milvus_filters import ALWAYS, NOT_ASIDE, all_of, divided, key_after, key_among
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.milvus_schema import KEY, READ, ROW, VECTOR, key_of, row_fields, row_of, window_of
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.typing import Embedding
+from lazyrag.typing import Embedding, Fields
 
 KEYS_AT_ONCE = 1000
 
@@ -32,9 +33,9 @@ class Asked:
     expression: str
     rest: Filter | None
 
-    def keeps(self, row: VectorRow) -> bool:
+    def keeps(self, fields: Fields) -> bool:
         """Whether a row that Milvus let through meets the rest."""
-        return self.rest is None or matches(self.rest, row.fields)
+        return self.rest is None or matches(self.rest, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class MilvusCollection:
         """See `VectorStore.get`."""
         found: dict[str, VectorRow] = {}
         for some in pieces([*dict.fromkeys(keys)], min(self.window, KEYS_AT_ONCE)):
-            rows = self._rows(key_among(some), READ, len(some))
+            rows = self._rows(key_among(some), READ)
             found |= {row.key: row for row in (row_of(values, self.schema) for values in rows)}
         return [found[key] for key in keys if key in found]
 
@@ -74,7 +75,7 @@ class MilvusCollection:
         """Those of some keys that are there, each once."""
         found: list[str] = []
         for some in pieces([*dict.fromkeys(keys)], KEYS_AT_ONCE):
-            rows = self._rows(key_among(some), (KEY,), len(some))
+            rows = self._rows(key_among(some), (KEY,))
             found += [key_of(values[KEY]) for values in rows]
         return found
 
@@ -97,16 +98,35 @@ class MilvusCollection:
     def read(self, asked: Asked, *, expression: str = "") -> Iterator[list[VectorRow]]:
         """All rows that meet what is asked, and an expression besides, page by page."""
         for page in self._pages(all_of(asked.expression, expression), READ):
-            yield [row for row in (row_of(values, self.schema) for values in page) if asked.keeps(row)]
+            yield [row for row in (row_of(values, self.schema) for values in page) if asked.keeps(row.fields)]
 
     def nearest(self, queries: Sequence[Embedding], depth: int, asked: Asked) -> list[list[Candidate]]:
         """The nearest rows to some queries as Milvus ranks them, of those that meet what it looks at."""
-        found: list[list[Candidate]] = []
+        found = self._hits(queries, depth, asked, READ)
+        return [[Candidate(row_of(values, self.schema), worth) for values, worth in one] for one in found]
+
+    def nearest_keys(
+        self, queries: Sequence[Embedding], depth: int, asked: Asked
+    ) -> list[list[tuple[str, float, Fields]]]:
+        """The same rows as keys, each with its worth, see `Candidate`, and with its fields if we are to look at them.
+
+        Their vectors are not sent.
+        """
+        found = self._hits(queries, depth, asked, () if asked.rest is None else (ROW,))
+        return [
+            [(key_of(values[KEY]), worth, EMPTY if asked.rest is None else row_fields(values)) for values, worth in one]
+            for one in found
+        ]
+
+    def _hits(
+        self, queries: Sequence[Embedding], depth: int, asked: Asked, columns: Sequence[str]
+    ) -> list[list[tuple[dict[str, Any], float]]]:
+        found: list[list[tuple[dict[str, Any], float]]] = []
         how = Nearest(depth, self.schema.metric, self.index.params_for(depth))
         sign = -1.0 if self.schema.metric == "l2" else 1.0
         for some in pieces(queries, max(1, self.window // depth)):
-            hits = self.connection.nearest(self.name, some, all_of(asked.expression, NOT_ASIDE), READ, how)
-            found += [[Candidate(row_of(values, self.schema), sign * far) for values, far in one] for one in hits]
+            hits = self.connection.nearest(self.name, some, all_of(asked.expression, NOT_ASIDE), columns, how)
+            found += [[(values, sign * far) for values, far in one] for one in hits]
         return found
 
     def _pages(
@@ -123,7 +143,7 @@ class MilvusCollection:
             after = key_of(page[-1][KEY])
             limit = None if limit is None else limit - len(page)
 
-    def _rows(self, expression: str, columns: Sequence[str], limit: int) -> list[dict[str, Any]]:
+    def _rows(self, expression: str, columns: Sequence[str], limit: int | None = None) -> list[dict[str, Any]]:
         # Milvus Lite 2.5 fails to read sparse vectors where there never was a row.
         is_wary = self.schema.is_sparse and VECTOR in columns and self.connection.path is not None
         if is_wary and not self.connection.rows(self.name, expression, (KEY,), 1):

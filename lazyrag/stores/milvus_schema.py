@@ -33,6 +33,9 @@ READ = (KEY, VECTOR, ROW)
 MOST_BYTES = 65_535
 """Of a text in Milvus."""
 
+LEAST_DIMENSION, MOST_DIMENSION = 2, 32_768
+"""Of dense vectors, as Milvus documents it. Some versions take one number; Milvus Lite 2.5 fails at the index."""
+
 CUT = 2048
 """Characters after which a field's column is cut off."""
 

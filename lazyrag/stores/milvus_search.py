@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter
 from lazyrag.stores.candidates import Candidate, exact_ranking, ranking_of
@@ -13,13 +13,14 @@ from lazyrag.stores.milvus_collection import Asked, MilvusCollection
 from lazyrag.stores.milvus_filters import IS_ASIDE
 from lazyrag.stores.milvus_schema import plain_query
 from lazyrag.stores.protocol import VectorRow
-from lazyrag.stores.vector_kinds import searched, state_of
-from lazyrag.typing import Embedding, Embeddings, Metric, Ranking
+from lazyrag.stores.vector_kinds import check_queries
+from lazyrag.typing import Embedding, Embeddings, Fields, Metric, Ranking
 
 _DEEPER = 4  # times as many rows, where a part of the filter is left to us
 
+T = TypeVar("T")
 
-Fetch: TypeAlias = Callable[[int], list[Candidate]]
+Fetch: TypeAlias = Callable[[int], list[T]]
 """The n rows nearest to a query as Milvus ranks them, best first."""
 
 
@@ -27,33 +28,35 @@ class _TooDeepError(Exception):
     """More rows would have to be fetched at once than an answer may hold."""
 
 
-class _Candidates:
+class _Candidates(Generic[T]):
     """The rows nearest to some queries, at any depth.
 
     What one query asks for first is fetched for all of them in few messages, as all begin at the same depth.
 
     Args:
-        collection: To be searched.
         queries: That Milvus can rank rows for.
-        asked: What the rows must meet.
+        nearest: So many rows for each of some queries.
+        window: How many rows one answer may hold.
     """
 
-    def __init__(self, collection: MilvusCollection, queries: Sequence[Embedding], asked: Asked) -> None:
-        self._collection = collection
+    def __init__(
+        self, queries: Sequence[Embedding], nearest: Callable[[Sequence[Embedding], int], list[list[T]]], window: int
+    ) -> None:
         self._queries = queries
-        self._asked = asked
-        self._first: tuple[int, list[list[Candidate]]] | None = None
+        self._nearest = nearest
+        self._window = window
+        self._first: tuple[int, list[list[T]]] | None = None
 
-    def fetch(self, number: int, depth: int) -> list[Candidate]:
+    def fetch(self, number: int, depth: int) -> list[T]:
         """The rows nearest to one of the queries; _TooDeepError where no answer may hold so many."""
-        if depth > self._collection.window:
+        if depth > self._window:
             raise _TooDeepError
         if self._first is None:
-            self._first = depth, self._collection.nearest(self._queries, depth, self._asked)
+            self._first = depth, self._nearest(self._queries, depth)
         first, found = self._first
         if depth == first:
             return found[number]
-        return self._collection.nearest([self._queries[number]], depth, self._asked)[0]
+        return self._nearest([self._queries[number]], depth)[0]
 
 
 class _Aside:
@@ -82,7 +85,7 @@ def exact_rankings(
 ) -> list[Ranking]:
     """See `VectorStore.search`."""
     asked = collection.asked(filter)
-    fetches = _fetches(collection, vectors, topk, asked)
+    fetches = _fetches(collection, vectors, topk, functools.partial(collection.nearest, asked=asked))
     aside = _Aside(collection, asked)
     return [
         _by_reading(collection, query, topk, asked)
@@ -100,26 +103,31 @@ def native_rankings(
 ) -> list[Ranking]:
     """See `NativeVectors.search_natively`."""
     asked = collection.asked(filter)
-    fetches = _fetches(collection, vectors, topk, asked)
+    fetches = _fetches(collection, vectors, topk, functools.partial(collection.nearest_keys, asked=asked))
     return [[] if fetch is None else _native(collection, topk, asked, fetch) for fetch in fetches]
 
 
-def _fetches(collection: MilvusCollection, vectors: Embeddings, topk: int, asked: Asked) -> list[Fetch | None]:
+def _fetches(
+    collection: MilvusCollection,
+    vectors: Embeddings,
+    topk: int,
+    nearest: Callable[[Sequence[Embedding], int], list[list[T]]],
+) -> list[Fetch[T] | None]:
     """For each query the rows nearest to it at any depth; None where Milvus cannot rank rows for it.
 
     Raises:
         ConfigError: As every store does, see `VectorStore.search`.
     """
     schema = collection.schema
-    searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+    check_queries(schema, vectors, topk)
     plain = [plain_query(one, schema) for one in vectors]
-    candidates = _Candidates(collection, [query for query in plain if query is not None], asked)
+    candidates = _Candidates([query for query in plain if query is not None], nearest, collection.window)
     numbers = itertools.count()
     return [None if query is None else functools.partial(candidates.fetch, next(numbers)) for query in plain]
 
 
 def _ranking(
-    collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Fetch, aside: _Aside
+    collection: MilvusCollection, query: Embedding, topk: int, asked: Asked, fetch: Fetch[Candidate], aside: _Aside
 ) -> Ranking:
     """The exact ranking: of candidates, and of the rows that Milvus cannot rank; else of all rows."""
     try:
@@ -149,13 +157,13 @@ def _with(
     return sorted(both, key=lambda pair: (-pair[1], pair[0]))[:topk]
 
 
-def _native(collection: MilvusCollection, topk: int, asked: Asked, fetch: Fetch) -> Ranking:
+def _native(collection: MilvusCollection, topk: int, asked: Asked, fetch: Fetch[tuple[str, float, Fields]]) -> Ranking:
     depth = min(topk, collection.window)
     while True:
         found = fetch(depth)
-        kept = [one for one in found if asked.keeps(one.row)]
+        kept = [(key, worth) for key, worth, fields in found if asked.keeps(fields)]
         if len(kept) >= topk or len(found) < depth or depth == collection.window:
-            scored = [(one.row.key, _score(collection.schema.metric, one.worth)) for one in kept]
+            scored = [(key, _score(collection.schema.metric, worth)) for key, worth in kept]
             return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:topk]
         depth = min(_DEEPER * depth, collection.window)
 

@@ -24,7 +24,7 @@ from lazyrag.stores.opensearch_client import (
 )
 from lazyrag.stores.opensearch_filters import FilterDialect, Query
 from lazyrag.stores.opensearch_rows import KEY, SEGMENT, TERMS, Shape, joined_terms, read_segment, shape_of, writer
-from lazyrag.stores.protocol import Feature, Location
+from lazyrag.stores.protocol import Feature, Location, check_deletion
 from lazyrag.stores.pushdown import Pushed, pushed_down
 from lazyrag.stores.segment_rows import schema_text
 from lazyrag.text.terms import analysers
@@ -185,11 +185,7 @@ class OpenSearchSegmentStore:
         A row that another program changes between being found and being deleted is looked at again. Where a connection
         breaks, and a request is made again, the rows that went with the first time are not counted.
         """
-        if (keys is None) == (filter is None):
-            msg = (
-                "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
-            )
-            raise ConfigError(msg)
+        check_deletion(keys, filter)
         shape = self._shape(collection)
         if filter is None:
             return self._write(collection, shape, map(remove, dict.fromkeys(keys or ()))).gone

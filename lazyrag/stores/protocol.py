@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.segment import EMPTY, Segment
+from lazyrag.errors import ConfigError
 from lazyrag.registry import Registry
 from lazyrag.typing import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
 
@@ -268,6 +269,20 @@ class NativeText(Protocol):
         better. UnsupportedError where the collection does not index that analyser's terms, ConfigError if topk is
         below 1.
         """
+
+
+def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:  # noqa: A002
+    """Refuse a `SegmentStore.delete` or `VectorStore.delete` that does not say what is to go.
+
+    Raises:
+        ConfigError: If both or neither of keys and a filter are given.
+
+    Example:
+        >>> check_deletion([], None)
+    """
+    if (keys is None) == (filter is None):
+        msg = "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
+        raise ConfigError(msg)
 
 
 segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_point_group="lazyrag.segment_stores")

@@ -6,7 +6,7 @@ One file serves three rooms, each with tables of its own: the segment store, the
 from __future__ import annotations
 
 from lazyrag.storage.sqlite import FileFormat
-from lazyrag.stores.ledger_tables import LEDGER_TABLES
+from lazyrag.stores.ledger_tables import LEDGER_ADDITIONS, LEDGER_TABLES
 from lazyrag.stores.vector_tables import VECTOR_TABLES
 
 SEGMENT_TABLES = """
@@ -50,7 +50,7 @@ nevertheless."""
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
-    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES,),
+    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS),
     when_damaged=(
         "Take its last backup; or delete it, with the files beside it whose names begin with its own, and read the "
         "dataset again."

@@ -11,7 +11,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError
 from lazyrag.indexes.blocks import Mask
 from lazyrag.indexes.codes import Room
-from lazyrag.indexes.dense import DenseIndex, DenseState
+from lazyrag.indexes.dense import DenseIndex, DenseState, checked_queries
 from lazyrag.indexes.dense_blocks import DenseBlock
 from lazyrag.indexes.sparse import SparseIndex, SparseState
 from lazyrag.indexes.sparse_parts import SparsePart
@@ -106,14 +106,26 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
     Raises:
         ConfigError: If a vector is of the other kind, or as the states say.
     """
-    wrong = [one for one in vectors if isinstance(one, dict) != isinstance(state, SparseState)]
-    if wrong:
-        kind, given = ("sparse", "dense") if isinstance(state, SparseState) else ("dense", "sparse")
-        msg = f"search() got a {given} vector, {wrong[0]!r:.60}; the vectors of this collection are {kind}."
-        raise ConfigError(msg)
+    _check_kind(vectors, is_sparse=isinstance(state, SparseState))
     if isinstance(state, SparseState):
         return [state.search(one, topk, filter=filter) for one in cast("Sequence[SparseVector]", vectors)]
     return state.search_many(cast("Matrix", vectors), topk, filter=filter)
+
+
+def check_queries(schema: VectorSchema, vectors: Embeddings, topk: int) -> None:
+    """Refuse the queries that `searched` refuses: for stores whose rows are not here.
+
+    Raises:
+        ConfigError: If topk is below 1, or a vector does not go with the collection.
+
+    Example:
+        >>> check_queries(VectorSchema(2, "cosine", {}), np.ones((1, 2), np.float32), 10)
+    """
+    if schema.is_sparse:
+        searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+        return
+    _check_kind(vectors, is_sparse=False)
+    checked_queries(np.asarray(vectors), topk, schema.dimension)
 
 
 def only_dense(state: State, vectors: Embeddings) -> tuple[DenseState, Matrix]:
@@ -141,6 +153,14 @@ def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *,
         if not is_right:
             msg = f"Collection {collection!r} holds {_held(dimension)}; row {row.key!r} has {told}."
             raise SchemaMismatchError(msg, store=store, collection=collection)
+
+
+def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
+    wrong = [one for one in vectors if isinstance(one, dict) != is_sparse]
+    if wrong:
+        kind, given = ("sparse", "dense") if is_sparse else ("dense", "sparse")
+        msg = f"search() got a {given} vector, {wrong[0]!r:.60}; the vectors of this collection are {kind}."
+        raise ConfigError(msg)
 
 
 def _held(dimension: int) -> str:

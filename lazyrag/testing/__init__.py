@@ -11,10 +11,38 @@ A store's own test module subclasses a contract and says how a store is made::
         def reopen_store(self, store):  # where the store declares to be persistent
             return MySegmentStore(...)  # another object over the same rows
 
-It needs pytest.
+Or it has no test module, and pytest's command line names the store (`lazyrag.testing.plugin`)::
+
+    pytest --pyargs lazyrag.testing.conformance --lazyrag-segment-store my_package.store:make_store
+
+It needs pytest. `lazyrag.testing.differential`, which compares a store with a reference, needs Hypothesis as well.
 """
 
-from lazyrag.testing.segment_store import SegmentStoreContract
-from lazyrag.testing.vector_store import VectorStoreContract
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lazyrag.testing.segment_store import SegmentStoreContract
+    from lazyrag.testing.vector_store import VectorStoreContract
 
 __all__ = ["SegmentStoreContract", "VectorStoreContract"]
+
+# Imported on first use: the plug-in lies in this package, and every run of pytest imports it (decision 64).
+_HOMES = {
+    "SegmentStoreContract": "lazyrag.testing.segment_store",
+    "VectorStoreContract": "lazyrag.testing.vector_store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        msg = f"module 'lazyrag.testing' has no attribute {name!r}. Known: {', '.join(__all__)}."
+        raise AttributeError(msg)
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

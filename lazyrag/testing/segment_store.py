@@ -121,6 +121,7 @@ class SegmentStoreContract:
         seen: list[Segment] = []
         while page := filled.scan(C, after=seen[-1].key if seen else "", limit=limit):
             assert len(page) <= limit
+            assert page[0] not in seen  # or there would be no end
             seen += page
         assert sorted(seen, key=by_key) == sorted(make_segments(), key=by_key)
         assert seen == filled.scan(C)
@@ -137,6 +138,7 @@ class SegmentStoreContract:
         rows = make_segments()
         assert filled.delete(C, keys=[rows[0].key, "unknown", rows[1].key]) == 2
         assert filled.delete(C, keys=[rows[0].key]) == 0
+        assert filled.count(C) == len(rows) - 2
         assert {row.key for row in filled.scan(C)} == {row.key for row in rows[2:]}
 
     def test_an_empty_list_of_keys_deletes_nothing(self, filled: SegmentStore) -> None:

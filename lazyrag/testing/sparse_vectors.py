@@ -91,6 +91,7 @@ def _check_read(store: VectorStore, collection: str, rows: Sequence[VectorRow]) 
     assert store.count(collection) == len(rows)
     seen: list[VectorRow] = []
     while page := store.scan(collection, after=seen[-1].key if seen else "", limit=5):
+        assert page[0].key not in {row.key for row in seen}  # or there would be no end
         seen += page
     for found in (seen, store.get(collection, [row.key for row in rows])):
         assert [(row.key, row.vector, dict(row.fields)) for row in found] == [

@@ -20,6 +20,7 @@ def scan_pages(store: VectorStore, collection: str, limit: int) -> list[VectorRo
     seen: list[VectorRow] = []
     while page := store.scan(collection, after=seen[-1].key if seen else "", limit=limit):
         assert len(page) <= limit
+        assert page[0].key not in {row.key for row in seen}  # or there would be no end
         seen += page
     return seen
 

@@ -190,6 +190,7 @@ class VectorStoreContract:
         keys = [row.key for row in make_rows()]
         assert filled.delete(C, keys=[keys[0], "unknown"]) == 1
         assert filled.delete(C, keys=[]) == 0
+        assert filled.count(C) == len(keys) - 1
         [found] = filled.search(C, queries(1), 10_000)
         assert {key for key, _ in found} == {*keys[1:]}
 

@@ -24,10 +24,13 @@ class Analyser:
     Args:
         name: Stored with every index.
         terms: From text to its terms, in order and with repetitions.
+        identity: Of what it does: an index that was made under another one is made anew. "" takes the function's code
+            instead, so that any edit of it counts.
     """
 
     name: str
     terms: Callable[[str], list[str]]
+    identity: str = ""
 
 
 # The common words that Lucene's English analyser leaves out, and the words that only ask. Asking words are rare in the
@@ -134,8 +137,9 @@ def _longer(words: list[str]) -> list[str]:
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
-analysers.register("en", Analyser("en", english_terms))
-analysers.register("zh", Analyser("zh", chinese_terms))
+# Raise the number when terms of some text change: users' indexes are then made anew, and only then.
+analysers.register("en", Analyser("en", english_terms, "en/1"))
+analysers.register("zh", Analyser("zh", chinese_terms, "zh/1"))
 
 
 def term_function(name: str) -> Callable[[str], list[str]]:

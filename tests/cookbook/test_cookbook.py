@@ -11,14 +11,38 @@ from tests.interpreter import ROOT, python
 from tests.shared import shared
 
 SCRIPTS = sorted((ROOT / "cookbook").glob("[0-9][0-9]_*.py"))
+# What each needs that is not there; tests/live runs them where it is.
+ON_STORES = {
+    "08_chroma": 'pip install "lazyrag[chroma]"',
+    "09_milvus": 'pip install "lazyrag[milvus]"',
+    "10_opensearch": "10_opensearch.py localhost:9200 tea.db",
+}
+RUN_WITHOUT_CLIENTS = """
+import runpy, sys
+
+sys.modules.update(dict.fromkeys(["chromadb", "pymilvus", "opensearchpy"]))  # importing them fails, installed or not
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script", [script for script in SCRIPTS if script.stem not in ON_STORES], ids=lambda script: script.stem
+)
 def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_path: Path):
     """A script ends with exit status 0, says something, and warns of nothing."""
     done = python(str(script), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
+    assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
+
+
+@pytest.mark.parametrize("name", ON_STORES)
+def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path):
+    """Without the store's package, or a server that it cannot do without, a script ends with what to do."""
+    done = python("-c", RUN_WITHOUT_CLIENTS, str(ROOT / "cookbook" / f"{name}.py"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith(ON_STORES[name])
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 

@@ -68,12 +68,12 @@ class State:
         parts = [parts[group] for parts in self.documents.values() if group in parts]
         return {node["uid"]: node["content"] for part in parts for node in part.nodes}
 
-    def held(self, group: str, kind: str) -> Holds:
-        """What the index of a kind over a group holds, by uid."""
+    def held(self, group: str, by: str) -> Holds:
+        """What an index over a group holds, by uid: that of its terms, or of its vectors under an embed key."""
         found: Holds = {}
         for parts in self.documents.values():
-            for (own, _, _), holds in parts[group].spaces.items() if group in parts else ():
-                found.update(holds if own == kind else {})
+            for space, holds in parts[group].spaces.items() if group in parts else ():
+                found.update(holds if _serves(space, by) else {})
         return found
 
 
@@ -121,24 +121,29 @@ def wrong_answers(
     Args:
         seen: What the reader saw.
         fingerprints: Of the groups that it defines.
-        questions: Group, similarity and a query of one term.
+        questions: Group, ``"bm25"`` or an embed key, and a query of one term.
         answers: Uid, text and score of all hits; or why there are none.
     """
-    for (group, similarity, query), answer in zip(questions, answers, strict=True):
-        kind = "terms" if similarity == "bm25" else "vectors"
-        there = group in seen.fingerprints and any(space[0] == kind for space in seen.spaces[group])
+    for (group, by, query), answer in zip(questions, answers, strict=True):
+        there = group in seen.fingerprints and any(_serves(space, by) for space in seen.spaces[group])
         current = all(seen.fingerprints.get(name) == fingerprints.get(name) for name in seen.line(group))
         if isinstance(answer, str):
             if there and current:
-                yield f"{similarity} over {group} was refused: {answer}"
+                yield f"{by} over {group} was refused: {answer}"
             continue
-        held, texts = seen.held(group, kind), seen.nodes(group)
-        expected = {uid for uid, holds in held.items() if kind == "vectors" or query in holds}
+        held, texts = seen.held(group, by), seen.nodes(group)
+        expected = {uid for uid, holds in held.items() if by != "bm25" or query in holds}
         found = {uid: text for uid, text, _ in answer}
         if found.keys() != expected:
-            yield f"{similarity} over {group} found {len(found)} nodes instead of {len(expected)} for {query!r}"
+            yield f"{by} over {group} found {len(found)} nodes instead of {len(expected)} for {query!r}"
         if any(texts.get(uid) != text for uid, text in found.items()):
-            yield f"{similarity} over {group} found a node that is not live"
+            yield f"{by} over {group} found a node that is not live"
+
+
+def _serves(space: tuple[str, ...], by: str) -> bool:
+    """Whether an index answers questions of a sort."""
+    kind, name, *_ = space
+    return kind == "terms" if by == "bm25" else (kind, name) == ("vectors", by)
 
 
 def has_ledger(store: Path) -> bool:

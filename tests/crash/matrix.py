@@ -183,8 +183,8 @@ class Matrix:
             yield from checks.damage(store)
             yield from checks.missing_files(store)
         yield from _differences("resumed", self._run(phase, store), reference.result)
-        calls = Counter(text for kind, texts in _take_calls(store) if kind == "embed" for text in texts)
-        again = {text: count for text, count in calls.items() if count > 1 and text not in _QUERIES}
+        taken = [(kind, text) for kind, texts in _take_calls(store) if kind.startswith("embed") for text in texts]
+        again = {one: count for one, count in Counter(taken).items() if count > 1 and one[1] not in _QUERIES}
         if len(again) > len(points) * Embedder.batch_size or any(count > 1 + len(points) for count in again.values()):
             yield f"{len(again)} texts were embedded again"
         yield from self._once_more(phase, store, reference)
@@ -300,7 +300,7 @@ def _take_calls(store: Path) -> list[Any]:
 
 
 def _without_queries(calls: Sequence[Any]) -> list[Any]:
-    return [[kind, said] for kind, said in calls if kind != "embed" or not set(said) <= _QUERIES]
+    return [[kind, said] for kind, said in calls if not kind.startswith("embed") or not set(said) <= _QUERIES]
 
 
 def main() -> None:

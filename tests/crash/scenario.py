@@ -42,7 +42,13 @@ for _name in (
 
 LONG_S = 1e9
 PATIENCE_S = 60  # a process that takes longer hangs, and is ended by its alarm
-QUESTIONS = (("line", "bm25", "tea"), ("piece", "bm25", "tea"), ("piece", "bm25", "茶"), ("line", "cosine", "tea"))
+QUESTIONS = (
+    ("line", "bm25", "tea"),
+    ("piece", "bm25", "tea"),
+    ("piece", "bm25", "茶"),
+    ("line", "dense", "tea"),
+    ("line", "sparse", "tea"),
+)
 
 _ENGLISH = "green black white oolong tea water leaf cup pot steam kettle garden spring picked brewed cooled".split()
 _CHINESE = ("绿茶", "红茶", "白茶", "泡茶", "水温", "茶叶", "春天", "采摘", "茶壶", "清香")
@@ -137,6 +143,20 @@ class Embedder:
         return [[1.0 + sum(ord(letter) % 16 == place for letter in text) for place in range(16)] for text in texts]
 
 
+class Weights:
+    """Turns texts into sparse vectors that follow from their characters, and share a dimension."""
+
+    identity = "crash:weights"
+    batch_size = 8
+
+    def __call__(self, texts: list[str]) -> list[dict[int, float]]:
+        """One vector for each text."""
+        return [{0: 1.0} | {1 + ord(letter) % 50: 1.0 + ord(letter) % 3 for letter in text} for text in texts]
+
+
+EMBEDDERS = {"dense": Embedder, "sparse": Weights}
+
+
 class CrashLoader:
     """Reads files of this suffix, unless they are broken."""
 
@@ -208,7 +228,7 @@ def opened(phase: Phase, files: Path, store: Path, *, read_only: bool = False) -
     """The Document with its groups."""
     docs = Document(
         str(files / phase.files),
-        embed=Embedder(),
+        embed={key: made() for key, made in EMBEDDERS.items()},
         store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(store / "store.db")}}},
         file_metadata=metadata(phase),
         read_only=read_only,
@@ -221,8 +241,9 @@ def opened(phase: Phase, files: Path, store: Path, *, read_only: bool = False) -
 
 def ask(docs: Document, question: tuple[str, str, str]) -> list[tuple[str, str, float]]:
     """Uid, text and score of everything that is found."""
-    group, similarity, query = question
-    return [(hit.uid, hit.text, hit.score) for hit in Retriever(docs, group, similarity=similarity, topk=1000)(query)]
+    group, by, query = question
+    way: dict[str, Any] = {"embed_keys": [by]} if by in EMBEDDERS else {"similarity": by}
+    return [(hit.uid, hit.text, hit.score) for hit in Retriever(docs, group, topk=1000, **way)(query)]
 
 
 def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) -> dict[str, Any]:
@@ -237,7 +258,9 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
 
     _set(loading, "load_file", switch.around("loader", load_file, note("load")))
     _set(ingestion, "run_transform", switch.around("transform", run_transform, note("transform")))
-    _set(Embedder, "__call__", _method(switch.around("embed", Embedder().__call__, note("embed"))))
+    for key, made in EMBEDDERS.items():
+        call = "embed" if key == "dense" else f"embed {key}"
+        _set(made, "__call__", _method(switch.around(call, made().__call__, note(call))))
     switch.install(checkpoint_pages=phase.checkpoint_pages)
     with opened(phase, files, store) as docs:
         report = docs.sync()

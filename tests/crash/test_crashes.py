@@ -23,6 +23,7 @@ SAMPLE = [
     ("first", "half of a file written"),
     ("first", "before rename"),
     ("edits", "tombstone: after COMMIT"),
+    ("edits", "embed sparse: after the call"),
     ("edits", r"\.flip: in COMMIT"),
     ("edits", r"map_vectors\.delete: after COMMIT"),
     ("transform", r"\.switch: in COMMIT"),
@@ -97,7 +98,7 @@ def test_the_checks_see_what_they_are_for(matrix):
     fingerprints = reference.after.fingerprints
     assert list(wrong_answers(reference.after, fingerprints, QUESTIONS, answers)) == []
     answers[0].pop()
-    answers[3] = "It is not there."
+    answers[4] = "It is not there."
     assert len(list(wrong_answers(reference.after, fingerprints, QUESTIONS, answers))) == 2
 
 

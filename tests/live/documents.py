@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lazyrag import Condition, DataType, DocField, Document, Retriever
+from lazyrag import Condition, DataType, DocField, Document, Retriever, migrate
 from lazyrag.typing import Ranking
 
 FIELDS = {"author": DocField(DataType.VARCHAR, max_size=64, default_value=" "), "year": DocField(DataType.INT32)}
@@ -61,9 +61,9 @@ class StoreDocuments:
         """Tells Documents on one server apart."""
         return f"茶 {folder.parent.name}-{folder.name}"
 
-    def open(self, folder: Path, embed: Callable[[str], list[float]]) -> Document:
+    def open(self, folder: Path, embed: Callable[[str], list[float]], **more: Any) -> Document:
         """The Document over a folder's files, on the store."""
-        return self._made(folder, embed, store_conf=self.conf(folder), name=self.name(folder))
+        return self._made(folder, embed, store_conf=self.conf(folder), name=self.name(folder), **more)
 
     @staticmethod
     def _made(folder: Path, embed: Callable[[str], list[float]], **kwargs: Any) -> Document:
@@ -110,6 +110,58 @@ class StoreDocuments:
                 found = by_server("绿茶", filters={"author": ["陆羽"]})
                 assert {node.path for node in found} == {"green.md"}, found
                 assert "绿茶" in by_server("绿茶")[0].text
+
+    def test_migrated_from_a_laptop_and_back(self, tmp_path: Path) -> None:
+        """A Document in a file answers the same on the store, and then in another file; nothing is embedded for it."""
+        files = tmp_path / "files"
+        files.mkdir()
+        for name, text in TEXTS.items():
+            (files / name).write_text(text, encoding="utf-8")
+        name = self.name(tmp_path)
+        home, back = (
+            {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / file)}}} for file in ("a.db", "b.db")
+        )
+        with self._made(tmp_path, Letters(), store_conf=home, name=name) as docs:
+            before = answers(docs)
+        there = self.conf(tmp_path)
+        for source, target in ((home, there), (there, back)):
+            told = migrate(source, target)
+            assert told.names == (name,)
+            assert told.segments > len(TEXTS)
+            assert told.vectors
+            again = Letters()
+            with self._made(tmp_path, again, store_conf=target, name=name) as docs:
+                assert answers(docs) == before
+                assert again.texts == len(QUESTIONS) * len(FILTERS)
+                assert not docs.verify()
+
+    def test_kept_versions_shorten_no_answer(self, tmp_path: Path) -> None:
+        """Beside three earlier versions of each line, which are as near as the live one, answers are as long as ever.
+
+        A store's own search may miss rows, but what it gives is live, and as much as is asked for.
+        """
+        files = tmp_path / "files"
+        files.mkdir()
+        for name, text in TEXTS.items():
+            (files / name).write_text(text, encoding="utf-8")
+        same = [f"绿茶 {'ab'[number % 2]}" for number in range(300)]
+        with self.open(tmp_path, Letters(), keep_versions=3) as docs:
+            for version in range(4):
+                (files / "green.md").write_text("\n".join([*same, f"版本 {version}"]), encoding="utf-8")
+                docs.sync()
+                assert len(Retriever(docs, "line")("绿茶")) == 6  # so that the vectors of this version are there
+            live = {node.uid for node in docs.get_nodes("line")}
+            for topk in (4, 200, 301):
+                exact = Retriever(docs, "line", topk=topk)("绿茶 a")
+                with self._made(tmp_path, Letters(), name=self.name(tmp_path)) as fresh:
+                    expected = Retriever(fresh, "line", topk=topk)("绿茶 a")
+                assert [(node.uid, node.score) for node in exact] == [(node.uid, node.score) for node in expected]
+                own = Retriever(docs, "line", topk=topk, index="smart_embedding_index")("绿茶 a")
+                assert len(own) == topk
+                assert {node.uid for node in own} <= live
+                if self.has_native_text:
+                    by_server = Retriever(docs, "line", similarity="bm25_chinese", index="native", topk=topk)
+                    assert len(by_server("绿茶")) == min(topk, 301)  # another file says it, too
 
     def test_what_is_lost_is_found_and_mended(self, tmp_path: Path) -> None:
         """Rows that vanish from the store are problems for verify(), and repair() makes them anew."""

@@ -17,7 +17,7 @@ from pymilvus import MilvusClient
 
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition, Not, bind_filter, matches
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
+from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.milvus_index import IndexChoice
@@ -118,6 +118,15 @@ class MilvusBehaviour:
                     bound = bind_filter(wanted, SCHEMA)
                     [found] = store.search(C, np.ones((1, 2), np.float32), 100, bound)
                     assert [key for key, _ in found] == sorted(row.key for row in rows if matches(bound, row.fields))
+
+    @pytest.mark.parametrize("dimension", [1, 32_769])
+    def test_dimensions_that_milvus_does_not_keep_are_refused(self, dimension: int) -> None:
+        """An UnsupportedError says which ones it keeps, and no collection is left behind."""
+        with self.store() as store:
+            with pytest.raises(UnsupportedError, match=rf"2 to 32768 numbers; these have {dimension}\b"):
+                store.create(C, VectorSchema(dimension, "ip", {}))
+            store.create(C, VectorSchema(2, "ip", {}))
+            assert store.count(C) == 0
 
     @pytest.mark.slow
     def test_more_rows_than_an_answer_may_hold(self) -> None:

@@ -61,7 +61,7 @@ PARTS = {
     "milvus": Part(
         "env",
         "test_milvus_server*.py",
-        workers=8,
+        workers=14,
         needs=("milvus-server",),
         variable="LAZYRAG_LIVE_MILVUS",
         server=milvus_server,
@@ -113,7 +113,7 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
     files = sorted(map(str, HERE.glob(part.tests)))
     workers = ("-n", str(part.workers), "--dist", "worksteal") if part.workers else ()
     network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"') if part.alone else ()
-    command = [*network, python_of(part.environment), *runner, "-q", "-m", "slow or not slow", *workers, *files]
+    command = [*network, python_of(part.environment), *runner, "-q", "-m", "not deep", *workers, *files]
     told = f"\n== {name}: {' '.join(Path(file).name for file in files)}\n"
     with tempfile.TemporaryDirectory(prefix="lazyrag-live-") as folder:
         with part.server(Path(folder)) if part.server else nullcontext() as server:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from tests.live.laptop_to_servers import check_answers
+from tests.live.laptop_to_servers import check_answers, check_script
 
 
 def test_a_folder_of_chroma_gives_the_answers_of_the_map_store(tmp_path):
     """The same nodes, order and scores, also from a later program, which embeds nothing."""
     check_answers(tmp_path, "--chroma", "vectors")
     assert (tmp_path / "vectors.lazyrag.db").exists()
+
+
+def test_the_script_on_chroma_runs_in_a_folder(tmp_path):
+    """Without a server named it asks a folder alone, and leaves nothing behind."""
+    assert "The next day: 0 added, 20 unchanged" in check_script(tmp_path, "08_chroma.py")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_script_on_chroma_runs_on_a_server(chroma_address, tmp_path):
+    """With an address it asks the server, too; the second time everything is there."""
+    for added in ("20 added", "0 added, 20 unchanged"):
+        assert f"On {chroma_address}: {added}" in check_script(tmp_path, "08_chroma.py", chroma_address, "ledger.db")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,18 @@ try:
     MilvusVectorStore(sys.argv[1]).open()
 except StoreConnectionError as error:
     print(error)
+"""
+
+STARTED = """
+import sys
+from lazyrag.stores.milvus import MilvusVectorStore
+from lazyrag.stores.protocol import VectorSchema
+
+store = MilvusVectorStore(sys.argv[1])
+store.open()
+store.create(sys.argv[2], VectorSchema(2, "ip", {}))
+print(store.count(sys.argv[2]))
+store.close()
 """
 
 
@@ -108,3 +122,14 @@ class TestMilvusLiteBehaviour(MilvusBehaviour):
             assert str(self._path) in said
             assert "Only one program can have such a file open" in said
             assert store.count(C) == 0
+
+    def test_a_folder_of_its_own_that_cannot_be_made_yet_is_waited_for(self, tmp_path: Path) -> None:
+        """Version 2.5 makes one below ~/.cache; of programs that start at once, one makes it and the others fail."""
+        home = tmp_path / "home"
+        home.mkdir()
+        (home / ".cache").write_text("in the way")
+        command = [sys.executable, "-c", STARTED, str(self._path), C]
+        with subprocess.Popen(command, env={**os.environ, "HOME": str(home)}, stdout=subprocess.PIPE) as program:
+            time.sleep(4)  # it has asked by then
+            (home / ".cache").unlink()
+            assert program.communicate(timeout=60)[0].split()[-1:] == [b"0"]

@@ -16,6 +16,7 @@ from lazyrag.errors import StoreConnectionError, StoreError, UnsupportedError
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.protocol import VectorSchema, VectorStore
 from lazyrag.testing import VectorStoreContract
+from lazyrag.testing.differential import VectorStoreDifferential
 from lazyrag.typing import SPARSE
 from tests.live.milvus_behaviour import C, MilvusBehaviour
 from tests.live.serving import free_port
@@ -53,6 +54,18 @@ class TestMilvusServer(VectorStoreContract):
 
     def share_store(self, store: VectorStore) -> VectorStore:
         """Over the same database."""
+        return MilvusVectorStore(**self._kwargs)
+
+
+class TestMilvusServerDifferential(VectorStoreDifferential):
+    """A server, in a database for each test."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, database: dict[str, Any]) -> None:
+        self._kwargs = database
+
+    def make_store(self) -> VectorStore:
+        """Over a database of the test's own."""
         return MilvusVectorStore(**self._kwargs)
 
 

@@ -44,6 +44,27 @@ def test_both_parts_are_map_in_memory_where_nothing_else_is_said(store_conf):
     assert stores.ledger.path is None
 
 
+@pytest.mark.parametrize("part", ["segment_store", "vector_store"])
+def test_how_long_a_store_without_a_file_waits_does_not_make_it_another_one(part, tmp_path):
+    """It lies in memory, or with the store that has a file, as it does without timeout_s."""
+    waits = {"type": "map", "kwargs": {"timeout_s": 5}}
+    with closing(StoreConf.parse({part: waits}).open()) as stores:
+        assert stores.ledger.path is None
+    other = {"segment_store": "vector_store", "vector_store": "segment_store"}[part]
+    uri = tmp_path / "one.db"
+    with closing(StoreConf.parse({part: waits, other: {"type": "map", "kwargs": {"uri": uri}}}).open()) as stores:
+        assert [file.path for file in stores.files] == [uri]
+    with pytest.raises(ConfigError, match="a store that lies in memory"):
+        StoreConf.parse({part: waits, "ledger": uri})
+
+
+def test_a_file_beside_a_folder_is_waited_for_as_long_as_said():
+    """timeout_s of a segment store that lies beside Chroma's folder."""
+    waits = {"type": "map", "kwargs": {"timeout_s": 5}}
+    conf = StoreConf.parse({"segment_store": waits, "vector_store": {"type": "chromadb", "kwargs": {"dir": "vectors"}}})
+    assert conf.segment.kwargs["timeout_s"] == 5
+
+
 def test_a_configuration_opens_new_stores_each_time():
     """Two Documents in memory do not see each other's rows."""
     conf = StoreConf.parse(None)
@@ -187,7 +208,9 @@ def test_a_map_file_of_nodes_holds_the_ledger_of_vectors_on_a_server():
 def test_a_document_on_a_server_needs_a_name(store_conf, tmp_path, monkeypatch):
     """The error says why, and names the server; nothing is opened or made."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"no name.*at http://h:\d+.*another Document without a name.*Give Document"):
+    with pytest.raises(
+        ConfigError, match=r"no name.*at http://h:\d+.*nobody could tell whose these are.*Give Document"
+    ):
         Document(store_conf=store_conf)
     StoreConf.parse(store_conf).check_use("tea", embeds=False)
     assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,9 @@ PACKAGES = (
     "tokenizers",
     "faiss",
     "opensearchpy",
+    "openpyxl",
+    "xlrd",
+    "yaml",
 )
 
 
@@ -30,7 +33,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 14
+    assert done.stdout.count("pip install") == 17
 
 
 @pytest.mark.parametrize(

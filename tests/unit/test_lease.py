@@ -228,7 +228,7 @@ def test_a_lost_lease_nobody_took(file):
     with lease.held():
         with file.writing() as connection:
             connection.execute("UPDATE ledger SET holder = '', holder_told = ''")
-        with pytest.raises(StoreBusyError, match=r"was taken over:.*call sync\(\) again"), file.writing() as connection:
+        with pytest.raises(StoreBusyError, match=r"was taken over:.*do it again"), file.writing() as connection:
             lease.check(connection)
 
 

@@ -35,7 +35,7 @@ class Made:
     def open(self, name, parent, fingerprint="1", **arguments):
         """A group's row."""
         number, _ = self.ledger.groups.open(
-            name, parent, fingerprint, lambda suffix: f"{name}-{fingerprint}{suffix}", **arguments
+            name, parent, fingerprint, "{}", lambda suffix: f"{name}-{fingerprint}{suffix}", **arguments
         )
         return number
 

@@ -547,7 +547,7 @@ def test_a_lease_that_was_lost_writes_nothing(library):
             return text
 
         docs.create_node_group("slow", transform=slow)
-        with pytest.raises(StoreBusyError, match=r"has run out and was taken over by 'app.py'.*call sync\(\) again"):
+        with pytest.raises(StoreBusyError, match=r"has run out and was taken over by 'app.py'.*do it again"):
             docs.get_nodes("slow")
         assert list(docs.dump()) == dump
         hold_elsewhere(library, time.time() - 1)

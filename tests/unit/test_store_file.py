@@ -60,7 +60,7 @@ def test_a_new_file_is_a_store(path):
     assert sorted(one.name for one in path.parent.iterdir()) == ["store.db", "store.db.d"]
     with closing(sqlite3.connect(path)) as plain:
         assert plain.execute("PRAGMA application_id").fetchone() == (STORE_FORMAT.application_id,)
-        assert plain.execute("PRAGMA user_version").fetchone() == (1,)
+        assert plain.execute("PRAGMA user_version").fetchone() == (STORE_FORMAT.version,)
 
 
 def test_what_was_written_is_there_when_it_is_opened_again(path):

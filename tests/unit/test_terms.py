@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lazyrag.data.segment import digest
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import load_file
 from lazyrag.text import chinese
@@ -121,6 +122,21 @@ def test_a_word_counts_once():
     assert chinese_terms("绿茶") == ["绿", "茶", "绿茶"]
     assert chinese_terms("合作社") == ["合", "作", "社", "合作", "作社", "合作社"]
     assert english_terms("合作社") == ["合", "作", "社", "合作", "作社"]
+
+
+@pytest.mark.parametrize(
+    ("name", "identity", "expected"),
+    [("en", "en/1", "4cb5c11196125ee407925196cf11211e"), ("zh", "zh/1", "a2e3e2399fb3028c9955358601e58aca")],
+)
+def test_other_terms_need_another_identity(name, identity, expected):
+    """Indexes on disk are taken for those of the identity: where this fails, raise its number with the digest."""
+    letters = "".join(map(chr, [*range(0x20, 0x250), *range(0x370, 0x500), *range(0x3040, 0x3100)]))
+    characters = "".join(map(chr, range(0x4E00, 0x9FA6)))
+    words = "茶叶合作社 中国科学院计算技术研究所 绿茶怎么泡 什么是绿茶 谁写了茶经 南京市长江大桥 研究生命的起源"
+    english = "The dogs' running DOG’s don't 3.14 e-mail@example.com which relational universities are dried, naïve ﬁne"
+    texts = [letters, characters, characters[::-1], words, english, f"{english}{words}"]
+    assert analysers[name].identity == identity
+    assert digest([term for text in texts for term in analysers[name].terms(text)]) == expected
 
 
 @pytest.mark.parametrize(

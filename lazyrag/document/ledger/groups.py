@@ -26,6 +26,7 @@ class GroupTable:
         name: str,
         parent: int | None,
         fingerprint: str,
+        fields: str,
         collection: Callable[[str], str],
         *,
         fresh: bool = False,
@@ -36,6 +37,7 @@ class GroupTable:
             name: Its name.
             parent: Row of the group above it; None for the root group.
             fingerprint: Of the definitions.
+            fields: The fields that filters may read, as text.
             collection: From a suffix, which tells collections of the same definitions apart, to a collection's name.
             fresh: Do not go on with one that is there: what cannot be seen of the definitions is another thing now.
         """
@@ -47,14 +49,18 @@ class GroupTable:
                 (self._at.id, name, parent, fingerprint),
             ).fetchone()
             if present is not None and not fresh:
+                # A ledger of an earlier format may not know them.
+                connection.execute(
+                    "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''", (fields, present[0])
+                )
                 return int(present[0]), str(present[1])
             place = collection("")
             if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (place,)).fetchone():
                 place = collection(f".{next_builds(connection, 1)[0]}")
             made = connection.execute(
-                "INSERT INTO node_group (ledger, name, parent, fingerprint, collection, status) "
-                "VALUES (?, ?, ?, ?, ?, 'building')",
-                (self._at.id, name, parent, fingerprint, place),
+                "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'building')",
+                (self._at.id, name, parent, fingerprint, fields, place),
             )
             return int(made.lastrowid or 0), place
 

@@ -91,12 +91,14 @@ class Lease:
         file: The store file.
         ledger: Row of the ledger.
         program: Who wants it.
+        copies: Whether it is for a copy of other ledgers into this file; nobody else writes the file meanwhile.
     """
 
-    def __init__(self, file: StoreFile, ledger: int, program: Program) -> None:
+    def __init__(self, file: StoreFile, ledger: int, program: Program, *, copies: bool = False) -> None:
         self._file = file
         self._ledger = ledger
         self.program = program
+        self._copies = copies
         self._depth = 0
         self._turn = threading.RLock()
 
@@ -130,8 +132,9 @@ class Lease:
         """Make sure, inside of a writing transaction, that nobody has taken the lease over.
 
         Raises:
-            StoreBusyError: If somebody has.
+            StoreBusyError: If somebody has; or if a copy of other ledgers into this file has begun.
         """
+        self._check_copies(connection)
         [holder, told] = connection.execute(
             "SELECT holder, holder_told FROM ledger WHERE id = ?", (self._ledger,)
         ).fetchone()
@@ -139,7 +142,7 @@ class Lease:
             who = f" by {Program.from_json(told, holder)}" if holder else ""
             msg = (
                 f"The right to write {self._file.path} has run out and was taken over{who}: this program did not go on "
-                "for too long. Nothing of what is finished is lost; call sync() again."
+                "for too long. Nothing of what is finished is lost; do it again."
             )
             raise StoreBusyError(msg, store=str(self._file.path))
 
@@ -160,6 +163,7 @@ class Lease:
     def _try_to_take(self) -> Program | None:
         """Take it; or say who has it."""
         with self._file.writing() as connection:
+            self._check_copies(connection)
             holder, told, expires = connection.execute(
                 "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
             ).fetchone()
@@ -172,6 +176,14 @@ class Lease:
                 (self.program.id, self.program.to_json(), time.time() + LEASE_S, self._ledger),
             )
             return None
+
+    def _check_copies(self, connection: sqlite3.Connection) -> None:
+        """Rows of a copy keep their numbers, which nobody else may have taken meanwhile."""
+        if self._copies:
+            return
+        found = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
+        if found:
+            raise StoreBusyError(unfinished_copy(self._file, found[0]), store=str(self._file.path))
 
     def _renew(self, ended: threading.Event) -> None:
         while not ended.wait(LEASE_S / _RENEWED):
@@ -187,6 +199,14 @@ class Lease:
                 "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
                 (self._ledger, self.program.id),
             )
+
+
+def unfinished_copy(file: StoreFile, name: str) -> str:
+    """What to tell who wants to use a file, or a Document in it, before its copy is complete."""
+    return (
+        f"Document {name!r} is being copied to {file.path} by migrate(), which has not come to its end. Wait for it; "
+        "or call it again, if it was interrupted; or delete that file, to give the copy up."
+    )
 
 
 def check_definitions(

@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from lazyrag.document.ledger.lease import Lease, Program
+from lazyrag.document.ledger.lease import Lease, Program, unfinished_copy
+from lazyrag.errors import StoreBusyError
 from lazyrag.stores.store_file import StoreFile
 
 
@@ -16,17 +17,22 @@ class LedgerPlace:
     Args:
         file: The open store file.
         name: Name of the Document.
+        copies: Whether it is opened to copy another ledger into it.
+
+    Raises:
+        StoreBusyError: If another ledger is being copied into it, and it is opened to be used.
     """
 
-    def __init__(self, file: StoreFile, name: str) -> None:
+    def __init__(self, file: StoreFile, name: str, *, copies: bool = False) -> None:
         self.file = file
         self.name = name
         self.program = Program()
+        self._copies = copies
         if not file.read_only:
             with file.writing() as connection:
                 connection.execute("INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,))
         self.id = self.find_row()
-        self.lease = Lease(file, self.id, self.program)
+        self.lease = Lease(file, self.id, self.program, copies=copies)
 
     @property
     def token(self) -> str:
@@ -36,10 +42,19 @@ class LedgerPlace:
         return str(token)
 
     def find_row(self) -> int:
-        """The ledger's row; 0 while nobody has made it."""
+        """The ledger's row; 0 while nobody has made it.
+
+        Raises:
+            StoreBusyError: If it is the copy of another one that is not complete.
+        """
         with self.file.reading() as connection:
-            found = connection.execute("SELECT id FROM ledger WHERE name = ?", (self.name,)).fetchone()
-        return found[0] if found else 0
+            found = connection.execute("SELECT id, incoming FROM ledger WHERE name = ?", (self.name,)).fetchone()
+        if found is None:
+            return 0
+        number, incoming = found
+        if incoming and not self._copies:
+            raise StoreBusyError(unfinished_copy(self.file, self.name), store=str(self.file.path))
+        return int(number)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that reads."""

@@ -1,0 +1,424 @@
+"""Stores and their bare clients, over the same rows, with the same index and the same consistency.
+
+Row n has three fields: an author of 50, a year of 100 and a name of its own. A job is the number of a query, and the
+filter of the filtered ones lets a tenth of the rows through. The bare clients do what their manuals show, and hand out
+keys and scores; what both sides are given is made before the clock starts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from lexical import TOPK, version_of
+
+COLLECTION = "lr_bench"
+AUTHORS, FIRST_YEAR, YEARS = 50, 1900, 100
+BEFORE = FIRST_YEAR + YEARS // 10
+KEYS_OF_A_GET = 10
+
+
+def key_of(row: int) -> str:
+    """As long as a Document's keys are."""
+    return f"{row:032x}-1"
+
+
+def fields_of(row: int) -> dict[str, Any]:
+    """The three fields."""
+    return {"author": f"author {row % AUTHORS}", "year": FIRST_YEAR + row % YEARS, "name": f"papers/{row}.txt"}
+
+
+class Engine:
+    """One collection of a store, or of a bare client."""
+
+    packages: tuple[str, ...] = ()
+
+    def versions(self) -> dict[str, str]:
+        """Of what it runs."""
+        return version_of("numpy", *self.packages)
+
+    def load(self, place: str, **paths: str) -> None:
+        """Connect, and make an empty collection; read what is going to be written and asked."""
+        self.open(place)
+        self.prepare(**paths)
+
+    def open(self, place: str) -> None:
+        """Connect, and make an empty collection."""
+        raise NotImplementedError
+
+    def prepare(self, vectors: str, queries: str) -> None:
+        """Rows as `upsert` takes them, and queries."""
+        self.queries = np.load(queries)
+        self.rows = [self.row(number, vector) for number, vector in enumerate(np.load(vectors))]
+
+    def row(self, number: int, vector: np.ndarray) -> Any:
+        """A row as `upsert` takes it."""
+        raise NotImplementedError
+
+    def ingest(self, first: int, behind: int) -> float:
+        """Seconds of writing some rows, until every reader sees them."""
+        rows = self.rows[first:behind]
+        started = time.perf_counter()
+        self.upsert(rows)
+        return time.perf_counter() - started
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """Write rows."""
+        raise NotImplementedError
+
+    def search(self, job: int) -> list[str]:
+        """The keys that the backend's own search finds."""
+        raise NotImplementedError
+
+    def filtered(self, job: int) -> list[str]:
+        """The same among a tenth of the rows."""
+        raise NotImplementedError
+
+    def get(self, job: int) -> list[Any]:
+        """Rows by their keys."""
+        raise NotImplementedError
+
+    def answers(self, of: str, jobs: list[int]) -> list[list[str]]:
+        """What the method of a name finds for each job."""
+        return [list(getattr(self, of)(job)) for job in jobs]
+
+    def keys(self, job: int) -> list[str]:
+        """Those that `get` asks for."""
+        chance = np.random.default_rng(job)
+        return [key_of(int(row)) for row in chance.choice(len(self.rows), KEYS_OF_A_GET, replace=False)]
+
+
+class OurVectors(Engine):
+    """A vector store of ours."""
+
+    def start(self, store: Any) -> None:
+        """Open it, with an empty collection."""
+        from lazyrag.data.fields import DataType, DocField
+        from lazyrag.data.filters import Condition, bind_filter
+        from lazyrag.stores.protocol import VectorSchema
+
+        texts = DocField(DataType.VARCHAR)
+        schema = VectorSchema(384, "cosine", {"author": texts, "year": DocField(DataType.INT64), "name": texts})
+        self.store = store
+        self.few = bind_filter(Condition("year", "lt", BEFORE), schema.fields)
+        store.open()
+        store.drop(COLLECTION)
+        store.create(COLLECTION, schema)
+
+    def row(self, number: int, vector: np.ndarray) -> Any:
+        """A row of the protocol."""
+        from lazyrag.stores.protocol import VectorRow
+
+        return VectorRow(key_of(number), vector, fields_of(number))
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """As a Document does."""
+        self.store.upsert(COLLECTION, rows)
+
+    def search(self, job: int) -> list[str]:
+        """For ``index="smart_embedding_index"``."""
+        return self._first(self.store.search_natively, job, None)
+
+    def filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return self._first(self.store.search_natively, job, self.few)
+
+    def exact(self, job: int) -> list[str]:
+        """What a Retriever asks for by default: rescored, and fetched beyond ties."""
+        return self._first(self.store.search, job, None)
+
+    def exact_filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return self._first(self.store.search, job, self.few)
+
+    def get(self, job: int) -> list[Any]:
+        """Rows with vectors and fields."""
+        return list(self.store.get(COLLECTION, self.keys(job)))
+
+    def _first(self, method: Any, job: int, wanted: Any) -> list[str]:
+        [ranking] = method(COLLECTION, self.queries[job][None], TOPK, wanted)
+        return [key for key, _ in ranking]
+
+
+class LazyragChroma(OurVectors):
+    """`ChromaVectorStore`."""
+
+    packages = ("chromadb",)
+
+    def __init__(self) -> None:
+        from lazyrag.stores.chroma import ChromaVectorStore
+
+        self.make = ChromaVectorStore
+
+    def open(self, place: str) -> None:
+        """A server's address or a folder."""
+        self.start(self.make(uri=place) if "://" in place else self.make(dir=place))
+
+    def rescored(self, job: int) -> list[str]:
+        """As for a collection that is too large to be asked for all of its rows."""
+        return self._by_few_rows(job, None)
+
+    def rescored_filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return self._by_few_rows(job, self.few)
+
+    def _by_few_rows(self, job: int, wanted: Any) -> list[str]:
+        many, self.store._exact_rows = self.store._exact_rows, 0
+        try:
+            return self._first(self.store.search, job, wanted)
+        finally:
+            self.store._exact_rows = many
+
+
+class BareChroma(Engine):
+    """chromadb's own client."""
+
+    packages = ("chromadb",)
+
+    def __init__(self) -> None:
+        import chromadb
+
+        self.chromadb = chromadb
+
+    def open(self, place: str) -> None:
+        """The inner product of vectors of length 1, as our store has it."""
+        settings = self.chromadb.Settings(anonymized_telemetry=False)
+        if "://" in place:
+            where = urlsplit(place)
+            client = self.chromadb.HttpClient(host=where.hostname or "", port=where.port or 0, settings=settings)
+        else:
+            client = self.chromadb.PersistentClient(place, settings=settings)
+        self.collection = client.create_collection(
+            f"{COLLECTION}_bare", embedding_function=None, configuration={"hnsw": {"space": "ip"}}
+        )
+
+    def row(self, number: int, vector: np.ndarray) -> Any:
+        """Its parts."""
+        return key_of(number), vector, fields_of(number)
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """In one call."""
+        keys, vectors, metadata = zip(*rows, strict=True)
+        self.collection.upsert(ids=list(keys), embeddings=np.stack(vectors), metadatas=list(metadata))
+
+    def search(self, job: int) -> list[str]:
+        """Its keys, with their distances."""
+        return self._found(job, None)
+
+    def filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return self._found(job, {"year": {"$lt": BEFORE}})
+
+    def get(self, job: int) -> list[Any]:
+        """Rows with vectors and metadata."""
+        found = self.collection.get(ids=self.keys(job), include=["embeddings", "metadatas"])
+        return list(found["ids"])
+
+    def _found(self, job: int, where: Any) -> list[str]:
+        query = self.queries[job][None]
+        return list(
+            self.collection.query(query_embeddings=query, n_results=TOPK, where=where, include=["distances"])["ids"][0]
+        )
+
+
+class LazyragMilvus(OurVectors):
+    """`MilvusVectorStore`, with its default index: FLAT."""
+
+    packages = ("pymilvus", "milvus-lite")
+
+    def __init__(self) -> None:
+        from lazyrag.stores.milvus import MilvusVectorStore
+
+        self.make = MilvusVectorStore
+
+    def open(self, place: str) -> None:
+        """A server's address or a file."""
+        self.start(self.make(place))
+
+
+class BareMilvus(Engine):
+    """pymilvus's own client."""
+
+    packages = ("pymilvus", "milvus-lite")
+
+    def __init__(self) -> None:
+        from pymilvus import DataType, MilvusClient
+
+        self.kinds, self.make = DataType, MilvusClient
+
+    def open(self, place: str) -> None:
+        """FLAT, and strong consistency."""
+        self.client: Any = self.make(place)
+        schema = self.make.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("key", self.kinds.VARCHAR, is_primary=True, max_length=64)
+        schema.add_field("vector", self.kinds.FLOAT_VECTOR, dim=384)
+        schema.add_field("author", self.kinds.VARCHAR, max_length=1024)
+        schema.add_field("year", self.kinds.INT64)
+        schema.add_field("name", self.kinds.VARCHAR, max_length=1024)
+        index = self.client.prepare_index_params()
+        index.add_index("vector", index_type="FLAT", metric_type="COSINE")
+        self.name = f"{COLLECTION}_bare"
+        self.client.create_collection(self.name, schema=schema, index_params=index, consistency_level="Strong")
+        self.client.load_collection(self.name)
+
+    def row(self, number: int, vector: np.ndarray) -> Any:
+        """A dict for each row."""
+        return {"key": key_of(number), "vector": vector, **fields_of(number)}
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """In one call."""
+        self.client.upsert(self.name, list(rows))
+
+    def search(self, job: int) -> list[str]:
+        """Its keys, with their distances."""
+        return self._found(job, "")
+
+    def filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return self._found(job, f"year < {BEFORE}")
+
+    def get(self, job: int) -> list[Any]:
+        """Rows with vectors and fields."""
+        columns = ["key", "vector", "author", "year", "name"]
+        found = self.client.query(
+            self.name, filter=f"key in {self.keys(job)}", output_fields=columns, consistency_level="Strong"
+        )
+        return [row["key"] for row in found]
+
+    def _found(self, job: int, expression: str) -> list[str]:
+        [hits] = self.client.search(
+            self.name,
+            data=[self.queries[job]],
+            filter=expression,
+            limit=TOPK,
+            search_params={"metric_type": "COSINE"},
+            anns_field="vector",
+            consistency_level="Strong",
+        )
+        return [hit.id for hit in hits]
+
+
+class LazyragOpenSearch(Engine):
+    """`OpenSearchSegmentStore` with the English terms of its rows."""
+
+    packages = ("opensearch-py",)
+    analysers: tuple[str, ...] = ("en",)
+
+    def __init__(self) -> None:
+        from lazyrag.stores.opensearch import OpenSearchSegmentStore
+
+        self.make = OpenSearchSegmentStore
+
+    def open(self, place: str) -> None:
+        """A server's address."""
+        from lazyrag.data.fields import DataType, DocField
+        from lazyrag.data.filters import Condition, bind_filter
+
+        texts = DocField(DataType.VARCHAR)
+        schema = {"author": texts, "year": DocField(DataType.INT64), "name": texts}
+        self.few = bind_filter(Condition("year", "lt", BEFORE), schema)
+        self.name = f"{COLLECTION}_{'_'.join(self.analysers)}"
+        self.store = self.make(place, index_kwargs={"analysers": [*self.analysers]})
+        self.store.open()
+        self.store.drop(self.name)
+        self.store.create(self.name, schema)
+
+    def prepare(self, texts: str, questions: str) -> None:
+        """Segments, and the terms of questions: a Retriever makes them."""
+        from lazyrag.data.segment import Segment
+        from lazyrag.text.terms import term_function
+
+        self.rows = [
+            Segment(f"{number:032x}", 1, "block", f"{number:032x}", f"papers/{number}.txt", None, 1, text,
+                    fields=fields_of(number))
+            for number, text in enumerate(lines(texts))
+        ]  # fmt: skip
+        self.terms = [*map(term_function("en"), lines(questions))]
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """As a Document does."""
+        self.store.upsert(self.name, rows)
+
+    def search(self, job: int) -> list[str]:
+        """For ``index="native"``."""
+        return [key for key, _ in self.store.search_text(self.name, "en", self.terms[job], TOPK)]
+
+    def filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        return [key for key, _ in self.store.search_text(self.name, "en", self.terms[job], TOPK, self.few)]
+
+    def get(self, job: int) -> list[Any]:
+        """Whole segments."""
+        return [row.key for row in self.store.get(self.name, self.keys(job))]
+
+
+class LazyragOpenSearchRows(LazyragOpenSearch):
+    """The same without any terms: rows alone."""
+
+    analysers = ()
+
+
+class BareOpenSearch(Engine):
+    """opensearch-py's own client and its helper for bulks; texts are analysed as OpenSearch does it for English."""
+
+    packages = ("opensearch-py",)
+    text: dict[str, Any] = {"type": "text", "analyzer": "english"}
+
+    def __init__(self) -> None:
+        import opensearchpy
+
+        self.library = opensearchpy
+
+    def open(self, place: str) -> None:
+        """An index whose fields are keywords and a number, as ours are."""
+        self.client = self.library.OpenSearch(place)
+        self.name = f"{COLLECTION}_bare_{self.text['type']}"
+        names = {name: {"type": "keyword"} for name in ("author", "name")}
+        mapping = {"properties": {"content": self.text, "year": {"type": "long"}, **names}}
+        self.client.indices.create(index=self.name, body={"mappings": mapping})
+
+    def prepare(self, texts: str, questions: str) -> None:
+        """Documents, and questions."""
+        self.rows = [
+            {"_index": self.name, "_id": key_of(number), "content": text, **fields_of(number)}
+            for number, text in enumerate(lines(texts))
+        ]
+        self.questions = lines(questions)
+
+    def upsert(self, rows: Sequence[Any]) -> None:
+        """In bulks of its default size, which is ours; then a refresh."""
+        self.library.helpers.bulk(self.client, rows)
+        self.client.indices.refresh(index=self.name)
+
+    def search(self, job: int) -> list[str]:
+        """Its keys, with their scores."""
+        return self._found({"must": [{"match": {"content": self.questions[job]}}]})
+
+    def filtered(self, job: int) -> list[str]:
+        """The same with a filter."""
+        few = {"range": {"year": {"lt": BEFORE}}}
+        return self._found({"must": [{"match": {"content": self.questions[job]}}], "filter": [few]})
+
+    def get(self, job: int) -> list[Any]:
+        """Whole documents."""
+        found = self.client.mget(index=self.name, body={"ids": self.keys(job)})
+        return [one["_id"] for one in found["docs"] if one["found"]]
+
+    def _found(self, query: dict[str, Any]) -> list[str]:
+        body = {"query": {"bool": query}, "size": TOPK, "_source": False}
+        return [hit["_id"] for hit in self.client.search(index=self.name, body=body)["hits"]["hits"]]
+
+
+class BareOpenSearchRows(BareOpenSearch):
+    """The same, its texts stored and not searched."""
+
+    text = {"type": "keyword", "index": False, "doc_values": False}
+
+
+def lines(path: str) -> list[str]:
+    """The lines of a file."""
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        return file.read().splitlines()

@@ -1,0 +1,197 @@
+"""Our stores beside their bare clients: the same rows, queries, index, batches and consistency; medians and ratios.
+
+    python benchmarks/stores.py [--rows 10000] [--rounds 3] [store ...]
+
+Rows are real MiniLM vectors with three fields, in OpenSearch texts with three fields; they are written in batches, of
+which ours and the bare client's take turns, and then both are asked the same. ``search`` is the backend's own search on
+both sides; ``exact`` is ours alone, beside the bare client's search: what it costs to fetch beyond ties and to score
+again, and in a Chroma of at most 10,000 rows to ask for all of them. Each side has a process of its own, and both the
+same server. `tests/live/install.py` installs the stores; servers run in a network of their own, see tests/live/run.py.
+Results go to build/bench, a file for each store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corpus import RETRIEVAL
+from engine import Engine, open_engines
+from results import Row, save, table
+from timing import median_ms, quantile_ms, take_turns
+from vectors import make_queries, make_vectors, questions, real_texts
+from vectors import save as save_vectors
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.live.serving import chroma_server, milvus_server, opensearch_server
+
+BATCH = 500
+QUERIES = 20
+LIVE = "live/env"
+OURS, BARE = "ours", "bare"
+IN_NAMESPACE = "LAZYRAG_BENCH_NAMESPACE"
+NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+COLUMNS = ("what", "bare_ms", "ours_ms", "x", "p95_x", "same")
+MOST = 1.25
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A store and its bare client.
+
+    Args:
+        kinds: The class of each in ``engines/stores.py``.
+        asked: What is measured beside which method of the bare client.
+        server: Starts its server; None for one in the process.
+        texts: Whether its rows are texts.
+        most: Rows; where a search takes longer than the machine's patience.
+    """
+
+    kinds: dict[str, str]
+    asked: dict[str, str]
+    server: Callable[[Path], Any] | None = None
+    texts: bool = False
+    most: int = 10_000_000
+
+
+PLAIN = {"search": "search", "filtered": "filtered", "get": "get"}
+EXACT = {**PLAIN, "exact": "search", "exact_filtered": "filtered"}
+RESCORED = {**EXACT, "rescored": "search", "rescored_filtered": "filtered"}
+CHROMA = {OURS: "LazyragChroma", BARE: "BareChroma"}
+MILVUS = {OURS: "LazyragMilvus", BARE: "BareMilvus"}
+TEXTS = {OURS: "LazyragOpenSearch", BARE: "BareOpenSearch"}
+ROWS = {OURS: "LazyragOpenSearchRows", BARE: "BareOpenSearchRows"}
+STORES = {
+    "chroma": Beside(CHROMA, RESCORED),
+    "chroma-server": Beside(CHROMA, RESCORED, chroma_server),
+    "milvus-lite": Beside(MILVUS, EXACT, most=2_000),  # it takes 0.1 s to read as many, until they are flushed
+    "milvus-server": Beside(MILVUS, EXACT, milvus_server),
+    "opensearch": Beside(ROWS, {"get": "get"}, opensearch_server, texts=True),
+    "opensearch-text": Beside(TEXTS, PLAIN, opensearch_server, texts=True),
+}
+
+
+def run(name: str, count: int, rounds: int) -> list[Row]:
+    """Measure one store."""
+    beside = STORES[name]
+    count = min(count, beside.most)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        paths = save_texts(folder, count) if beside.texts else save_rows(folder, count)
+        server = stack.enter_context(beside.server(folder / "server")) if beside.server else None
+        wanted = {side: (kind, LIVE) for side, kind in beside.kinds.items()}
+        engines, left_out = open_engines(stack, "stores", wanted)
+        if left_out:
+            return []
+        for side, engine in engines.items():
+            engine.call("load", place=server.address if server else str(folder / f"{side}.db"), **paths)
+        ingested = ingest(engines, count)
+        jobs = list(range(QUERIES))
+        rows = [row("upsert", ingested, batch=min(BATCH, count))]
+        for ours, bare in beside.asked.items():
+            rows.append(row(ours, asked(engines, {OURS: ours, BARE: bare}, jobs, rounds)))
+            if not ours.startswith("get"):
+                rows[-1]["same"] = agreement(engines, {OURS: ours, BARE: bare}, jobs)
+        versions = {side: engine.versions for side, engine in engines.items()}
+    for one in rows:
+        one.update(store=name, nodes=count)
+    print(f"\n{name}, {count:,} rows, {QUERIES} queries\n{table(rows, COLUMNS)}", flush=True)
+    save(f"stores-{name}", rows, left_out=left_out, versions=versions)
+    return rows
+
+
+def save_rows(folder: Path, count: int) -> dict[str, str]:
+    """Files of vectors and queries."""
+    return save_vectors(folder, make_vectors(count)[0], make_queries(QUERIES))
+
+
+def save_texts(folder: Path, count: int) -> dict[str, str]:
+    """Files of texts and questions, one in each line."""
+    texts = random.Random(0).sample(real_texts(), count)
+    told = {"texts": texts, "questions": random.Random(1).sample(questions(), QUERIES)}
+    paths = {}
+    for name, some in told.items():
+        paths[name] = str(folder / f"{name}.txt")
+        Path(paths[name]).write_text("\n".join(" ".join(text.split()) for text in some), encoding="utf-8")
+    return paths
+
+
+def ingest(engines: dict[str, Engine], count: int) -> dict[str, list[float]]:
+    """Seconds of each batch; the sides take turns, in random order."""
+    chance = random.Random(0)
+    seconds: dict[str, list[float]] = {side: [] for side in engines}
+    for first in range(0, count, BATCH):
+        for side in chance.sample([*engines], len(engines)):
+            seconds[side].append(engines[side].call("ingest", first=first, behind=min(first + BATCH, count)))
+    return seconds
+
+
+def asked(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each query, by side."""
+    candidates = {
+        side: lambda some, side=side, method=method: engines[side].times(method, some)
+        for side, method in methods.items()
+    }
+    return take_turns(candidates, [dict.fromkeys(methods, job) for job in jobs], rounds)
+
+
+def agreement(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int]) -> float:
+    """The mean share of our keys that the bare client finds, too."""
+    found = {side: engines[side].call("answers", of=method, jobs=jobs) for side, method in methods.items()}
+    shares = [len({*ours} & {*bare}) / len(ours) for ours, bare in zip(found[OURS], found[BARE], strict=True) if ours]
+    return sum(shares) / len(shares)
+
+
+def row(what: str, seconds: dict[str, list[float]], **facts: Any) -> Row:
+    """A line of the table; x: how many times as long as the bare client ours takes."""
+    ours, bare = seconds[OURS], seconds[BARE]
+    return {
+        "what": what,
+        "bare_ms": median_ms(bare),
+        "ours_ms": median_ms(ours),
+        "x": median_ms(ours) / median_ms(bare),
+        "p95_x": quantile_ms(ours, 0.95) / quantile_ms(bare, 0.95),
+        **facts,
+    }
+
+
+def main() -> int:
+    """Measure those that were asked for; with --check 1 if one of them takes too long."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("stores", nargs="*", metavar="store", help=f"some of: {' '.join(STORES)}; all without")
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help=f"fail where ours without rescoring takes over {MOST} x")
+    options = parser.parse_args()
+    if unknown := [name for name in options.stores if name not in STORES]:
+        parser.error(f"{unknown[0]!r} is none of: {' '.join(STORES)}")
+    if not RETRIEVAL.exists():
+        print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
+        return 2
+    if IN_NAMESPACE not in os.environ:
+        os.environ[IN_NAMESPACE] = "1"
+        os.execvp("unshare", ["unshare", *NAMESPACES, sys.executable, *sys.argv])  # noqa: S606, S607  from the PATH
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)  # noqa: S607
+    slow = []
+    for name in options.stores or STORES:
+        rows = run(name, options.rows, options.rounds)
+        slow += [
+            f"{name} {one['what']} {one['x']:.2f}"
+            for one in rows
+            if one["x"] > MOST and not one["what"].startswith(("exact", "rescored"))
+        ]
+    print(f"\nover {MOST} x without rescoring: {', '.join(slow) or 'none'}")
+    return int(options.check and bool(slow))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

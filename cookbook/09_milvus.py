@@ -1,0 +1,78 @@
+"""Vectors in Milvus: in a file or on a server, dense and sparse ones, each embed key with an index of its own.
+
+It needs ``pip install "lazyrag[milvus]"``. Run as it is, it asks files of Milvus Lite that it removes. With the address
+of a server and a file for the ledger it asks there, too, and what it writes stays, in the database ``lazyrag``:
+
+    python cookbook/09_milvus.py localhost:19530 tea.db
+"""
+
+import re
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+from lazyrag import Document, Retriever
+from lazyrag.stores.milvus import MilvusVectorStore
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+QUESTION = "How often is the chimney of the dryer cleaned?"
+# A dict for each embed key; one that has none gets what stands here. HNSW is faster, and may miss near nodes.
+INDEXES = [
+    {"embed_key": "pairs", "index_type": "FLAT", "metric_type": "COSINE"},
+    {"embed_key": "words", "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "IP"},
+]
+METRICS = {"pairs": "cosine", "words": "ip"}  # sparse vectors are ranked by the inner product
+
+
+def pairs(text):
+    """A dense vector: a text's pairs of characters, counted in 256 buckets. Put your model here."""
+    vector = [0.01] * 256
+    for pair in pairwise(" ".join(text.casefold().split())):
+        vector[zlib.crc32("".join(pair).encode()) % 256] += 1
+    return vector
+
+
+def words(text):
+    """A sparse vector: a dict from dimension to weight, here of the words that stand in a text. Put SPLADE here."""
+    return {zlib.crc32(word.encode()): 1.0 + 0.1 * len(word) for word in Counter(re.findall(r"\w+", text.casefold()))}
+
+
+def ask(title, embed, **store_conf):
+    """What a Document finds by each of its embed keys, (uid, score) of five nodes each."""
+    with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf or None) as docs:
+        found = {}
+        for key in embed:
+            nodes = Retriever(docs, "FineChunk", similarity=METRICS[key], embed_keys=[key], topk=5)(QUESTION)
+            found[key] = [(node.uid, node.score) for node in nodes]
+            print(f"{nodes[0].score:7.3f}  {key}: {nodes[0].path}")
+        print(f"{title}: {docs.last_report}\n")
+        return found
+
+
+def in_milvus(uri, **kwargs):
+    """The entry of a ``store_conf``."""
+    return {"type": "milvus", "kwargs": {"uri": uri, **kwargs}}
+
+
+def features(uri):
+    """What a Milvus can do: servers keep sparse vectors from version 2.4 on."""
+    with closing(MilvusVectorStore(uri)) as store:
+        store.open()
+        return store.features
+
+
+EMBED = {"pairs": pairs, "words": words}
+in_memory = ask("In memory", EMBED)
+with tempfile.TemporaryDirectory() as temporary:
+    in_a_file = in_milvus(str(Path(temporary, "vectors.db")), index_kwargs=INDEXES)
+    answers = [ask(title, EMBED, vector_store=in_a_file) for title in ("In a file", "Opened again")]
+if len(sys.argv) == 3:
+    address, ledger = sys.argv[1:]
+    kept = EMBED if "sparse" in features(address) else {"pairs": pairs}
+    answers.append(ask(f"On {address}", kept, vector_store=in_milvus(address), ledger=ledger))
+
+assert all(answer[key] == in_memory[key] for answer in answers for key in answer)

@@ -1,0 +1,55 @@
+"""Nodes in OpenSearch: the same answers as anywhere, or OpenSearch's own ranking of Chinese and English words.
+
+It needs ``pip install "lazyrag[opensearch]"``, the address of a cluster (``docker compose up opensearch`` starts one),
+and a file for the ledger. What it writes stays in the cluster; run again, it reads no file anew:
+
+    python cookbook/10_opensearch.py localhost:9200 tea.db
+"""
+
+import sys
+from pathlib import Path
+
+from lazyrag import Document, Retriever
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+QUESTIONS = {"采摘工采一公斤单芽能拿多少钱？": "bm25_chinese", "How much rain fell in April?": "bm25"}
+
+
+def ask(title, store_conf, index):
+    """What a Document finds for each question by words: five nodes each."""
+    with Document(CORPUS, name="tea", store_conf=store_conf) as docs:
+        found = {
+            question: Retriever(docs, "FineChunk", similarity=similarity, index=index, topk=5)(question)
+            for question, similarity in QUESTIONS.items()
+        }
+        in_pdfs = Retriever(docs, "FineChunk", similarity="bm25", index=index)("tea", filters={"file_type": [".pdf"]})
+        print(f"{title}: {docs.last_report}")
+        print("".join(f"  {nodes[0].score:6.3f}  {nodes[0].path}\n" for nodes in found.values()))
+        return found, in_pdfs
+
+
+if len(sys.argv) != 3:
+    sys.exit("Say where a cluster answers and which file lists what is in it: 10_opensearch.py localhost:9200 tea.db")
+address, ledger = sys.argv[1:]
+in_opensearch = {
+    "segment_store": {
+        "type": "opensearch",
+        "kwargs": {
+            "uris": [address],
+            "client_kwargs": {"timeout": 60},
+            # A copy of every row needs a second machine. The terms of both analysers are indexed, which is the default.
+            "index_kwargs": {"settings": {"number_of_replicas": 0}, "analysers": ["en", "zh"]},
+        },
+    },
+    "ledger": ledger,  # of this machine: which files there are, and what of them is live
+}
+in_memory, pdfs = ask("In memory", None, "default")
+there, pdfs_there = ask(f"On {address}", in_opensearch, "default")
+by_opensearch, pdfs_by_opensearch = ask("By OpenSearch itself", in_opensearch, "native")
+
+for question, nodes in in_memory.items():
+    assert [(node.uid, node.score) for node in there[question]] == [(node.uid, node.score) for node in nodes]
+    # Its scores are its own, over the terms of the same analyser: 采摘 and 单芽 are words to it, not characters.
+    assert by_opensearch[question][0].uid in {node.uid for node in nodes}
+assert [node.uid for node in pdfs_there] == [node.uid for node in pdfs]
+assert {node.path[-4:] for node in pdfs_by_opensearch} == {".pdf"}

@@ -1,0 +1,75 @@
+"""Excel workbooks of before 2007."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import xlrd
+
+from lazyrag.errors import LoadError, sentence
+from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.sheets import Cell, Sheet, read_sheets
+
+
+class XlsLoader:
+    """Reads a workbook of the old format sheet by sheet; each sheet is a place, each row a line of ``column: value``.
+
+    Where no names of columns are found, ``|`` stands between the cells. Formulas give the value that was computed last,
+    percentages their number. Hidden sheets are read, too. Names of sheets and the author become metadata.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        data = path.read_bytes()
+        if not data:
+            msg = "The file is no workbook: it is empty. Save it again as .xls or .xlsx."
+            raise LoadError(msg)
+        if data.startswith(b"PK"):  # a zip file, which xlrd takes apart before it refuses it
+            msg = "The file is no workbook of the old format, but perhaps of the new one. Save it as .xlsx."
+            raise LoadError(msg)
+        heard = io.StringIO()  # xlrd prints what it finds wrong with a file
+        try:
+            with xlrd.open_workbook(file_contents=data, logfile=heard, on_demand=True, ragged_rows=True) as book:
+                loaded = read_sheets(_sheets(book))
+                author = (book.user_name or "").strip()
+        except xlrd.XLRDError as exc:
+            if "encrypted" in str(exc):
+                msg = "The workbook is encrypted and needs a password. Save it again without one."
+            else:
+                msg = f"{sentence(f'The file is no workbook of the old format: {exc}')} Save it as .xls or .xlsx."
+            raise LoadError(msg) from exc
+        return LoadedFile(loaded.text, loaded.places, {**({"author": author} if author else {}), **loaded.metadata})
+
+
+def _sheets(book: Any) -> Iterator[Sheet]:
+    """The sheets, each of which is forgotten when the next one is read."""
+    for number, name in enumerate(book.sheet_names()):
+        sheet = book.sheet_by_index(number)
+        yield Sheet(name, _rows(sheet, book.datemode), hidden=sheet.visibility != 0)
+        book.unload_sheet(number)
+
+
+def _rows(sheet: Any, datemode: int) -> Iterator[list[Cell]]:
+    for number in range(sheet.nrows):
+        yield [_value(cell.ctype, cell.value, datemode) for cell in sheet.row(number)]
+
+
+def _value(kind: int, value: Any, datemode: int) -> Cell:
+    """What a cell holds, by its type."""
+    if kind == xlrd.XL_CELL_DATE:
+        try:
+            date: dt.datetime = xlrd.xldate_as_datetime(value, datemode)
+        except (OverflowError, ValueError):  # a number out of the calendar that is shown as a date
+            return float(value)
+        return date.time() if 0 < value < 1 else date
+    if kind == xlrd.XL_CELL_BOOLEAN:
+        return bool(value)
+    if kind == xlrd.XL_CELL_ERROR:
+        return str(xlrd.error_text_from_code.get(value, "#ERROR"))
+    if kind == xlrd.XL_CELL_NUMBER:
+        return float(value)
+    return str(value) or None

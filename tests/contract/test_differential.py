@@ -1,0 +1,67 @@
+"""The map stores answer as the reference does, whatever is written and asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.map_file import MapFileSegmentStore
+from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.testing.differential import SegmentStoreDifferential, VectorStoreDifferential
+from tests.contract.over_store_files import InFiles
+
+
+class TestSegments(SegmentStoreDifferential):
+    """In memory."""
+
+    def make_store(self):
+        """A new store."""
+        return MapSegmentStore()
+
+
+class TestVectors(VectorStoreDifferential):
+    """In memory."""
+
+    def make_store(self):
+        """A new store."""
+        return MapVectorStore()
+
+
+class TestSegmentsInFiles(InFiles, SegmentStoreDifferential):
+    """In a store file."""
+
+    store_class = MapFileSegmentStore
+
+
+class TestVectorsInFiles(InFiles, VectorStoreDifferential):
+    """In a store file."""
+
+    store_class = MapFileVectorStore
+
+
+@pytest.mark.deep
+class TestManySegments(TestSegments):
+    """200 collections with 50 cases each."""
+
+    schemas = 200
+
+
+@pytest.mark.deep
+class TestManyVectors(TestVectors):
+    """200 collections with 50 cases each."""
+
+    schemas = 200
+
+
+@pytest.mark.deep
+class TestManySegmentsInFiles(TestSegmentsInFiles):
+    """200 collections with 50 cases each."""
+
+    schemas = 200
+
+
+@pytest.mark.deep
+class TestManyVectorsInFiles(TestVectorsInFiles):
+    """200 collections with 50 cases each."""
+
+    schemas = 200

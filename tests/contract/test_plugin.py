@@ -1,0 +1,143 @@
+"""The plug-in of pytest: a stranger's store is tested from its own project."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import lazyrag
+from lazyrag.testing import plugin
+from tests.interpreter import ROOT, python
+
+STORES = """
+from sqlite_store import SqliteSegmentStore
+
+from lazyrag.stores.map import MapVectorStore
+
+
+class Disorderly(SqliteSegmentStore):
+    def get(self, collection, keys):
+        return super().get(collection, sorted(keys))
+
+
+def elsewhere(place):
+    return SqliteSegmentStore(place.with_name("elsewhere"))
+
+
+def in_memory(place):
+    assert not place.exists()
+    return MapVectorStore()
+
+
+number = 7
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with the store of the page and some others, in which pytest has the plug-in and no other."""
+    page = (ROOT / "docs" / "write-a-store.md").read_text(encoding="utf-8")
+    [store] = re.findall(r"```python\n(# sqlite_store\.py\n.+?)```", page, re.DOTALL)
+    (tmp_path / "sqlite_store.py").write_text(store, encoding="utf-8")
+    (tmp_path / "stores.py").write_text(STORES, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    return tmp_path
+
+
+def conformance(project, *options: str):
+    """A run of pytest in a project: how it ended, and all that it said."""
+    always = ("-q", "-p", "no:cacheprovider", "--basetemp", str(project / "temporary"))
+    kit = ("--pyargs", "lazyrag.testing.conformance")
+    done = python("-m", "pytest", "-p", "lazyrag.testing.plugin", *always, *kit, *options, cwd=project)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_store_of_the_page_passes(project):
+    """A class that takes a path is named as it is; the contract of vectors is left out."""
+    code, said = conformance(project, "--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore")
+    assert code == 0, said
+    assert re.search(r"[5-9]\d passed, [5-9]\d deselected", said)
+
+
+def test_stores_of_both_kinds_are_tested_in_one_run(project):
+    """Each contract has its own option."""
+    names = ("--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore", "--lazyrag-vector-store", "stores:in_memory")
+    code, said = conformance(project, *names, "-k", "opening or topk_below")
+    assert code == 0, said
+    assert "3 passed" in said
+
+
+def test_a_broken_store_fails(project):
+    """A store that gives rows in another order ends the run with 1, and with the name of what it does not keep."""
+    code, said = conformance(project, "--lazyrag-segment-store", "stores:Disorderly")
+    assert code == 1
+    assert [line for line in said.splitlines() if line.startswith("FAILED")] == [
+        line for line in said.splitlines() if "test_get_answers_in_the_order_asked" in line and "FAILED" in line
+    ]
+
+
+def test_a_store_is_reopened_as_the_option_says(project):
+    """What the second option makes is what a later program finds; where that is nothing, the contract fails."""
+    same = ("--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore", "-k", "declared")
+    reopened = "--lazyrag-reopen-segment-store"
+    assert conformance(project, *same, reopened, "sqlite_store:SqliteSegmentStore")[0] == 0
+    assert conformance(project, *same, reopened, "stores:elsewhere")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "none is named.*MODULE:CALLABLE.*Write: pytest --pyargs"),
+        (("--lazyrag-segment-store", "stores"), "is 'stores'. It takes MODULE:CALLABLE.*Write it as"),
+        (("--lazyrag-segment-store", "nowhere:make"), "No module named 'nowhere'.*python -m pytest"),
+        (("--lazyrag-vector-store", "stores:makes"), r"makes does not stand in .*stores\.py.*Name a function or class"),
+        (("--lazyrag-vector-store", "stores:number"), "number is 7 there. It takes a callable"),
+        (("--lazyrag-reopen-vector-store", "stores:in_memory"), "without --lazyrag-vector-store.*Give both"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(project, options, told):
+    """The run ends with 4, before any test, and says what was given, what is allowed, and what to do."""
+    code, said = conformance(project, *options)
+    assert code == 4, said
+    assert re.search(told, said)
+    assert "Traceback" not in said
+
+
+def test_the_plug_in_is_offered_by_an_entry_point():
+    """Where lazyrag is installed, pytest finds it, under a name that ``-p no:lazyrag`` leaves out."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    name, _, value = setup["options.entry_points"]["pytest11"].strip().partition(" = ")
+    assert name == "lazyrag"
+    assert EntryPoint(name, value, "pytest11").load() is plugin
+
+
+def test_a_run_that_does_not_use_it_pays_nothing():
+    """The plug-in imports pytest and nothing of ours that imports anything, numpy least of all."""
+    done = python("-c", "import lazyrag.testing.plugin, sys; print(*sorted(sys.modules))")
+    loaded = done.stdout.split()
+    assert "numpy" not in loaded
+    assert [name for name in loaded if name.startswith("lazyrag")] == [
+        "lazyrag",
+        "lazyrag._version",
+        "lazyrag.testing",
+        "lazyrag.testing.plugin",
+    ]
+
+
+def test_the_kit_without_the_plug_in_says_so(project):
+    """Whoever leaves the plug-in out and asks for the contracts is told what they need."""
+    kit = ("--pyargs", "lazyrag.testing.conformance", "-k", "opening")
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *kit, cwd=project)
+    assert done.returncode == 1
+    assert "Run it without -p no:lazyrag" in done.stdout
+
+
+def test_a_program_may_import_lazyrag_before_it_runs_pytest():
+    """Of a distribution with a plug-in pytest would complain about what is imported already; ours asks it not to."""
+    assert "PYTEST_DONT_REWRITE" in (lazyrag.__doc__ or "")

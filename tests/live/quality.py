@@ -1,0 +1,148 @@
+"""What Documents on a store find in XQuAD and Cranfield: what they find in memory, hence with the same quality."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lazyrag import LAZY_ROOT_NAME, Document, Retriever
+from lazyrag.models.cached import CachedEmbedder
+from lazyrag.models.onnx import OnnxEmbedder
+from lazyrag.typing import Ranking
+from tests.live.install import LIVE
+from tests.shared import read_squad, shared
+
+TOPK = 10
+SIMILARITIES = ("cosine", "bm25")
+KNOWN = {
+    ("cranfield", "cosine"): (0.394, 0.01),
+    ("cranfield", "bm25"): (0.3861, 0.0001),
+    ("xquad", "cosine"): (0.948, 0.01),
+    ("xquad", "bm25"): (0.9685, 0.0001),
+}
+"""The nDCG@10 seen in memory, and by how much it may differ: an int8 model's vectors depend on the processor."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A set of texts, and questions whose right answers are known.
+
+    Args:
+        texts: By the name of a file.
+        questions: Each with the grades of the files that answer it, above 0.
+    """
+
+    texts: Mapping[str, str]
+    questions: Sequence[tuple[str, Mapping[str, int]]]
+
+
+class StoreQuality:
+    """Both sets on one store; subclass it as ``TestSomething`` and say how the store is configured."""
+
+    threads = 1
+    """How many ask at once: for servers that let each question wait."""
+
+    def conf(self, folder: Path) -> Mapping[str, Any]:
+        """A ``store_conf`` whose stores are new for each folder."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("name", ["cranfield", "xquad"])
+    def test_rankings_and_quality_are_those_in_memory(self, name: str, tmp_path: Path) -> None:
+        """Every question has the same uids with the same scores in the same order, so that nDCG@10 is the same."""
+        judged, expected = judged_set(name), in_memory(name)
+        conf, own_name = self.conf(tmp_path), f"quality {tmp_path.name}"
+        found = rankings(judged, tmp_path, self.threads, store_conf=conf, name=own_name)
+        for similarity in SIMILARITIES:
+            assert found[similarity] == expected[similarity]
+            quality = mean_ndcg(judged, found[similarity])
+            assert quality == pytest.approx(mean_ndcg(judged, expected[similarity]), abs=1e-6)
+            known, tolerance = KNOWN[name, similarity]
+            assert quality == pytest.approx(known, abs=tolerance)
+
+
+@functools.cache
+def judged_set(name: str) -> Judged:
+    """A set of the shared data: ``"cranfield"``, or ``"xquad"`` in English."""
+    if name == "xquad":
+        paragraphs, asked = read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))
+        texts = {f"{number}.txt": text for number, text in enumerate(paragraphs)}
+        return Judged(texts, [(question, {f"{number}.txt": 1}) for question, number in asked])
+    folder = shared("data", "retrieval", "cranfield")
+    texts = {f"{one['id']}.txt": one["text"] for one in _lines(folder / "corpus.jsonl") if one["text"].strip()}
+    grades: dict[str, dict[str, int]] = {}
+    for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines():
+        query, _, found, grade = line.split("\t")
+        if int(grade) > 0:
+            grades.setdefault(query, {})[f"{found}.txt"] = int(grade)
+    return Judged(texts, [(one["text"], grades[one["id"]]) for one in _lines(folder / "queries.jsonl")])
+
+
+@functools.cache
+def in_memory(name: str) -> dict[str, list[Ranking]]:
+    """The rankings of the ``map`` stores. What is embedded for them is kept for all that come after."""
+    with _alone(), tempfile.TemporaryDirectory() as folder:
+        return rankings(judged_set(name), Path(folder))
+
+
+@functools.cache
+def embedder() -> CachedEmbedder:
+    """The model of the shared data, asked once for each text on this machine."""
+    model = OnnxEmbedder(shared("models", "all-minilm-l6-v2"))
+    return CachedEmbedder(model, LIVE / "quality" / "embeddings.db")
+
+
+def rankings(judged: Judged, folder: Path, threads: int = 1, **kwargs: Any) -> dict[str, list[Ranking]]:
+    """By similarity, for each question the (path, score) of the ten best files of a Document over a set's texts."""
+    files = folder / "files"
+    files.mkdir()
+    for path, text in judged.texts.items():
+        (files / path).write_text(text, encoding="utf-8")
+    found = {}
+    with Document(files, embed=embedder(), **kwargs) as docs, ThreadPoolExecutor(threads) as executor:
+        for similarity in SIMILARITIES:
+            retriever = Retriever(docs, LAZY_ROOT_NAME, similarity=similarity, topk=TOPK)
+            answers = executor.map(retriever, [question for question, _ in judged.questions])
+            found[similarity] = [[(str(node.path), node.score) for node in nodes] for nodes in answers]
+    return found
+
+
+def mean_ndcg(judged: Judged, found: Sequence[Ranking]) -> float:
+    """The mean nDCG@10 of a set's questions, each with its ranking."""
+    pairs = zip(judged.questions, found, strict=True)
+    return sum(ndcg([path for path, _ in one], grades) for (_, grades), one in pairs) / len(found)
+
+
+def ndcg(found: Sequence[str], grades: Mapping[str, int]) -> float:
+    """nDCG@10 as trec_eval has it: a gain is the grade, divided by the binary logarithm of the rank and 1 more."""
+    best = sorted(grades.values(), reverse=True)
+    gained, possible = (
+        sum(grade / math.log2(rank + 2) for rank, grade in enumerate(some[:TOPK]))
+        for some in ([grades.get(path, 0) for path in found], best)
+    )
+    return gained / possible
+
+
+def _lines(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Parts run side by side: the second one waits for what the first has embedded, instead of doing it as well."""
+    (LIVE / "quality").mkdir(parents=True, exist_ok=True)
+    with (LIVE / "quality" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

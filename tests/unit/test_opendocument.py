@@ -1,0 +1,177 @@
+"""OpenDocument: texts in the order of their body, spreadsheets row by row."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+
+from lazyrag import LoadedFile
+from lazyrag.errors import LoadError
+from lazyrag.loaders import load_file
+from tests.shared import shared
+
+NAMES = " ".join(
+    f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+    for prefix, name in [
+        ("office", "office"),
+        ("text", "text"),
+        ("table", "table"),
+        ("draw", "drawing"),
+        ("style", "style"),
+        ("meta", "meta"),
+    ]
+)
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A function that writes an OpenDocument file with a body and loads it."""
+
+    def written_and_loaded(kind: str, body: str, styles: str = "", **parts: str) -> LoadedFile:
+        path = tmp_path / f"a.{'odt' if kind == 'text' else 'ods'}"
+        content = (
+            f"<office:document-content {NAMES}><office:automatic-styles>{styles}</office:automatic-styles>"
+            f"<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
+        )
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("content.xml", content)
+            for name, part in parts.items():
+                archive.writestr(name.replace("__", "/").replace("_", ".") + ".xml", part)
+        return load_file(path)
+
+    return written_and_loaded
+
+
+def cell(text: str, more: str = "") -> str:
+    """A cell that shows a text."""
+    return f"<table:table-cell {more}><text:p>{text}</text:p></table:table-cell>"
+
+
+def row(*cells: str, more: str = "") -> str:
+    """A row of cells."""
+    return f"<table:table-row {more}>{''.join(cells)}</table:table-row>"
+
+
+def table(*rows: str, name: str = "s", style: str = "") -> str:
+    """A table of rows."""
+    return f'<table:table table:name="{name}" table:style-name="{style}">{"".join(rows)}</table:table>'
+
+
+def test_the_body_in_its_order(load):
+    """Paragraphs, headings, lists, tables and sections come in the order of the body; headings are places."""
+    body = (
+        "<text:sequence-decls/><text:p>before</text:p>"
+        '<text:h text:outline-level="1">绿茶</text:h>'
+        "<text:list><text:list-item><text:p>one</text:p></text:list-item>"
+        "<text:list-item><text:p>two</text:p></text:list-item></text:list>"
+        + table(
+            f"<table:table-header-rows>{row(cell('tea'), cell('price'))}</table:table-header-rows>",
+            row(cell("green"), cell("10")),
+        )
+        + '<text:section><text:h text:outline-level="2">Inner</text:h><text:p>end</text:p></text:section>'
+    )
+    loaded = load("text", body)
+    assert loaded.text.split("\n") == ["before", "绿茶", "one", "two", "tea | price", "green | 10", "Inner", "end"]
+    assert [(place.kind, place.label, loaded.text[place.start : place.end]) for place in loaded.places] == [
+        ("heading", "绿茶", "绿茶\none\ntwo\ntea | price\ngreen | 10\n"),
+        ("heading", "绿茶 > Inner", "Inner\nend"),
+    ]
+
+
+def test_what_is_within_a_paragraph(load):
+    """Spans, links, spaces, tabs and line breaks are read; comments, notes and deleted text are not; boxes follow."""
+    body = (
+        "<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>"
+        '<text:p>a<text:span>b</text:span><text:s text:c="3"/>c<text:tab/>d<text:line-break/>e'
+        "<office:annotation><text:p>comment</text:p></office:annotation>"
+        "<text:note><text:note-body><text:p>note</text:p></text:note-body></text:note>"
+        "<draw:frame><draw:text-box><text:p>box</text:p></draw:text-box></draw:frame><text:a>f</text:a>!</text:p>"
+    )
+    assert load("text", body).text == "ab   c\td\nef!\nbox"
+
+
+def test_title_and_author(load):
+    """What the document says of itself becomes metadata."""
+    meta = (
+        f'<office:document-meta {NAMES} xmlns:dc="http://purl.org/dc/elements/1.1/"><office:meta><dc:title>Tea</dc:title>'
+        "<meta:initial-creator>Li</meta:initial-creator></office:meta></office:document-meta>"
+    )
+    assert dict(load("text", "<text:p>x</text:p>", meta=meta).metadata) == {"title": "Tea", "author": "Li"}
+
+
+def test_sheets(load):
+    """Values are read by their type, sheets are places, hidden ones are said."""
+    values = row(
+        cell("4,50", 'office:value-type="float" office:value="4.5"'),
+        cell("5. April", 'office:value-type="date" office:date-value="2024-04-05"'),
+        cell("12,5 %", 'office:value-type="percentage" office:value="0.125"'),
+        cell("wahr", 'office:value-type="boolean" office:boolean-value="true"'),
+        cell("1:30", 'office:value-type="time" office:time-value="PT01H30M00S"'),
+        cell("odd", 'office:value-type="date" office:date-value="odd"'),
+    )
+    names = row(*map(cell, ["number", "day", "share", "true", "time", "date"]))
+    styles = '<style:style style:name="h"><style:table-properties table:display="false"/></style:style>'
+    body = table(names, values, name="one") + table(row(cell("secret")), name="two", style="h") + table(name="none")
+    loaded = load("spreadsheet", body, styles)
+    assert loaded.text.split("\n") == [
+        "one",
+        "number | day | share | true | time | date",
+        "number: 4.5; day: 2024-04-05; share: 12,5 %; true: TRUE; time: 1:30:00; date: odd",
+        "",
+        "two",
+        "secret",
+    ]
+    assert [(place.kind, place.label) for place in loaded.places] == [("sheet", "one"), ("sheet", "two")]
+    assert dict(loaded.metadata) == {"sheets": ["one", "two"], "hidden_sheets": ["two"]}
+
+
+def test_repeated_cells_and_rows(load):
+    """Equal neighbours are stored once and read as often as they stand there; empty ones cost nothing."""
+    many = 'table:number-{}-repeated="{}"'
+    body = table(
+        row(cell("a", many.format("columns", 2)), "<table:table-cell/>", cell("b"), more=many.format("rows", 2)),
+        row(f"<table:table-cell {many.format('columns', 16384)}/>", more=many.format("rows", 1048576)),
+    )
+    assert load("spreadsheet", body).text == "s\na | a |  | b\na | a |  | b"
+
+
+def test_repetition_has_an_end(load):
+    """A row that is said to stand there a million times, full of a cell that is as well, ends soon."""
+    body = table(row(cell("x", 'table:number-columns-repeated="999999"'), more='table:number-rows-repeated="999999"'))
+    assert len(load("spreadsheet", body).text.splitlines()) == 1001
+
+
+def test_a_real_text():
+    """A real text gives its words and its table."""
+    assert (
+        load_file(shared("data", "docs", "fake.odt")).text.split()
+        == (
+            "Lorem ipsum dolor sit amet. Header row | Mon | Wed | Fri Color | Blue | Red | Green "
+            "Time | 1pm | 2pm | 3pm Leader | Sarah | Mark | Ryan"
+        ).split()
+    )
+
+
+def test_locked_files(load):
+    """An encrypted document asks for its password to be taken off."""
+    manifest = "<manifest><file-entry><encryption-data/></file-entry></manifest>"
+    with pytest.raises(LoadError, match="text document is encrypted and needs a password"):
+        load("text", "", **{"META-INF__manifest": manifest})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "name", "words"),
+    [
+        (".ods", "fake.odt", r"no spreadsheet: it is of another format than its suffix says\. Save it as \.ods"),
+        (".odt", "docx-tables.docx", r"no text document: .* lacks the part content\.xml"),
+        (".odt", "wiki.md", "no text document: it is cut off, encrypted, or of another format"),
+        (".ods", "made_zero.md", "no spreadsheet: it is empty"),
+    ],
+)
+def test_what_is_no_such_document(tmp_path, suffix, name, words):
+    """Files of other formats fail with what to do."""
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(shared("data", "docs", name).read_bytes())
+    with pytest.raises(LoadError, match=words):
+        load_file(path)

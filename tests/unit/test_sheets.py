@@ -1,0 +1,288 @@
+"""Workbooks: every cell that is seen, row by row, with the name of its column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import re
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+import openpyxl
+import pytest
+import xlrd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazyrag import DataType, DocField, Document, Retriever
+from lazyrag.errors import LoadError
+from lazyrag.loaders import load_file
+from lazyrag.loaders.sheets import Sheet, cell_text, read_sheets, row_lines
+from lazyrag.loaders.xls import _value
+from tests.shared import shared
+
+WORD = st.text("abcxyz绿茶 ", max_size=6)
+VALUE = st.one_of(st.none(), WORD, st.integers(-999, 999), st.booleans(), st.dates())
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A function that writes sheets of rows with openpyxl and loads the workbook."""
+
+    def saved_and_loaded(change=None, **sheets):
+        book = openpyxl.Workbook()
+        book.remove(book.active)
+        book.properties.creator = None
+        for name, rows in sheets.items():
+            sheet = book.create_sheet(name)
+            for row in rows:
+                sheet.append(row)
+        if change:
+            change(book)
+        book.save(tmp_path / "file.xlsx")
+        return load_file(tmp_path / "file.xlsx")
+
+    return saved_and_loaded
+
+
+def by_sheet(loaded) -> dict[str, list[str]]:
+    """The lines of each sheet beneath its name."""
+    found = {}
+    for place in loaded.places:
+        assert place.kind == "sheet"
+        name, *found[place.label] = loaded.text[place.start : place.end].split("\n")
+        assert name == place.label
+    return found
+
+
+def test_rows_with_the_names_of_their_columns(load):
+    """Below a row of names each value says its column; empty cells say nothing."""
+    loaded = load(价格=[["品名", "价格", "备注"], ["青山毛尖", 180, None], [None, 160.5, "明前"]])
+    assert by_sheet(loaded) == {"价格": ["品名 | 价格 | 备注", "品名: 青山毛尖; 价格: 180", "价格: 160.5; 备注: 明前"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ([["Tea 2024"], [], ["tea", "kg"], ["green", 4]], ["Tea 2024", "tea | kg", "tea: green; kg: 4"]),
+        ([[1, 2], [3, 4]], ["1 | 2", "3 | 4"]),
+        ([["tea", "tea"], ["green", "black"]], ["tea | tea", "green | black"]),
+        ([["a", "b"]], ["a | b"]),
+        ([["one"], ["two"]], ["one", "two"]),
+        ([["x" * 101, "b"], ["c", "d"]], [f"{'x' * 101} | b", "c | d"]),
+        ([["tea", "kg"], ["green", 4, "!"]], ["tea | kg", "tea: green; kg: 4; !"]),
+        ([["", "kg", ""], ["green", 4, None], ["black", 5]], ["kg", "green | 4", "black | 5"]),
+        ([[None, "", " "], []], []),
+    ],
+    ids=["title above", "numbers", "same names", "names only", "one column", "long", "wider row", "one name", "empty"],
+)
+def test_where_names_are_found(rows, lines):
+    """Names are different short texts that fill the first wide row and have rows below; else rows are just rows."""
+    assert list(row_lines(rows)) == lines
+
+
+@given(st.lists(st.lists(VALUE, max_size=5), max_size=15))
+def test_no_cell_is_lost(rows):
+    """Whatever a sheet holds: each row with something is one line, and each of its cells is in that line, in order."""
+    lines = list(row_lines(rows))
+    filled = [cells for row in rows if any(cells := [cell_text(value) for value in row])]
+    assert len(lines) == len(filled)
+    for line, cells in zip(lines, filled, strict=True):
+        assert "\n" not in line
+        assert re.search(".*".join(re.escape(cell) for cell in cells if cell), line)
+
+
+@given(st.dictionaries(st.text("abc茶", min_size=1, max_size=4), st.lists(st.lists(VALUE, max_size=3), max_size=4)))
+def test_places_are_the_sheets(sheets):
+    """Each sheet that holds something is a place that begins with its name; the others are none."""
+    loaded = read_sheets(Sheet(name, rows) for name, rows in sheets.items())
+    expected = {name: lines for name, rows in sheets.items() if (lines := list(row_lines(rows)))}
+    assert by_sheet(loaded) == expected
+    assert loaded.metadata.get("sheets", []) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (7, "7"),
+        (7.0, "7"),
+        (0.1 + 0.2, "0.3"),
+        (1e20, "1e+20"),
+        (-0.5, "-0.5"),
+        (True, "TRUE"),
+        (dt.datetime.fromisoformat("2024-04-05"), "2024-04-05"),
+        (dt.datetime.fromisoformat("2024-04-05T06:07:08"), "2024-04-05 06:07:08"),
+        (dt.time(6, 7), "06:07:00"),
+        (" two\n lines ", "two lines"),
+    ],
+    ids=repr,
+)
+def test_values_as_they_are_read(load, value, text):
+    """Numbers have no more digits than a spreadsheet keeps, dates are ISO 8601, a cell stays on its line."""
+    assert by_sheet(load(s=[["a", "b"], ["x", value]]))["s"] == ["a | b", f"a: x; b: {text}"]
+
+
+def test_percentages(load):
+    """A number that is shown as a percentage is read as one."""
+
+    def as_percentage(book):
+        book["s"]["B2"].number_format = "0.0%"
+
+    assert by_sheet(load(as_percentage, s=[["tea", "share"], ["green", 0.125]]))["s"][1] == "tea: green; share: 12.5%"
+
+
+def test_formulas_give_their_last_value(tmp_path):
+    """A formula is read as the value that was computed when the file was saved."""
+    book = openpyxl.Workbook()
+    book.active.append(["a", "sum"])
+    book.active.append([1, "=A2+1"])
+    data = io.BytesIO()
+    book.save(data)
+    with zipfile.ZipFile(data) as made, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as computed:
+        for name in made.namelist():
+            content = made.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                assert b"<f>A2+1</f><v></v>" in content or b"<f>A2+1</f><v />" in content
+                content = re.sub(rb"<f>A2\+1</f><v></v>|<f>A2\+1</f><v />", b"<f>A2+1</f><v>2</v>", content)
+            computed.writestr(name, content)
+    assert load_file(tmp_path / "a.xlsx").text.splitlines()[-1] == "a: 1; sum: 2"
+
+
+def test_hidden_sheets_are_read_and_said(load):
+    """A hidden sheet is in the text, and in the metadata; an empty one is nowhere."""
+
+    def hide(book):
+        book["secret"].sheet_state = "hidden"
+        book["deep"].sheet_state = "veryHidden"
+
+    loaded = load(hide, seen=[["tea"]], secret=[["key"]], deep=[["deeper"]], empty=[])
+    assert by_sheet(loaded) == {"seen": ["tea"], "secret": ["key"], "deep": ["deeper"]}
+    assert dict(loaded.metadata) == {"sheets": ["seen", "secret", "deep"], "hidden_sheets": ["secret", "deep"]}
+
+
+def test_properties(load):
+    """Title and author of a workbook become metadata."""
+
+    def name(book):
+        book.properties.title, book.properties.creator = "Prices", "Li"
+
+    assert dict(load(name, s=[["tea"]]).metadata) == {"title": "Prices", "author": "Li", "sheets": ["s"]}
+
+
+def test_a_cell_far_away_costs_nothing(load):
+    """A cell in the last row of the last column makes neither a long line nor a long wait."""
+
+    def far(book):
+        book["s"]["XFD1048576"] = "far"
+
+    assert by_sheet(load(far, s=[["near"]])) == {"s": ["near", "far"]}
+
+
+def test_one_long_text_in_a_million_cells():
+    """What a small file can blow up to is refused, be it in one row or over many."""
+    text = "x" * 10_000
+    with pytest.raises(LoadError, match=r"more than 134217728 characters\. Split it"):
+        read_sheets([Sheet("s", ([text, number] for number in range(1_000_000)))])
+    with pytest.raises(LoadError, match="more than 134217728 characters"):
+        list(row_lines([[text * 10] * 16_384]))
+
+
+def test_many_threads(load, tmp_path):
+    """Workbooks read by several threads at once are each read right, and no warning of openpyxl comes out."""
+
+    def validate(book):
+        book["s"].add_data_validation(openpyxl.worksheet.datavalidation.DataValidation("list", formula1='"a,b"'))
+
+    expected = load(validate, s=[["a", "b"], [1, 2]])
+    with ThreadPoolExecutor(4) as pool:
+        assert set(map(repr, pool.map(load_file, [tmp_path / "file.xlsx"] * 20))) == {repr(expected)}
+
+
+@pytest.mark.parametrize("name", ["stanley-cups.xlsx", "test.xlsx"])
+def test_real_workbooks(name):
+    """Each cell that openpyxl shows of a real workbook is in the line of its row, in its sheet."""
+    path = shared("data", "docs", name)
+    lines = by_sheet(load_file(path))
+    book = openpyxl.load_workbook(path, data_only=True)
+    assert list(lines) == book.sheetnames
+    for sheet in book.worksheets:
+        rows = [
+            [str(value).removesuffix(".0") for value in row if value is not None]
+            for row in sheet.iter_rows(values_only=True)
+        ]
+        assert len(lines[sheet.title]) == len(rows)
+        for line, row in zip(lines[sheet.title], rows, strict=True):
+            assert re.search(".*".join(map(re.escape, row)), line)
+
+
+def test_a_workbook_is_searched(tmp_path):
+    """A question finds the row by its column's name and value; the hit says on which sheet it stands."""
+    book = openpyxl.Workbook()
+    book.active.title = "Harvest"
+    for row in (["garden", "kg"], ["north slope", 120], ["south slope", 95]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    docs = Document(tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)})
+    docs.create_node_group("row", transform=lambda text: text.splitlines())
+    [hit] = Retriever(docs, "row", similarity="bm25", topk=1)("How many kg on the south slope?")
+    assert (hit.text, hit.place) == ("garden: south slope; kg: 95", "sheet Harvest")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("password_protected.xlsx", "needs a password"),
+        ("empty.xlsx", "holds no text"),
+        ("test.xls", r"that of old office programs\. Save it as \.xlsx"),
+        ("docx-tables.docx", "no workbook: it is of another format"),
+        ("wiki.md", "cut off, encrypted, or of another format"),
+        ("made_zero.docx", "no workbook: it is empty"),
+    ],
+)
+def test_what_is_no_workbook(tmp_path, name, words):
+    """Locked, empty and disguised files fail with what to do."""
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(shared("data", "docs", name).read_bytes())
+    with pytest.raises(LoadError, match=words):
+        load_file(path)
+
+
+def test_the_old_format():
+    """A workbook that was saved in both formats gives the same text, places and names of sheets from each."""
+    old, new = (load_file(shared("data", "docs", f"test.{suffix}")) for suffix in ("xls", "xlsx"))
+    assert (old.text, old.places) == (new.text, new.places)
+    assert old.metadata["sheets"] == new.metadata["sheets"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("test.xlsx", "no workbook of the old format, but perhaps of the new one. Save it as .xlsx."),
+        ("wiki.md", "no workbook of the old format: Unsupported format, or corrupt file"),
+        ("made_zero.md", "no workbook: it is empty. Save it again as .xls or .xlsx."),
+        ("fake-email.msg", "no workbook of the old format"),
+    ],
+)
+def test_what_is_no_workbook_of_the_old_format(tmp_path, capfd, name, words):
+    """Empty files and those of other formats fail with what to do, and nothing is printed."""
+    path = tmp_path / "a.xls"
+    path.write_bytes(shared("data", "docs", name).read_bytes())
+    with pytest.raises(LoadError, match=re.escape(words)):
+        load_file(path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_values_of_the_old_format():
+    """Dates, times, truth and errors are read by the type of their cell; a day out of the calendar stays a number."""
+    cells = [
+        (xlrd.XL_CELL_DATE, 45387.0),
+        (xlrd.XL_CELL_DATE, 0.25),
+        (xlrd.XL_CELL_DATE, 1e9),
+        (xlrd.XL_CELL_BOOLEAN, 1),
+        (xlrd.XL_CELL_ERROR, 7),
+        (xlrd.XL_CELL_NUMBER, 2.0),
+        (xlrd.XL_CELL_TEXT, "tea"),
+        (xlrd.XL_CELL_BLANK, ""),
+    ]
+    texts = [cell_text(_value(kind, value, 0)) for kind, value in cells]
+    assert texts == ["2024-04-05", "06:00:00", "1000000000", "TRUE", "#DIV/0!", "2", "tea", ""]
