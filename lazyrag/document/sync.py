@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, digest, root_uid
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, digest, root_uid
 from lazyrag.document.builder import Builder
 from lazyrag.document.changes import Changes, ComparedFile, KnownFile, compare
 from lazyrag.document.fingerprint import fingerprint
@@ -43,7 +44,7 @@ class Comparison:
         changes: What became of each.
         rows: What the ledger knows, by identity.
         skipped: Pairs (identity, reason) of what was passed over.
-        said: What the user says of each file that was looked at.
+        said: What the user says of files that were looked at; nothing of most.
     """
 
     listing: Listing
@@ -109,7 +110,7 @@ def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError
     """What makes a file's document beside its content: its loader, and what the user says of it.
 
     Returns:
-        What the user says of each file that was looked at, or why that cannot be told; and the function that looks at a
+        What the user says of files that were looked at, or why that cannot be told; and the function that looks at a
         file and gives its mark.
     """
     said: dict[str, Mapping[str, Any] | LazyRAGError] = {}
@@ -123,7 +124,8 @@ def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError
             text = json.dumps(told, sort_keys=True, default=_plain) if is_told else ""
         except LazyRAGError as exc:
             told, text = exc, f"failed: {exc}"
-        said[file.identity] = told
+        if told:
+            said[file.identity] = told
         return mark_of(known_suffix(file.path), text)
 
     return said, mark
@@ -179,12 +181,9 @@ def synchronise(builder: Builder, *, max_deleted: float = MAX_DELETED, raises: b
         error = LoadError(f"The file cannot be read ({exc.strerror}). Check that it may be read.", path=str(file.path))
         error.__cause__ = exc
         builder.failures.add(LOADING, file.identity, error)
-    works = dict(_works(builder, compared))
     targets = builder.targets.of_live()
-    for row in _lacking(builder, targets, compared.rows):
-        works.setdefault(row.identity, functools.partial(Work, row))
-    ordered = (works[identity]() for identity in sorted(works))
-    done = builder.bringer.bring(ordered, targets, "sync", len(works), stop=raises)
+    works, count = _works(builder, compared, targets)
+    done = builder.bringer.bring(works, targets, "sync", count, stop=raises)
     builder.report = _report(compared, done)
     builder.bringer.note_failures()
     builder.purge()
@@ -201,21 +200,35 @@ def bring_lacking(builder: Builder) -> None:
     builder.bringer.bring((Work(row) for row in ordered), targets, "make anew", len(ordered))
 
 
-def _works(builder: Builder, compared: Comparison) -> Iterator[tuple[str, Callable[[], Work]]]:
-    """What is to be done, by the documents' identities; each work is made when its turn comes, as there may be many."""
+def _works(builder: Builder, compared: Comparison, targets: Targets) -> tuple[Iterator[Work], int]:
+    """What is to be done, in the order of the documents' identities, and how much it is.
+
+    Each work is made when its turn comes, as there may be many.
+    """
     roots = builder.ledger.tree.groups[LAZY_ROOT_NAME]  # as they are now: what comes first may change them
-    for one in (*compared.changes.added, *compared.changes.changed, *compared.changes.remarked):
-        known = compared.rows.get(one.file.identity)
-        yield one.file.identity, functools.partial(_loading, builder, compared, one, known)
-    rolled_back = builder.ledger.documents.rolled_back() if compared.changes.touched else set()
-    for one in compared.changes.touched:
-        row = compared.rows[one.file.identity]
-        if row.id in rolled_back:  # until the file changes; what the file system says of it now is not of that version
-            builder.ledger.documents.note_files([_row_of(row, one, compared.listing.seen_ns)])
-        else:
-            yield one.file.identity, functools.partial(_touched, builder, compared, one, roots)
-    for one in compared.changes.moved:
-        yield one.file.identity, functools.partial(_moving, builder, compared, one, roots)
+    changes, rows = compared.changes, compared.rows
+    to_load = (*changes.added, *changes.changed, *changes.remarked)
+    rolled_back = builder.ledger.documents.rolled_back() if changes.touched else set()
+    pinned = [one for one in changes.touched if rows[one.file.identity].id in rolled_back]
+    for one in pinned:  # until the file changes; what the file system says of it now is not of that version
+        builder.ledger.documents.note_files([_row_of(rows[one.file.identity], one, compared.listing.seen_ns)])
+    touched = [one for one in changes.touched if rows[one.file.identity].id not in rolled_back]
+    lacking = _lacking(builder, targets, rows)
+    if lacking:
+        known = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
+        lacking = [row for row in lacking if row.identity not in known]
+    works = heapq.merge(
+        (_loading(builder, compared, one, rows.get(one.file.identity)) for one in _in_order(to_load)),
+        (_touched(builder, compared, one, roots) for one in _in_order(touched)),
+        (_moving(builder, compared, one, roots) for one in _in_order(changes.moved)),
+        (Work(row) for row in sorted(lacking, key=lambda row: row.identity)),
+        key=lambda work: work.row.identity,
+    )
+    return works, len(to_load) + len(touched) + len(changes.moved) + len(lacking)
+
+
+def _in_order(files: Iterable[ComparedFile]) -> list[ComparedFile]:
+    return sorted(files, key=lambda one: one.file.identity)
 
 
 def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: DocumentRow | None) -> Work:
@@ -224,7 +237,7 @@ def _loading(builder: Builder, compared: Comparison, one: ComparedFile, known: D
     row = _row_of(base, one, compared.listing.seen_ns)
     if known is not None and known.status != "live":
         row = replace(row, updates="{}")  # what was said of a document that is gone
-    said = compared.said[one.file.identity]
+    said = compared.said.get(one.file.identity, EMPTY)
 
     def make(build: int) -> Root:
         if isinstance(said, LazyRAGError):
@@ -263,7 +276,7 @@ def _moving(builder: Builder, compared: Comparison, one: ComparedFile, roots: Li
     """A file that lies elsewhere: nothing is read but what the file system says of it."""
     known = one.known or one.to_know(0)  # it was moved from somewhere
     before = compared.rows[known.identity]
-    said = compared.said[one.file.identity]
+    said = compared.said.get(one.file.identity, EMPTY)
     if isinstance(said, LazyRAGError) or one.mark != known.mark:
         work = _loading(builder, compared, one, compared.rows.get(one.file.identity))
         return Work(work.row, work.make_root, before)

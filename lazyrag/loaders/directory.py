@@ -43,13 +43,18 @@ class FoundFile:
 
     Args:
         identity: Its path relative to the dataset, with forward slashes, or the id a user gave.
-        path: Where it lies.
+        place: Where it lies.
         signature: What it looked like when it was found; None if nobody looked, or it could not be looked at.
     """
 
     identity: str
-    path: Path
+    place: str | os.PathLike[str]
     signature: Signature | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where it lies. Made when it is asked for: a Path takes six times the memory of a text."""
+        return Path(self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
             elif is_folder:
                 pending.append((entry.path, identity + "/"))
             else:
-                found.append(FoundFile(identity, Path(entry.path), signature_of(entry)))
+                found.append(FoundFile(identity, entry.path, signature_of(entry)))
     found.sort(key=lambda file: file.identity)
     return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unlisted)), seen_ns)
 

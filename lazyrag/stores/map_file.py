@@ -28,7 +28,7 @@ from lazyrag.stores.segment_rows import (
 )
 from lazyrag.stores.store_file import StoreFile
 
-_REMEMBERED = 16_384  # origins
+_REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
 _LARGEST = (1 << 63) - 1  # of SQLite's numbers
 
 # The statements are put together from names of columns, nothing in them comes from outside.

@@ -232,7 +232,9 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     changed = connection.execute(
         "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ?", (ledger, previous.changes)
     ).fetchall()
+    documents = _documents(previous, changed)
     groups: dict[str, LiveGroup] = {}
+    shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes each text anew
     for row in _group_rows(connection, ledger):
         before = previous.groups.get(row.name)
         known = before is not None and before.id == row.id
@@ -242,12 +244,14 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         above = groups[row.parent].builds if row.parent is not None else {}
         for uid, number, parent, counts in connection.execute(_LIVE, (row.id, previous.changes if known else -1)):
             link = above.get(uid)
-            builds[uid] = Build(
-                number, uid, row.name, link if link is not None and link.number == parent else None, counts
+            own = documents[uid].uid if uid in documents else uid
+            counted = shared.setdefault(counts, counts)
+            builds[own] = Build(
+                number, own, row.name, link if link is not None and link.number == parent else None, counted
             )
         spaces = _spaces(connection, row.id, before.spaces if known and before is not None else {})
         groups[row.name] = replace(row, builds=builds, spaces=spaces)
-    return Tree(changes, _documents(previous, changed), groups)
+    return Tree(changes, documents, groups)
 
 
 def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> Mapping[str, LiveDocument]:
