@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
-from lazyrag.arguments import known_keywords, whole_number
+from lazyrag.arguments import known_keywords, whole_number, yes_or_no
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -14,6 +15,7 @@ from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.group import group_name
 from lazyrag.document.reader import Reader
+from lazyrag.document.windows import merged_windows, windows
 from lazyrag.errors import ConfigError
 
 
@@ -115,6 +117,86 @@ class NavigableDocument:
         """
         name = self._known(target)
         return lambda nodes: self._reader.related(self._line_checked(nodes, name, above=False), name)
+
+    @overload
+    def window(
+        self, node: DocNode, before: int = ..., after: int = ..., *, merge: Literal[False] = ...
+    ) -> list[DocNode]: ...
+    @overload
+    def window(self, node: DocNode, before: int = ..., after: int = ..., *, merge: Literal[True]) -> DocNode: ...
+    @overload
+    def window(
+        self, node: Sequence[DocNode], before: int = ..., after: int = ..., *, merge: bool = ...
+    ) -> list[DocNode]: ...
+    @known_keywords
+    def window(
+        self, node: DocNode | Sequence[DocNode], before: int = 1, after: int = 1, *, merge: bool = False
+    ) -> DocNode | list[DocNode]:
+        """A node with its neighbours: those before and behind it in its group and document, in order.
+
+        At the document's ends there are fewer. For several nodes, such as hits, windows that overlap or touch are one;
+        windows come in the order of the first node that leads to each, so that each node is named once. A node that was
+        given keeps its score, its neighbours carry that of the first node which led there.
+
+        Args:
+            node: A node of this Document, or several.
+            before: How many neighbours before each, at least 0.
+            after: How many behind each, at least 0.
+            merge: Give each window as one node: its text repeats no overlap where spans tell it, its `span` is that of
+                all of it where all of it stands in the source, `merged_from` names its nodes. Where no spans are,
+                texts are joined by line ends.
+
+        Returns:
+            The nodes; with ``merge``, one node for one, and a list of them for several.
+
+        Raises:
+            StaleNodeError: If a node does not stand in the live tree any more, or cannot be seen here.
+            ConfigError: If it belongs to another Document, or a number is none.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Pick it. Wither it. Roll it. Dry it."})
+            >>> docs.create_node_group("step", transform="SentenceWindow")
+            >>> [node.text for node in docs.window(docs.get_nodes("step")[2], before=1, after=5)]
+            ['Wither it. ', 'Roll it. ', 'Dry it.']
+            >>> docs.window(docs.get_nodes("step")[2], merge=True).text
+            'Wither it. Roll it. Dry it.'
+        """
+        reach = whole_number("before", before, 0), whole_number("after", after, 0)
+        listed = _node_list(node)
+        if not yes_or_no("merge", merge):
+            return windows(self._reader, listed, *reach)
+        merged = merged_windows(self._reader, listed, *reach)
+        return merged[0] if isinstance(node, DocNode) else merged
+
+    def get_window_nodes(
+        self, node: DocNode, span: tuple[int, int] = (-5, 5), merge: bool = False
+    ) -> DocNode | list[DocNode]:
+        """`window` as other systems call it: from five neighbours before a node to five behind it.
+
+        Args:
+            node: A node of this Document.
+            span: The first and the last neighbour, counted from the node: (-5, 5).
+            merge: See `window`.
+
+        Raises:
+            ConfigError: If the span is no pair of a number up to 0 and one from 0.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "Pick it. Wither it. Roll it. Dry it."})
+            >>> docs.create_node_group("step", transform="SentenceWindow")
+            >>> docs.get_window_nodes(docs.get_nodes("step")[0], (0, 1), merge=True).text
+            'Pick it. Wither it. '
+        """
+        if not isinstance(span, (tuple, list)) or len(span) != 2:
+            msg = f"span is {span!r}; give the first and the last neighbour, such as (-5, 5)."
+            raise ConfigError(msg)
+        before = -whole_number("span[0]", span[0], -sys.maxsize, 0)
+        after = whole_number("span[1]", span[1], 0)
+        return self.window(node, before, after, merge=True) if merge else self.window(node, before, after)
 
     def _known(self, name: str) -> str:
         name = group_name(name)
