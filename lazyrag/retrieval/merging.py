@@ -114,17 +114,19 @@ class _Found:
         score: The best one of what it stands for.
         given: The node that was given, as long as it stands for itself alone.
         merged_from: Uids of what was given and stands beneath it.
+        is_hit: Whether it was given itself.
     """
 
     segment: Segment
     score: float | None
     given: DocNode | None
     merged_from: tuple[str, ...] = ()
+    is_hit: bool = False
 
     @property
     def stands_for(self) -> tuple[str, ...]:
         """Uids of what was given."""
-        return self.merged_from or (self.segment.uid,)
+        return (self.segment.uid, *self.merged_from) if self.is_hit else self.merged_from
 
 
 class _Merging:
@@ -148,7 +150,7 @@ class _Merging:
         """Take a node in; of equal ones the best."""
         known = self._found.get(node.uid)
         if known is None or (known.score != node.score and self._rule.best([known.score, node.score]) == node.score):
-            self._found[node.uid] = _Found(node.segment, node.score, node, node.merged_from)
+            self._found[node.uid] = _Found(node.segment, node.score, node, node.merged_from, is_hit=True)
 
     def merged(self) -> list[DocNode]:
         """The nodes, lifted level by level."""
@@ -157,7 +159,7 @@ class _Merging:
             for children in self._families(depth):
                 self._lift(children)
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
-            self._absorb(found)
+            self._absorb(self._found[found.segment.uid])  # which may have taken in others meanwhile
         return [
             one.given
             if one.given is not None
@@ -201,12 +203,13 @@ class _Merging:
 
     def _replace(self, lower: list[_Found], segment: Segment) -> None:
         known = self._found.get(segment.uid)
-        before = [] if known is None else [known]
-        score = self._rule.best([one.score for one in (*before, *lower)])
-        uids = [*(known.merged_from if known is not None else ()), *(uid for one in lower for uid in one.stands_for)]
+        if known is None:
+            known = _Found(segment, None, None)
+        score = self._rule.best([one.score for one in (known, *lower)])
+        uids = [*known.merged_from, *(uid for one in lower for uid in one.stands_for)]
         for one in lower:
             del self._found[one.segment.uid]
-        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)))
+        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=known.is_hit)
 
 
 def _checked(nodes: Iterable[DocNode]) -> tuple[list[DocNode], list[Reader]]:
