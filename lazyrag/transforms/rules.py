@@ -55,7 +55,7 @@ class Segmentation:
         max_tokens: Most tokens of a chunk, from 50 to 2000.
         chunk_overlap: Most tokens that two neighbours share, from 0 to half of max_tokens.
         separator: Where text may be cut, if that gives chunks of at most that size; not empty. What stands between two
-            of them and is too long is cut at sentences.
+            of them and is too long is cut at line ends and sentences.
 
     Raises:
         ConfigError: If a value is out of its range. It is a `ValueError`, as spec 004 says.
@@ -102,7 +102,8 @@ class Segmentation:
 
     def splitter(self, counter: TokenCounter | str = "utf8") -> RecursiveSplitter:
         """The transform that cuts so."""
-        return RecursiveSplitter((self.separator,), self.max_tokens, self.chunk_overlap, counter=counter)
+        separators = (self.separator,) if self.separator == "\n" else (self.separator, "\n")
+        return RecursiveSplitter(separators, self.max_tokens, self.chunk_overlap, counter=counter)
 
 
 _SAME: Mapping[str, str | None] = {"max_length": "max_tokens", "delimiter": "separator"}
