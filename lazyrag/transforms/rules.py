@@ -135,9 +135,12 @@ class RuleGroups(NamedTuple):
     child: str
 
 
-class _Owner(Protocol):
+class GroupOwner(Protocol):
+    """What groups can be defined on: a Document."""
+
     @property
-    def create_node_group(self) -> Callable[..., None]: ...
+    def create_node_group(self) -> Callable[..., None]:
+        """Define a group by name, transform and parent."""
 
 
 @known_arguments
@@ -250,7 +253,7 @@ class Rule:
         return parents, RuleGroup(f"{name}-child", self.subchunk_segmentation.splitter(self.counter), name)
 
     @known_keywords
-    def create_groups(self, docs: _Owner, name: str = "part", *, replace: bool = False) -> RuleGroups:
+    def create_groups(self, docs: GroupOwner | type[Any], name: str = "part", *, replace: bool = False) -> RuleGroups:
         """Define the rule's groups on a Document, or on the class for all of them.
 
         Args:
