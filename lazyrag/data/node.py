@@ -70,7 +70,7 @@ class DocNode:
         ('Tea is picked in April.', 'spring', None)
     """
 
-    __slots__ = ("_embed_key", "_embeddings", "_metadata", "_reader", "_score", "_segment")
+    __slots__ = ("_embed_key", "_embeddings", "_merged_from", "_metadata", "_reader", "_score", "_segment")
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class DocNode:
         self._embed_key: str | None = None
         self._metadata: Mapping[str, Any] | None = None
         self._score = score
+        self._merged_from: tuple[str, ...] = ()
 
     @classmethod
     def from_segment(
@@ -105,6 +106,7 @@ class DocNode:
         score: float | None = None,
         embeddings: Mapping[str, Embedding] | None = None,
         embed_key: str | None = None,
+        merged_from: tuple[str, ...] = (),
     ) -> DocNode:
         """A node over a stored segment; for the rooms that read stores.
 
@@ -114,6 +116,7 @@ class DocNode:
             score: The score it carries.
             embeddings: Vectors instead of the stored ones.
             embed_key: The key whose vector `embedding` gives where there are several.
+            merged_from: See `merged_from`.
         """
         node = cls.__new__(cls)
         node._segment = segment
@@ -122,6 +125,7 @@ class DocNode:
         node._embed_key = embed_key
         node._metadata = None
         node._score = score
+        node._merged_from = merged_from
         return node
 
     def with_score(self, score: float | None) -> DocNode:
@@ -133,6 +137,7 @@ class DocNode:
         """
         copied = _restored(type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {}))
         copied._reader, copied._embed_key = self._reader, self._embed_key
+        copied._merged_from = self._merged_from
         return copied
 
     @property
@@ -192,6 +197,11 @@ class DocNode:
     def score(self) -> float | None:
         """What the last retriever or reranker gave it; None before."""
         return self._score
+
+    @property
+    def merged_from(self) -> tuple[str, ...]:
+        """Uids of the nodes in whose place `auto_merge` or `Document.window` put it, in order; () for other nodes."""
+        return self._merged_from
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """Documents: collections of files as trees of node groups, kept in step with their files and stores.
 
-`document` and `maintenance` are what users hold: one reads, the other looks after the store. A question goes
-through `reader` and `consistency` to a view of the tree (`views`, `nodes`); what is not there yet, `builder`
+`document`, `navigation` and `maintenance` are what users hold: one defines, one goes through the tree, one looks
+after the store. A question goes through `reader`, `relatives` and `consistency` to a view of the tree (`views`,
+`nodes`), windows of neighbours through `windows`; what is not there yet, `builder`
 builds. What is to be built is told by `definitions` (what the user defined), `ledger` (what is live) and `targets`
 (the difference). Building goes from `sync`, `upkeep` or `builder` through `bringing` (all documents) to `ingestion`
 and `indexing` (one batch), and carries each document in a `work`; `purge` removes what is live no more. `verify`,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number
+from lazyrag.arguments import known_arguments
 from lazyrag.data.fields import DocField, make_schema
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.consistency import consistent_read
 from lazyrag.document.dataset import FileMetadata, PathLike, make_dataset
-from lazyrag.document.group import GroupGraph, built_in_groups, group_name, make_group
+from lazyrag.document.group import GroupGraph, built_in_groups, make_group
 from lazyrag.document.maintenance import MaintainedDocument
+from lazyrag.document.navigation import NavigableDocument
 from lazyrag.document.opening import make_options, open_builder
 from lazyrag.document.progress import OnProgress
 from lazyrag.document.reader import Reader
@@ -44,7 +42,7 @@ class _ClassOrInstance(Generic[P, R]):
 
 
 @known_arguments
-class Document(MaintainedDocument):
+class Document(MaintainedDocument, NavigableDocument):
     """A collection of files as a tree of node groups (spec 001).
 
     Nothing is read until a question, `get_nodes` or `activate_group` needs it; then every file is loaded, and a group
@@ -232,92 +230,6 @@ class Document(MaintainedDocument):
         for name in names:
             self._builder.group(self._known(name))
 
-    @known_keywords
-    def get_nodes(
-        self,
-        group: str = LAZY_ROOT_NAME,
-        *,
-        uids: Iterable[str] | None = None,
-        document_ids: Iterable[str] | None = None,
-        numbers: Iterable[int] | None = None,
-        filters: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-    ) -> list[DocNode]:
-        """Nodes of a group, document by document in order of path, in order of number.
-
-        Args:
-            group: The group; whole documents by default.
-            uids: Only nodes with these uids.
-            document_ids: Only nodes of these documents (uids of root nodes).
-            numbers: Only nodes with these ordinals in their document, from 1.
-            filters: Only nodes that satisfy these filters.
-            limit: At most so many.
-            offset: Leave out so many first.
-
-        Raises:
-            NotRegisteredError: If the group is not defined.
-            ConfigError: If limit or offset is no whole number or negative, or a filter does not fit the fields.
-
-        Example:
-            >>> Document().get_nodes("FineChunk", limit=10)
-            []
-        """
-        first = whole_number("offset", offset, 0)
-        last = None if limit is None else first + whole_number("limit", limit, 0)
-        wanted = [
-            (attribute, _value_set(name, values))
-            for attribute, name, values in (
-                ("uid", "uids", uids),
-                ("document_id", "document_ids", document_ids),
-                ("number", "numbers", numbers),
-            )
-            if values is not None
-        ]
-        name, bound = self._known(group), self._reader.bind(filters)
-
-        def read() -> list[DocNode]:
-            found = (
-                node
-                for node in self._reader.walk(name, bound)
-                if all(getattr(node, attribute) in values for attribute, values in wanted)
-            )
-            return list(itertools.islice(found, first, last))
-
-        return consistent_read([self._builder], read)
-
-    def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
-        """A function from nodes to the related nodes of another group, through the lowest group above both.
-
-        The result keeps the nodes' order, names each once, and carries the score of the node that led there.
-
-        Example:
-            >>> Document().find("CoarseChunk")([])
-            []
-        """
-        name = self._known(target)
-        return lambda nodes: self._reader.related(_node_list(nodes), name)
-
-    def find_parent(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
-        """A function from nodes to their ancestors in a group above theirs; see `find`.
-
-        Example:
-            >>> Document().find_parent("lazyllm_root")([])
-            []
-        """
-        name = self._known(target)
-        return lambda nodes: self._reader.related(self._line_checked(nodes, name, above=True), name)
-
-    def find_children(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
-        """A function from nodes to their descendants in a group below theirs; see `find`.
-
-        Example:
-            >>> Document().find_children("FineChunk")([])
-            []
-        """
-        name = self._known(target)
-        return lambda nodes: self._reader.related(self._line_checked(nodes, name, above=False), name)
-
     def restricted(self, filters: FilterLike) -> Self:
         """The same Document, of which only the nodes can be seen that satisfy a filter.
 
@@ -359,39 +271,3 @@ class Document(MaintainedDocument):
 
     def __repr__(self) -> str:
         return f"<{self._builder.where}>"
-
-    def _known(self, name: str) -> str:
-        name = group_name(name)
-        self._reader.line(name)
-        return name
-
-    def _line_checked(self, nodes: Sequence[DocNode], target: str, *, above: bool) -> list[DocNode]:
-        checked = _node_list(nodes)
-        for node in checked:
-            lower, upper = (node.group, target) if above else (target, node.group)
-            if upper not in self._reader.line(lower)[1:]:
-                kind = "above" if above else "below"
-                msg = f"The group {target!r} does not stand {kind} {node.group!r}. Use find({target!r})."
-                raise ConfigError(msg)
-        return checked
-
-
-def _value_set(name: str, values: Any) -> frozenset[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        msg = f"get_nodes got {name}={values!r}; give a list of values."
-        raise ConfigError(msg)
-    return frozenset(values)
-
-
-def _node_list(nodes: Any) -> list[DocNode]:
-    if isinstance(nodes, DocNode):
-        nodes = [nodes]
-    if not isinstance(nodes, Iterable):
-        msg = f"Give a node or a list of nodes to follow, not {nodes!r}."
-        raise ConfigError(msg)
-    listed = list(nodes)
-    stray = [one for one in listed if not isinstance(one, DocNode) or not one.group]
-    if stray:
-        msg = f"Only nodes of a Document can be followed through its tree, not {stray[0]!r}."
-        raise ConfigError(msg)
-    return listed

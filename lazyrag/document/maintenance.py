@@ -1,4 +1,4 @@
-"""The half of `Document` that keeps it in step with its files and its store."""
+"""The part of `Document` that keeps it in step with its files and its store."""
 
 from __future__ import annotations
 

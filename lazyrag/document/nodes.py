@@ -121,6 +121,31 @@ class NodeStore:
                 return found
             first, size = first + size, 4 * size
 
+    def ordinal(self, view: View, segment: Segment) -> tuple[Build, int]:
+        """The live build that a node stands in, and which of its nodes it is, from 0.
+
+        Raises:
+            StaleNodeError: If the node is not in the live tree any more.
+        """
+        build = self.followed(view, segment).builds[segment.document_id]
+        at = segment.number - 1  # where it stood when it was read; it may have moved since
+        if at < len(build.uids) and build.uids[at] == segment.uid:
+            return build, at
+        if segment.uid not in build.uids:
+            raise _stale(segment)
+        return build, build.uids.index(segment.uid)
+
+    def stretch(self, group: LiveGroup, build: Build, first: int, last: int) -> list[Segment]:
+        """The nodes of a build from one ordinal to another, from 0, both included.
+
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        keys = [store_key(uid, build.number) for uid in build.uids[first : last + 1]]
+        found = self.segments.get(group.collection, keys)
+        _check_number(build, len(found) + len(build.uids) - len(keys))
+        return found
+
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
         """Make a collection of an embed key's vectors ready: `SPARSE` ones, or dense ones of that length.
 

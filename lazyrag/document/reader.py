@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from lazyrag.document.consistency import consistent_read
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
 from lazyrag.document.live_hits import live_hits
 from lazyrag.document.nodes import VectorWay, metric_of
+from lazyrag.document.relatives import Relatives
 from lazyrag.document.report import IngestReport
 from lazyrag.document.reporting import report_of
 from lazyrag.document.step import Step
@@ -277,7 +278,7 @@ class Reader:
         listed = list(nodes)
 
         def read() -> list[DocNode]:
-            relate = self.relating(target)
+            relate = self.relatives().relating(target)
             found: dict[str, DocNode] = {}
             for node in listed:
                 for segment in relate(node):
@@ -286,43 +287,9 @@ class Reader:
 
         return consistent_read([self._builder], read)
 
-    def relating(self, target: str) -> Callable[[DocNode], list[Segment]]:
-        """A function from a node to its relatives in another group, see `related`; it remembers where it has been."""
-        target_line = self.line(target)
-        reached: dict[tuple[str, str], list[Segment]] = {}
-
-        def relate(node: DocNode) -> list[Segment]:
-            if node.reader is not None and node.reader.tree is not self._builder:
-                msg = f"{node!r} belongs to another Document. Ask the Document that it was retrieved from."
-                raise ConfigError(msg)
-            line = self.line(node.group)
-            shared = next(group for group in line if group in target_line)
-            top = self._ancestor(node.segment, line.index(shared))
-            if (top.uid, shared) not in reached:
-                reached[top.uid, shared] = self._beneath(top, target_line[: target_line.index(shared)][::-1])
-            return reached[top.uid, shared]
-
-        return relate
-
-    def _ancestor(self, segment: Segment, steps: int) -> Segment:
-        for _ in range(steps):
-            above = self._nodes.parent(self._builder.views.of_question(), segment)
-            if above is None:
-                break
-            segment = above
-        return segment
-
-    def _beneath(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
-        """What stands beneath a node, down through groups one after the other, as far as it is in scope."""
-        segments = [top]
-        for name in groups:
-            group = self._group(name)
-            segments = [
-                child
-                for one in segments
-                for child in self._nodes.children(self._builder.views.of_question(), one, group)
-            ]
-        return [one for one in segments if self._sees(one)]
+    def relatives(self) -> Relatives:
+        """The ways from nodes to others within the scope, for one consistent read."""
+        return Relatives(self._builder, self._group, self._sees)
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""

@@ -336,7 +336,7 @@ def _merged(rankings: list[Ranking], similarity: Similarity) -> list[tuple[Key, 
 
 def _mapped(hits: list[tuple[DocNode, int]], readers: list[Reader], target: str) -> list[DocNode]:
     """Hits mapped to another group, each within its own Document, in the hits' order."""
-    relate = [reader.relating(target) for reader in readers]
+    relate = [reader.relatives().relating(target) for reader in readers]
     mapped: dict[tuple[str, int], DocNode] = {}
     for node, number in hits:
         for segment in relate[number](node):

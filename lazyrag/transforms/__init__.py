@@ -2,6 +2,8 @@
 
 from lazyrag.transforms.base import NodeTransform, register_transform, transforms
 from lazyrag.transforms.markdown import MarkdownSplitter
+from lazyrag.transforms.pre_processing import PreProcessingRules
+from lazyrag.transforms.rules import ParentMode, Rule, Segmentation
 from lazyrag.transforms.separators import CharacterSplitter, RecursiveSplitter, TokenSplitter
 from lazyrag.transforms.splitters import SentenceSplitter
 from lazyrag.transforms.windows import SentenceWindow
@@ -10,7 +12,11 @@ __all__ = [
     "CharacterSplitter",
     "MarkdownSplitter",
     "NodeTransform",
+    "ParentMode",
+    "PreProcessingRules",
     "RecursiveSplitter",
+    "Rule",
+    "Segmentation",
     "SentenceSplitter",
     "SentenceWindow",
     "TokenSplitter",

@@ -20,6 +20,9 @@ from lazyrag import (
     Reranker,
     RetrievalResult,
     Retriever,
+    Rule,
+    Segmentation,
+    auto_merge,
     register_loader,
     register_reranker,
     register_similarity,
@@ -36,6 +39,12 @@ assert_type(docs.last_report, IngestReport | None)
 assert_type(docs.get_nodes("FineChunk", numbers=[1]), list[DocNode])
 assert_type(docs.find("block")(docs.get_nodes()), list[DocNode])
 assert_type(docs.restricted({"year": [2001]}), Document)
+assert_type(docs.window(docs.get_nodes()[0], 1, 2), list[DocNode])
+assert_type(docs.window(docs.get_nodes()[0], merge=True), DocNode)
+assert_type(docs.window(docs.get_nodes(), merge=True), list[DocNode])
+assert_type(auto_merge(docs.get_nodes(), ratio=0.5), list[DocNode])
+assert_type(Rule(Segmentation(500, 50), ["remove_extra_spaces"]).create_groups(docs).child, str)
+Rule(Segmentation(500)).create_groups(Document, "chunk")
 assert_type(Document.create_node_group("line", transform=str.splitlines), None)
 assert_type(docs.create_node_group("line", str.splitlines, parent="block", replace=True), None)
 docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=10)
