@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         TokenSplitter,
         register_transform,
     )
+    from lazyrag.transforms.llm import LLMParser
 
 __all__ = [
     "LAZY_ROOT_NAME",
@@ -89,6 +90,7 @@ __all__ = [
     "HttpRerankModel",
     "IngestReport",
     "IngestionWarning",
+    "LLMParser",
     "LazyRAGError",
     "LoadedFile",
     "MarkdownSplitter",
@@ -146,6 +148,7 @@ _HOMES = {
     "HttpRerankModel": "lazyrag.models.http.rerank",
     "IngestReport": "lazyrag.document",
     "IngestionWarning": "lazyrag.errors",
+    "LLMParser": "lazyrag.transforms.llm",
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LazyRAGError": "lazyrag.errors",
     "LoadedFile": "lazyrag.loaders",
@@ -179,11 +182,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        from lazyrag.errors import NotBuiltError, known_names
-        from lazyrag.transforms.base import NOT_BUILT
-
-        if name in NOT_BUILT:
-            raise NotBuiltError(NOT_BUILT[name])
+        from lazyrag.errors import known_names
 
         msg = f"module 'lazyrag' has no attribute {name!r}. {known_names(name, __all__)}"
         raise AttributeError(msg)
