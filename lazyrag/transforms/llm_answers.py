@@ -18,7 +18,7 @@ from lazyrag.transforms.llm_json import find_json
 LONGEST_ANSWER = 100_000
 """Characters of an answer that are read; a longer one is a model that does not stop."""
 _LONGEST_KEYWORD = 80
-_MOST_WORDS = 10  # of a keyword in plain text; a line with more is a sentence
+_MOST_WORDS = 5  # of a keyword in plain text; a line with more is a sentence
 _MOST_ITEMS = 200
 
 _THOUGHTS = ("think", "thinking", "thought", "reasoning")
@@ -26,7 +26,9 @@ _THINKING = re.compile(rf"\s*<({'|'.join(_THOUGHTS)})>", re.IGNORECASE)
 _THOUGHT = re.compile(rf"</(?:{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[\w+-]*[ \t]*\n(.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _HTML = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
-_BULLET = re.compile(r"[ \t]*(?:[-*+•·–‣▪●]|\(?\d{1,3}[.)、．]|（\d{1,3}）|\d{1,3}）|[①-⑳])(?:[ \t]+|(?=[^\s\d*.-]))")
+_BULLET = re.compile(
+    r"[ \t]*(?:(?:[-*+•·–‣▪●]|\(?\d{1,3}[.)．])(?:[ \t]+|(?=[^\s\d*.-]))|(?:\d{1,3}、|（?\d{1,3}）|[①-⑳])[ \t]*)"
+)
 _SUMMARY_LABEL = re.compile(r"[#*_\s]*(?:summary|内容摘要|摘要|总结|概要|概述)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
 _KEYWORDS_LABEL = re.compile(
     r"[^\n:：]{0,60}(?:key[ -]?words?|key terms?|tags|关键词|關鍵詞|关键字)[^\n:：]{0,40}[:：][*_ \t]*", re.IGNORECASE
@@ -35,6 +37,7 @@ _PREAMBLE = re.compile(
     r"\s*(?:sure|certainly|of course|okay|ok|here (?:is|are)|here's|好的|当然|以下|下面)[^\n]{0,160}[:：][*_ \t]*\n+",
     re.IGNORECASE,
 )
+_REFUSAL = re.compile(r"(?:i'm|i am|i can|i could|sorry|unfortunately)\b|(?:很?抱歉|对不起|我无法)", re.IGNORECASE)
 _BETWEEN_KEYWORDS = re.compile(r"[,，、;；\n|]")
 _BOLD_NAME = re.compile(r"(\*\*|__)(.+?)\1\s*(?:[:：—–-]|\Z)")
 _EDGES = " \t\r\n*_`\"'“”‘’「」『』《》.。,，;；:：、"
@@ -137,7 +140,7 @@ def read_keywords(answer: str, is_cut: bool) -> list[str]:
         ['green tea', 'black tea']
     """
     text = _of_a_model(answer)
-    found = find_json(text, _is_keywords)
+    found = find_json(text, _is_keywords, takes_words=True)
     if found is not None:
         given = _keywords_in(found.value)
         return _distinct([one for one in given if len(one) <= _LONGEST_KEYWORD], edges=None)
@@ -152,6 +155,9 @@ def read_keywords(answer: str, is_cut: bool) -> list[str]:
     bullets = _bulleted(text)
     if bullets:
         return _distinct(_without_last(bullets, is_cut=is_cut), most=_LONGEST_KEYWORD)
+    if _REFUSAL.match(text):
+        msg = "the answer says that there are none"
+        raise UnreadableAnswerError(msg)
     given = [one for one in _BETWEEN_KEYWORDS.split(text) if one.strip(_EDGES)]
     long = [one for one in given if len(one.strip()) > _LONGEST_KEYWORD or len(one.split()) > _MOST_WORDS]
     if long:
@@ -182,7 +188,7 @@ def read_lines(answer: str, is_cut: bool) -> list[str]:
     """Each line that is not blank, without the mark or number that it begins with; fences left out."""
     text = read_text(answer, is_cut)[0]
     fenced = _FENCE.fullmatch(text)
-    lines = [_BULLET.sub("", line, count=1).strip() for line in (fenced[1] if fenced else text).splitlines()]
+    lines = [_unbulleted(line) for line in (fenced[1] if fenced else text).splitlines()]
     return checked([line for line in lines if line])
 
 
@@ -265,6 +271,11 @@ def _bulleted(text: str) -> list[str]:
             bold = _BOLD_NAME.match(told)
             found.append(bold[2] if bold else told)
     return found
+
+
+def _unbulleted(line: str) -> str:
+    mark = _BULLET.match(line)
+    return (line[mark.end() :] if mark else line).strip()
 
 
 def _without_last(items: list[str], *, is_cut: bool) -> list[str]:

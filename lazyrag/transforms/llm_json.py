@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-_MOST_TRIES = 64  # brackets at which JSON may begin; prose has few
+_MOST_TRIES = 16  # brackets at which JSON may begin; prose has few
 _DEEPEST = 32
 _CLOSING = {"[": "]］", "［": "]］", "{": "}｝", "｛": "}｝"}
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "＂": "＂"}
 _OPENING = re.compile(r"[\[［{｛]")
 _SPACE = re.compile(r"(?:\s|//[^\n]*\n)*")
-_AFTER_TEXT = re.compile(r"\s*(?:[,:\]}，：、；;］｝]|\Z|\n\s*[\"'“‘])")
+_AFTER_TEXT = re.compile(r"\s{0,200}(?:[,:\]}，：、；;］｝]|\Z|\n\s{0,200}[\"'“‘])")
 _NUMBER = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?(?![\w.])")
 _WORD = re.compile(r"[^\s\[\]{}\"'“”,:，：［］｛｝][^\[\]{}\"“”,:，：［］｛｝\n]*")
 _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
@@ -40,12 +40,13 @@ class _NotJson(Exception):  # noqa: N818  no error: another bracket is tried
     """What stands here is no JSON, however read."""
 
 
-def find_json(text: str, wanted: Callable[[Any], bool]) -> Found | None:
+def find_json(text: str, wanted: Callable[[Any], bool], *, takes_words: bool = False) -> Found | None:
     """The first JSON in a text that is of the wanted kind; None where there is none.
 
     Args:
         text: An answer.
         wanted: Whether a list or mapping is what was asked for.
+        takes_words: Whether items may lack their quotes, where nothing stands around the list.
 
     Example:
         >>> find_json("Sure: ['tea', 'milk',] as asked", lambda value: isinstance(value, list))
@@ -62,7 +63,7 @@ def find_json(text: str, wanted: Callable[[Any], bool]) -> Found | None:
         if found is not None and wanted(found.value):
             return found
     bare = text.strip()
-    if _OPENING.match(bare):  # words without quotes are JSON only where nothing else stands
+    if takes_words and _OPENING.match(bare):
         found = _at(bare, 0, takes_words=True)
         if found is not None and wanted(found.value):
             return found
