@@ -13,7 +13,7 @@ from lazyrag.models.chat import CallableChatModel, ChatCallable, as_chat_model
 from lazyrag.models.protocol import ChatModel, ChatOptions, Message
 from lazyrag.transforms import llm_answers as answers
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.transforms.llm_calls import Calls
+from lazyrag.transforms.llm_calls import Answered, Calls
 from lazyrag.transforms.llm_prompts import (
     LANGUAGES,
     PROMPTS,
@@ -40,6 +40,7 @@ _FORMATS: Mapping[str, answers.Reader] = {
 }
 _REPEATED = 4_000  # characters of an answer that its model sees again
 _SHOWN = 200
+_REMEMBERED = 20_000_000  # characters of answers
 
 
 @known_arguments
@@ -98,6 +99,7 @@ class LLMParser(NodeTransform):
         self._read = _reader(self.task_type, parse)
         self._model = as_chat_model(llm)
         self._calls = Calls(self.num_workers)
+        self._answered = Answered(_REMEMBERED)
         templates = [self.prompt] if self.prompt is not None else [PROMPTS[self.task_type, one] for one in ("en", "zh")]
         self._fields = frozenset(name for one in templates for name in template_fields("The prompt", one))
         self.reads_text_only = self._fields == {"text"}
@@ -153,18 +155,25 @@ class LLMParser(NodeTransform):
         template = self.prompt if self.prompt is not None else PROMPTS[self.task_type, language]
         values = {name: _value(name, node) for name in self._fields}
         writes = self.language if self.prompt is None else None
-        first = Message("user", filled(template, values, language, writes=writes))
+        prompt = filled(template, values, language, writes=writes)
+        known = self._answered.get(prompt)
+        if known is not None:
+            return self._made(self._read(*known))
+        first = Message("user", prompt)
         messages = [first]
         tries = 0
         while True:
             answer, is_cut = self._answer(messages, node)
             tries += 1
             try:
-                return self._made(self._read(answer, is_cut))
+                made = self._made(self._read(answer, is_cut))
             except ValueError as exc:
                 why = str(exc)[:_SHOWN]
                 if tries > self.retries:
                     raise self._unreadable(node, answer, why) from exc
+            else:
+                self._answered.keep(prompt, answer, is_cut=is_cut)
+                return made
             said = [Message("assistant", answer[:_REPEATED])] if answer.strip() else []
             messages = [first, *said, Message("user", asked_again(language, why))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -49,6 +50,42 @@ class Calls:
                 yield run.result(index)
         finally:
             run.stop()
+
+
+class Answered:
+    """The last answers that could be read, by what was asked: a file that is tried again is not asked about anew.
+
+    Args:
+        most: Characters of answers that are kept, the newest ones.
+    """
+
+    identity = "Answered/1"  # it decides about no result
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._answers: dict[bytes, tuple[str, bool]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, prompt: str) -> tuple[str, bool] | None:
+        """The answer to a prompt, and whether it was cut; None where it is not known."""
+        with self._lock:
+            return self._answers.get(_key(prompt))
+
+    def keep(self, prompt: str, answer: str, *, is_cut: bool) -> None:
+        """Keep an answer, and let go of the oldest ones where they are too many."""
+        with self._lock:
+            for key in [_key(prompt), *self._answers]:
+                before = self._answers.pop(key, None)
+                self._size -= 0 if before is None else len(before[0])
+                if self._size + len(answer) <= self._most:
+                    break
+            self._answers[_key(prompt)] = answer, is_cut
+            self._size += len(answer)
+
+
+def _key(prompt: str) -> bytes:
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()
 
 
 class _Run(Generic[T, R]):

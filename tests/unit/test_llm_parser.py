@@ -27,6 +27,7 @@ from lazyrag import (
 )
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, TransformError
+from lazyrag.transforms.llm_calls import Answered
 from lazyrag.transforms.llm_prompts import filled, template_fields
 from tests.model_server import answered, failed
 
@@ -489,6 +490,31 @@ class TestAsking:
         [failure] = docs.last_report.failed
         assert failure.error.uid == docs.get_nodes("line")[0].uid
         assert len(model.asked) < 20
+
+    def test_a_file_that_is_tried_again_costs_what_it_lacks(self, folder):
+        """What was answered before another node failed is not asked again by the program that asked it."""
+        down = threading.Event()
+        down.set()
+        model = Model(lambda text: 1 / 0 if text == "9 x" and down.is_set() else text.split()[0])
+        docs = lines(Document(folder({"a.txt": "\n".join(f"{n} x" for n in range(10)), "b.txt": "good"})))
+        docs.create_node_group("short", transform=LLMParser(model, num_workers=1), parent="line")
+        with pytest.warns(IngestionWarning, match=r"a\.txt"):
+            assert contents(docs, "short") == ["good"]
+        del model.asked[:]
+        down.clear()
+        docs.retry_failed()
+        assert len(docs.get_nodes("short")) == 11
+        assert model.asked == ["9 x"]
+
+    def test_what_is_remembered_is_bounded(self):
+        """Of more answers than are to be kept, the oldest are forgotten."""
+        answered = Answered(10)
+        for number in range(5):
+            answered.keep(str(number), "four", is_cut=False)
+        answered.keep("4", "long", is_cut=True)
+        assert [answered.get(str(number)) for number in range(5)] == [None] * 3 + [("four", False), ("long", True)]
+        answered.keep("long", "x" * 11, is_cut=False)
+        assert answered.get("4") is None
 
     def test_transient_failures_are_the_endpoints_affair(self, words):
         """An answer 503 is tried again by the endpoint; one 400 is an error after one request."""
