@@ -90,7 +90,7 @@ def make_group(
         raise ConfigError(msg)
     made = _instantiated(name, transform, kwargs)
     is_given_nodes = isinstance(made, NodeTransform) or trans_node
-    sees_nodes = is_given_nodes and not getattr(made, "reads_text_only", False)
+    sees_nodes = is_given_nodes and getattr(made, "reads_text_only", False) is not True
     if is_given_nodes:
         on_node = made
     else:

@@ -28,7 +28,7 @@ class EarlierNodes:
             start += count
 
     def __contains__(self, parent: Segment) -> bool:
-        return _told(parent) in self._found
+        return bool(self._found) and _told(parent) in self._found
 
     def of(self, parent: Segment, build: int, schema: Schema, *, before: int) -> list[Segment]:
         """The nodes that a text gave, as nodes of another build.

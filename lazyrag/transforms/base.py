@@ -21,6 +21,8 @@ class NodeTransform:
 
     A subclass overrides `transform`. Its class source and its attributes that are plain values make its fingerprint;
     what they cannot tell (a model, a client) belongs into ``identity`` or into ``create_node_group(version=...)``.
+    With a method ``transform_all(nodes)`` it gets all nodes of a file together, and yields for each, in order, what
+    `transform` would return: for models that answer several questions at once.
 
     Example:
         >>> class Words(NodeTransform):
@@ -167,8 +169,8 @@ def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNod
     Raises:
         TransformError: If the transform raised or returned something that cannot be a node.
     """
-    together = getattr(transform, "transform_all", None)
-    results = None if together is None else iter(together(parents))
+    together = getattr(type(transform), "transform_all", None)  # not of any object that has every attribute
+    results = None if together is None else iter(together(transform, parents))
     for parent in parents:
         yield run_transform(transform if results is None else lambda _: next(results), parent)
 

@@ -102,7 +102,7 @@ class LLMParser(NodeTransform):
         self._answered = Answered(_REMEMBERED)
         templates = [self.prompt] if self.prompt is not None else [PROMPTS[self.task_type, one] for one in ("en", "zh")]
         self._fields = frozenset(name for one in templates for name in template_fields("The prompt", one))
-        self.reads_text_only = self._fields == {"text"}
+        self.reads_text_only = self._fields == {"text"} and type(self) is LLMParser
 
     @property
     def identity(self) -> str | None:  # type: ignore[override]  # what it rests on may change: a model's options
@@ -140,10 +140,15 @@ class LLMParser(NodeTransform):
         Raises:
             TransformError: If the model fails, or no answer can be read.
         """
-        return next(self.transform_all([node]))
+        return next(self._together([node]))
 
     def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[list[Any]]:
         """Ask about several nodes at once; what comes of each, in order."""
+        if type(self).transform is not LLMParser.transform:  # a subclass looks at each by itself
+            return map(self.transform, nodes)
+        return self._together(nodes)
+
+    def _together(self, nodes: Sequence[DocNode]) -> Iterator[list[Any]]:
         inked = [node for node in nodes if node.get_text().strip()]
         results = self._calls.in_order(self._ask, inked)
         for node in nodes:

@@ -34,7 +34,8 @@ _KEYWORDS_LABEL = re.compile(
     r"[^\n:：]{0,60}(?:key[ -]?words?|key terms?|tags|关键词|關鍵詞|关键字)[^\n:：]{0,40}[:：][*_ \t]*", re.IGNORECASE
 )
 _PREAMBLE = re.compile(
-    r"\s*(?:sure|certainly|of course|okay|ok|here (?:is|are)|here's|好的|当然|以下|下面)[^\n]{0,160}[:：][*_ \t]*\n+",
+    r"\s*(?:(?:sure|certainly|of course|okay|ok|here (?:is|are)|here's)\b|好的|当然|以下是|下面是)"
+    r"[^\n]{0,160}[:：][*_ \t]*\n+",
     re.IGNORECASE,
 )
 _REFUSAL = re.compile(r"(?:i'm|i am|i can|i could|sorry|unfortunately)\b|(?:很?抱歉|对不起|我无法)", re.IGNORECASE)

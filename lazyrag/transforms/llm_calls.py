@@ -41,7 +41,8 @@ class Calls:
         """
         if len(items) == 1 and stopping() is None:  # nobody to share the calls with, and Ctrl-C comes here
             with self._free:
-                yield function(items[0])
+                result = function(items[0])
+            yield result
             return
         run = _Run(function, items, self._free)
         try:

@@ -16,6 +16,7 @@ from lazyrag import (
     GenerationResult,
     Hit,
     IngestReport,
+    LLMParser,
     NodeTransform,
     Reranker,
     RetrievalResult,
@@ -37,6 +38,8 @@ assert_type(docs.get_nodes("FineChunk", numbers=[1]), list[DocNode])
 assert_type(docs.find("block")(docs.get_nodes()), list[DocNode])
 assert_type(docs.restricted({"year": [2001]}), Document)
 assert_type(Document.create_node_group("line", transform=str.splitlines), None)
+assert_type(docs.create_node_group("short", LLMParser(lambda prompt: prompt, "zh", "summary")), None)
+assert_type(docs.get_nodes("short")[0].get_content(), str)
 assert_type(docs.create_node_group("line", str.splitlines, parent="block", replace=True), None)
 docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=10)
 Document("folder", embeds=None)  # type: ignore[call-arg]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import (
+    CallableChatModel,
     ChatChoice,
     ChatCompletion,
     ChatOptions,
@@ -26,7 +27,9 @@ from lazyrag import (
     register_transform,
 )
 from lazyrag.document.fingerprint import fingerprint
+from lazyrag.document.pool import executor_of, ordered
 from lazyrag.errors import ConfigError, TransformError
+from lazyrag.interrupts import check, stopping
 from lazyrag.transforms.llm_calls import Answered
 from lazyrag.transforms.llm_prompts import filled, template_fields
 from tests.model_server import answered, failed
@@ -563,6 +566,86 @@ class TestAsking:
         del model.asked[:]
         assert len(docs.get_nodes("short")) == 121
         assert "one 1" not in model.asked
+
+
+class TestWhatItRestsOn:
+    """The parts of other rooms that a parser needs."""
+
+    def test_a_chat_model_without_a_name_counts_by_its_function(self):
+        """Two transforms that hold unnamed models of other code are two definitions."""
+
+        class Holding:
+            def __init__(self, model):
+                self.model = model
+
+            def __call__(self, text):
+                return self.model.chat(text).text
+
+        marks = [
+            fingerprint(Holding(CallableChatModel(function))).value
+            for function in (lambda text: text[:1], lambda text: text[:2])
+        ]
+        assert marks[0] != marks[1]
+
+    def test_a_worker_that_looks_stops(self):
+        """Ctrl-C sets the event of the workers; their items are dropped, and the interrupt goes on."""
+        begun = threading.Event()
+
+        def work(item):
+            if item:
+                time.sleep(0.06)  # so that threads are of use
+                return item
+            begun.set()
+            for _ in range(1000):
+                check()
+                time.sleep(0.01)
+            return None
+
+        def interrupt():
+            begun.wait(WAIT_S)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        stopper = threading.Thread(target=interrupt)
+        stopper.start()
+        since = time.monotonic()
+        found = []
+        with pytest.raises(KeyboardInterrupt), executor_of(2, 4, object()) as executor:
+            found.extend(ordered(executor, 2, work, [1, 0, 0, 2]))
+        stopper.join()
+        assert time.monotonic() - since < 3
+        assert stopping() is None
+
+    def test_what_a_subclass_overrides_is_called(self, folder):
+        """A Document calls the subclass's own method, and takes it for one that looks at nodes."""
+
+        class Signed(LLMParser):
+            def transform(self, node):
+                return [f"{text} ({node.path})" for text in super().transform(node)]
+
+        docs = Document(folder({"a.txt": "one 1"}))
+        docs.create_node_group("short", transform=Signed(Model()))
+        assert contents(docs, "short") == ["one (a.txt)"]
+        assert not Signed(Model()).reads_text_only
+
+    def test_a_subclass_counts_by_its_code(self):
+        """What a subclass does differently is part of its definition; its calls and its memory are not."""
+
+        class First(LLMParser):
+            def transform(self, node):
+                return super().transform(node)[:1]
+
+        class Second(LLMParser):
+            def transform(self, node):
+                return super().transform(node)[:2]
+
+        model = Model()
+        first, second = First(model, "en"), Second(model, "en")
+        before = fingerprint(first)
+        assert First(model, "en")("tea leaves") == ["tea"]
+        first("tea leaves")
+        assert before == fingerprint(first) == fingerprint(First(model, "en"))
+        assert before.value != fingerprint(second).value
+        assert [name for name, _ in before.unseen if "calls" in name or "answered" in name] == []
 
 
 def test_the_parser_is_a_registered_transform(folder):
