@@ -29,7 +29,9 @@ _HTML = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 _BULLET = re.compile(
     r"[ \t]*(?:(?:[-*+•·–‣▪●]|\(?\d{1,3}[.)．])(?:[ \t]+|(?=[^\s\d*.-]))|(?:\d{1,3}、|（?\d{1,3}）|[①-⑳])[ \t]*)"
 )
-_SUMMARY_LABEL = re.compile(r"[#*_\s]*(?:summary|内容摘要|摘要|总结|概要|概述)[*_\s]*[:：][*_\s]*", re.IGNORECASE)
+_SUMMARY_LABEL = re.compile(
+    r"[#*_\s]*(?:summary|内容摘要|摘要|总结|概要|概述)(?:[*_\s]*[:：]|[*_ ]*\n)[*_\s]*", re.IGNORECASE
+)
 _KEYWORDS_LABEL = re.compile(
     r"[^\n:：]{0,60}(?:key[ -]?words?|key terms?|tags|关键词|關鍵詞|关键字)[^\n:：]{0,40}[:：][*_ \t]*", re.IGNORECASE
 )
@@ -46,10 +48,11 @@ _QUESTION = r"q(?:uestion)?|query|问题?|問題?|提问"
 _ANSWER = r"a(?:nswer)?|答案?|回答"
 _MARK = (
     r"[ \t]*(?:[-*+•#>]+[ \t]+)?(?:\d{{1,3}}[.)、．][ \t]*)?[*_]{{0,2}}(?:{})"
-    r"[ \t]*\d{{0,3}}[*_]{{0,2}}[ \t]*[:：][*_]{{0,2}}[ \t]*"
+    r"[ \t]*(?:\d{{0,3}}[*_]{{0,2}}[ \t]*[:：]|\d{{1,3}}\.)[*_]{{0,2}}[ \t]*"
 )
-_QUESTION_MARK = re.compile(_MARK.format(_QUESTION), re.IGNORECASE)
-_ANSWER_MARK = re.compile(_MARK.format(_ANSWER), re.IGNORECASE)
+_ALONE = r"|[#*_ \t]*(?:{})[ \t]*\d{{0,3}}[*_ \t]*\Z"  # a heading
+_QUESTION_MARK = re.compile(_MARK.format(_QUESTION) + _ALONE.format("question|问题"), re.IGNORECASE)
+_ANSWER_MARK = re.compile(_MARK.format(_ANSWER) + _ALONE.format("answer|答案|回答"), re.IGNORECASE)
 _ANSWER_WITHIN = re.compile(
     r"\s[*_]{0,2}(?:a(?:nswer)?|答案?|回答)[*_]{0,2}[:：][*_]{0,2}[ \t]*|(?<=[?？])(?:答案?|回答)[:：][ \t]*",
     re.IGNORECASE,
@@ -325,6 +328,9 @@ def _is_told(value: Any) -> bool:
 
 def _pairs_of_lines(text: str, *, is_cut: bool) -> list[tuple[str, str]]:
     """Pairs from marked lines. A blank line ends an answer, unless a list or what a colon announces comes behind it."""
+    fenced = _FENCE.search(text)
+    if fenced and any(map(_QUESTION_MARK.match, fenced[1].splitlines())):
+        text = text[: fenced.start()] + fenced[1]
     pairs: list[tuple[list[str], list[str]]] = []
     part: list[str] | None = None
     was_blank = False

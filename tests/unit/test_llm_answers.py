@@ -151,6 +151,9 @@ def test_keywords_in_the_shapes_that_models_write(answer, keywords):
         ),
         ("Q: Hot? A: Yes.", [("Hot?", "Yes.")]),
         ("问题1：烫吗？答：烫。", [("烫吗？", "烫。")]),
+        ("**Q1. Hot?**\n**A1.** Yes.", [("Hot?", "Yes.")]),
+        ("### Question 1\nHot?\n### Answer\nYes.", [("Hot?", "Yes.")]),
+        ("Here:\n```\nQ: Hot?\nA: Yes.\n```\nDone.", [("Hot?", "Yes.")]),
         ("**Q: Hot?**\nA: Use __init__ then.", [("Hot?", "Use __init__ then.")]),
         ("Q: Lost?\nQ: Hot?\nA: Yes.", [("Hot?", "Yes.")]),
         ("A: Nothing asked.\nQ: Hot?\nA: Yes.\nA: Twice.", [("Hot?", "Yes.")]),
@@ -178,6 +181,8 @@ def test_what_the_model_was_stopped_in_is_left_out():
     ("answer", "summary"),
     [
         ("摘要：茶要避光。", "茶要避光。"),
+        ("## Summary\n\nTea keeps.", "Tea keeps."),
+        ("Okra soup, in short:\n- x", "Okra soup, in short:\n- x"),
         ("Here is a summary of the text:\n\nTea keeps.", "Tea keeps."),
         ('```json\n{"summary": "Tea keeps."}\n```', "Tea keeps."),
         ('"Tea keeps."', "Tea keeps."),

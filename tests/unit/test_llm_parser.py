@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag import (
@@ -392,6 +395,32 @@ class TestAsking:
         assert [(node.number, node.parent.text) for node in nodes[:3]] == [(1, "three 3"), (2, "one 1"), (3, "four 4")]
         assert model.asked == ["four 4"]
         assert not docs.verify()
+
+    @settings(max_examples=8)
+    @given(st.lists(st.lists(st.sampled_from(["one 1", "two 2", "ten 10", "six 6", " "]), max_size=5), max_size=4))
+    def test_edits_end_where_a_new_start_does(self, edits):
+        """After any edits the nodes, their places and ids are those of a Document that sees the last state alone."""
+        with tempfile.TemporaryDirectory() as temporary:
+            file = Path(temporary, "a.txt")
+            file.write_text("one 1", encoding="utf-8")
+            model = Model(lambda text: json.dumps(text.split()))
+            parser = LLMParser(model, "en", "keywords")
+            docs = lines(Document(temporary))
+            docs.create_node_group("keyword", transform=parser, parent="line")
+            docs.get_nodes("keyword")
+            for edit in [*edits, ["two 2", "one 1", "two 2"]]:
+                file.write_text("\n".join(edit).strip() or "six 6", encoding="utf-8")
+                docs.sync()
+            fresh = lines(Document(temporary))
+            fresh.create_node_group("keyword", transform=parser, parent="line")
+            found, expected = (
+                [(node.uid, node.number, node.text, node.span, node.parent.uid) for node in one.get_nodes("keyword")]
+                for one in (docs, fresh)
+            )
+            assert found == expected
+            assert [text for _, _, text, _, _ in found] == ["two", "2", "one", "1", "two", "2"]
+            assert not docs.verify()
+            assert len(model.asked) == len({*model.asked})
 
     def test_metadata_and_moves_ask_nothing(self, folder):
         """A moved file and an edited field are no reason to ask again."""
