@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         TokenSplitter,
         register_transform,
     )
+    from lazyrag.transforms.llm import LLMParser
 
 __all__ = [
     "LAZY_ROOT_NAME",
@@ -93,6 +94,7 @@ __all__ = [
     "HttpRerankModel",
     "IngestReport",
     "IngestionWarning",
+    "LLMParser",
     "LazyRAGError",
     "LoadedFile",
     "MarkdownSplitter",
@@ -155,6 +157,7 @@ _HOMES = {
     "HttpRerankModel": "lazyrag.models.http.rerank",
     "IngestReport": "lazyrag.document",
     "IngestionWarning": "lazyrag.errors",
+    "LLMParser": "lazyrag.transforms.llm",
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LazyRAGError": "lazyrag.errors",
     "LoadedFile": "lazyrag.loaders",
@@ -193,11 +196,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        from lazyrag.errors import NotBuiltError, known_names
-        from lazyrag.transforms.base import NOT_BUILT
-
-        if name in NOT_BUILT:
-            raise NotBuiltError(NOT_BUILT[name])
+        from lazyrag.errors import known_names
 
         msg = f"module 'lazyrag' has no attribute {name!r}. {known_names(name, __all__)}"
         raise AttributeError(msg)

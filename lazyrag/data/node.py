@@ -193,6 +193,21 @@ class DocNode:
         """The content as text (spec 001)."""
         return content_text(self._segment.content)
 
+    def get_content(self) -> str:
+        r"""What a reader, or a model that answers, is given: the text; with its answer, where the node is a question.
+
+        A question is a node below the root whose own metadata has the text ``"answer"``, as `lazyrag.LLMParser` makes
+        them.
+
+        Example:
+            >>> DocNode(text="How hot?", metadata={"answer": "80 degrees."}).get_content()
+            'query:\nHow hot?\nanswer:\n80 degrees.'
+        """
+        answer = self._segment.metadata.get("answer")
+        if not isinstance(answer, str) or self._segment.group == LAZY_ROOT_NAME:
+            return self.get_text()
+        return f"query:\n{self.get_text()}\nanswer:\n{answer}"
+
     @property
     def score(self) -> float | None:
         """What the last retriever or reranker gave it; None before."""

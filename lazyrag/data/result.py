@@ -22,7 +22,7 @@ class Hit:
 
     Args:
         id: Uid of the node.
-        text: Its text.
+        text: Its text; of a question with its answer both, see `DocNode.get_content`.
         score: Comparable within one result; nan where the retriever gave none.
         source: The document it comes from, as a person would name it: the file's path.
         document_id: Uid of the document's root node.
@@ -47,7 +47,7 @@ class Hit:
         """The hit of a retrieved node."""
         return cls(
             id=node.uid,
-            text=node.get_text(),
+            text=node.get_content(),
             score=math.nan if node.score is None else node.score,
             source=node.path,
             document_id=node.document_id,

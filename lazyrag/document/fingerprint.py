@@ -126,10 +126,19 @@ class _Describer:
             if not self._is_library(value.__module__):
                 return None
             return f"named:{value.__module__}.{value.__qualname__}" + self._wrapped(value)
+        return self._identified(value)
+
+    def _identified(self, value: Any) -> str | None:
+        """What says itself who it is; None for anything else."""
         if not hasattr(type(value), "identity") and "identity" not in getattr(value, "__dict__", {}):
             return None  # not asked for by getattr: an object's own __getattr__ may do anything
         identity = value.identity
-        return f"identity:{identity}" if isinstance(identity, str) else None
+        if not isinstance(identity, str) or not identity:
+            return None
+        # What an identity leaves out it may name: objects that count as they would alone.
+        rest = value.identity_rests_on if hasattr(type(value), "identity_rests_on") else {}
+        told = [f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}" for name, one in rest.items()]
+        return "".join([f"identity:{identity}", *told])
 
     def _wrapped(self, value: Any) -> str:
         """The user's own functions in a library function's closure: those that it decorates or composes."""

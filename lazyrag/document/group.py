@@ -14,15 +14,8 @@ from typing import Any
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, digest
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
-from lazyrag.errors import (
-    AlreadyRegisteredError,
-    ConfigError,
-    NotBuiltError,
-    NotRegisteredError,
-    known_names,
-    nearest,
-)
-from lazyrag.transforms.base import NOT_BUILT, NodeTransform, transforms
+from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
+from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.splitters import SentenceSplitter
 
 _revisions = itertools.count(1)
@@ -54,7 +47,7 @@ class NodeGroup:
         version: What the user says tells it from others that look the same; None where nothing was said.
         revision: A number of its own, in this process, for a definition of which something cannot be seen and for
             which no version speaks; 0 for others. It is never stored.
-        sees_nodes: Whether the transform is given nodes; else it is given their content and sees nothing more.
+        sees_nodes: Whether the transform looks at nodes; else it sees nothing but their content.
         given: What the user gave as the transform, instantiated.
     """
 
@@ -96,8 +89,9 @@ def make_group(
         msg = f"version is {version!r}; give a text, such as '2' or the name of a model."
         raise ConfigError(msg)
     made = _instantiated(name, transform, kwargs)
-    sees_nodes = isinstance(made, NodeTransform) or trans_node
-    if sees_nodes:
+    is_given_nodes = isinstance(made, NodeTransform) or trans_node
+    sees_nodes = is_given_nodes and getattr(made, "reads_text_only", False) is not True
+    if is_given_nodes:
         on_node = made
     else:
 
@@ -111,8 +105,6 @@ def make_group(
 def _instantiated(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable[..., Any]:
     """The callable behind a name, a class, an instance or a function."""
     if isinstance(transform, str):
-        if transform in NOT_BUILT and transform not in transforms:
-            raise NotBuiltError(NOT_BUILT[transform])
         transform = transforms[transform]
     if isinstance(transform, type):
         try:

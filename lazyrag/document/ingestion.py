@@ -19,12 +19,13 @@ from lazyrag.document.ledger.rows import BuildRow, DocumentRow, Flip, NewPart
 from lazyrag.document.ledger.tree import Build
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.pool import ordered
+from lazyrag.document.reuse import EarlierNodes
 from lazyrag.document.segments import child_segments, input_digest, output_digest, rebound_segments, root_digest
 from lazyrag.document.step import LOADING, Step
 from lazyrag.document.term_spaces import TermSpaces
 from lazyrag.document.work import NOT_THE_FILES_FAULT, Batch, GroupTarget, Root, Targets, Work, WorkSource
 from lazyrag.errors import ConfigError, LazyRAGError, StoreBusyError, StoreError, TransformError
-from lazyrag.transforms.base import run_transform
+from lazyrag.transforms.base import run_transforms
 
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
 
@@ -127,7 +128,7 @@ class Ingestion:
         written = self._known_builds(target.id, documents)
         numbers = self._ledger.builds.reserve(len(ready))
         new: list[tuple[Work, BuildRow, list[Segment]]] = []
-        to_do: list[tuple[Work, int, str]] = []
+        to_do: list[tuple[Work, int, str, EarlierNodes]] = []
         for work, number in zip(ready, numbers, strict=True):
             above = work.current[target.parent]
             line = [work.segments[group] for group in above_it]
@@ -142,15 +143,15 @@ class Ingestion:
                 row = BuildRow(number, work.row.id, target.id, above.number, above.root, told, copied.counts)
                 new.append((work, row, self._copied(copied, work.segments[target.parent], number, target, targets)))
             else:
-                to_do.append((work, number, told))
+                to_do.append((work, number, told, self._earlier(written.values(), work, target, targets)))
 
-        def transform(item: tuple[Work, int, str]) -> tuple[list[int], list[Segment]]:
-            work, number, _ = item
-            return self._transformed(target, work, number, targets)
+        def transform(item: tuple[Work, int, str, EarlierNodes]) -> tuple[list[int], list[Segment]]:
+            work, number, _, earlier = item
+            return self._transformed(target, work, number, targets, earlier)
 
         since = time.monotonic()
         try:
-            for (work, number, told), result in ordered(batch.executor, self._workers, transform, to_do):
+            for (work, number, told, _), result in ordered(batch.executor, self._workers, transform, to_do):
                 batch.tick(Step(target.name))
                 if isinstance(result, Exception):
                     batch.fail(Step(target.name), work, _expected(result))
@@ -169,25 +170,47 @@ class Ingestion:
         self, copied: BuildRow, parents: Sequence[Segment], number: int, target: GroupTarget, targets: Targets
     ) -> list[Segment]:
         """The nodes of a build that was made of equal parents, as nodes of these."""
-        build = self._ledger.builds.with_parents([copied.number])[copied.number]
-        before = self._nodes.of_build(target.collection, build)
-        parents_before = self._nodes.of_build(targets.collection(target.parent), build.parent) if build.parent else []
+        before, parents_before = self._with_parents(copied, target, targets)
         counts = json.loads(copied.counts)
         return rebound_segments(before, parents_before, parents, counts, number, self._nodes.schema)
 
+    def _with_parents(
+        self, row: BuildRow, target: GroupTarget, targets: Targets
+    ) -> tuple[list[Segment], list[Segment]]:
+        """The nodes of a build, and those above them."""
+        build = self._ledger.builds.with_parents([row.number])[row.number]
+        nodes = self._nodes.of_build(target.collection, build)
+        return nodes, self._nodes.of_build(targets.collection(target.parent), build.parent) if build.parent else []
+
+    def _earlier(self, written: Iterable[BuildRow], work: Work, target: GroupTarget, targets: Targets) -> EarlierNodes:
+        """What is worth being used again of what a document had in a group: where models made it of texts alone."""
+        documents = {row.id for row in work.sources}
+        rows = [row for row in written if row.document in documents] if target.asks_models else []
+        if target.sees_nodes or not rows:
+            return EarlierNodes()
+        newest = max(rows, key=lambda row: row.number)
+        return EarlierNodes(*self._with_parents(newest, target, targets), newest.counts)
+
     def _transformed(
-        self, target: GroupTarget, work: Work, number: int, targets: Targets
+        self, target: GroupTarget, work: Work, number: int, targets: Targets, earlier: EarlierNodes
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes."""
         source = WorkSource(self._tree, work, targets, lambda one, group: self._segments(one, group, targets))
+        parents = work.segments[target.parent]
+        new = [DocNode.from_segment(above, source) for above in parents if above not in earlier]
+        drafts_of_new = run_transforms(target.transform, new)
         made: list[Segment] = []
         counts: list[int] = []
-        for above in work.segments[target.parent]:
+        for above in parents:
             try:
-                drafts = run_transform(target.transform, DocNode.from_segment(above, source))
-                own = child_segments(above, target.name, number, drafts, self._nodes.schema, before=len(made))
+                if above in earlier:
+                    own = earlier.of(above, number, self._nodes.schema, before=len(made))
+                else:
+                    drafts = next(drafts_of_new)
+                    own = child_segments(above, target.name, number, drafts, self._nodes.schema, before=len(made))
             except (TransformError, ConfigError) as exc:
-                raise TransformError(str(exc), group=target.name, uid=above.uid) from (exc.__cause__ or exc)
+                uid = getattr(exc, "uid", "") or above.uid  # where several were asked for at once it may be another's
+                raise TransformError(str(exc), group=target.name, uid=uid) from (exc.__cause__ or exc)
             made += own
             counts.append(len(own))
         return counts, made

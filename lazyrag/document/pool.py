@@ -11,6 +11,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from lazyrag.interrupts import watch
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -27,7 +29,7 @@ def ordered(
     Items are done here, one after the other, until threads are of use: until one takes very long, or two in a row take
     long, as a single one may have met the garbage collector or another program. At most a few results wait to be asked
     for, so memory stays bounded however many items there are. Where an interrupt comes, what was not begun is not done,
-    and what was begun comes before the interrupt goes on.
+    and what was begun comes before the interrupt goes on, unless it looks at `lazyrag.interrupts` and stops.
 
     Args:
         executor: Whose workers call the function; None for none.
@@ -70,9 +72,10 @@ def _threaded(
                     break
                 result = _result(waiting[0][1])
             except BaseException as exc:
-                if interrupt is not None:  # somebody insists
+                if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):  # somebody insists
                     raise
-                interrupt = exc
+                interrupt = interrupt or exc
+                _stop(executor)
                 waiting = deque(pair for pair in waiting if not (pair[1].cancel() or _raised(pair[1], exc)))
                 continue
             item, _ = waiting.popleft()
@@ -82,6 +85,12 @@ def _threaded(
             future.cancel()
     if interrupt is not None:
         raise interrupt
+
+
+def _stop(executor: Executor) -> None:
+    """Tell workers that their work is not wanted any more."""
+    if isinstance(executor, _Workers):
+        executor.stopping.set()
 
 
 def _result(future: Future[R]) -> R | Exception:
@@ -104,8 +113,16 @@ def is_worker_of(owner: object) -> bool:
     return getattr(_owners, "owner", None) is owner
 
 
-def _belong_to(owner: object) -> None:
-    _owners.owner = owner
+class _Workers(ThreadPoolExecutor):
+    """Threads that know whom they work for, and by which event they learn that their work is not wanted any more."""
+
+    def __init__(self, workers: int, owner: object) -> None:
+        self.stopping = threading.Event()
+        super().__init__(workers, "lazyrag ingestion", initializer=self._set_up, initargs=(owner,))
+
+    def _set_up(self, owner: object) -> None:
+        _owners.owner = owner
+        watch(self.stopping)
 
 
 @contextmanager
@@ -114,8 +131,11 @@ def executor_of(workers: int, count: int, owner: object) -> Iterator[ThreadPoolE
     if workers == 1 or count < 2:
         yield None
         return
-    executor = ThreadPoolExecutor(workers, "lazyrag ingestion", initializer=_belong_to, initargs=(owner,))
+    executor = _Workers(workers, owner)
     try:
         yield executor
+    except BaseException:
+        executor.stopping.set()
+        raise
     finally:
         executor.shutdown(wait=True, cancel_futures=True)

@@ -42,7 +42,8 @@ class GroupTarget:
         parent: Row of the group above it.
         collection: Of its segments.
         transform: Makes its nodes.
-        sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
+        sees_nodes: Whether the transform looks at nodes; else it sees nothing but content.
+        asks_models: Whether it asks models, so that one call saved is worth a look at the store.
     """
 
     id: int
@@ -51,6 +52,7 @@ class GroupTarget:
     collection: str
     transform: Callable[[DocNode], Any]
     sees_nodes: bool
+    asks_models: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def module_reranker(
     if not nodes or isinstance(model, str):  # a name has been refused
         return []
     limit = len(nodes) if topk == -1 else min(topk, len(nodes))
-    returned = model(query, documents=[node.get_text() for node in nodes], top_n=limit, **kwargs)
+    returned = model(query, documents=[node.get_content() for node in nodes], top_n=limit, **kwargs)
     ranked = checked_ranking(returned, len(nodes))[:limit]
     return [nodes[index].with_score(score) for index, score in ranked]
 

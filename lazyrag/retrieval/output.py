@@ -35,7 +35,7 @@ def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: b
         return list(nodes)
     if output_format == "dict":
         return [Hit.from_node(node).to_dict() for node in nodes]
-    texts = [node.get_text() for node in nodes]
+    texts = [node.get_content() for node in nodes]
     if join is False:
         return texts
     return ("\n" if join is True else join).join(texts)

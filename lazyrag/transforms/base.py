@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
 from lazyrag.arguments import function_name, known_keywords
@@ -21,6 +21,8 @@ class NodeTransform:
 
     A subclass overrides `transform`. Its class source and its attributes that are plain values make its fingerprint;
     what they cannot tell (a model, a client) belongs into ``identity`` or into ``create_node_group(version=...)``.
+    With a method ``transform_all(nodes)`` it gets all nodes of a file together, and yields for each, in order, what
+    `transform` would return: for models that answer several questions at once.
 
     Example:
         >>> class Words(NodeTransform):
@@ -32,6 +34,10 @@ class NodeTransform:
 
     identity: str | None = None
     """Names everything that decides about the result; None lets the class's source and attributes speak."""
+
+    reads_text_only: bool = False
+    """Whether a node's text is all that the transform looks at: then no other change of its file makes it run again,
+    and texts that an edit leaves as they were keep the nodes that were made of them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -60,11 +66,9 @@ class NodeTransform:
 transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_group="lazyrag.transforms")
 """Transform classes and functions by the name that ``create_node_group(transform="name")`` takes."""
 
-
-NOT_BUILT: Mapping[str, str] = {
-    "LLMParser": "LLMParser (spec 001) is not built yet. Pass a function that calls your model as the transform.",
-}
-"""Transforms that a specification names and this release does not contain, with what to use instead."""
+# Imported on first use: what it asks models with needs an event loop.
+transforms.declare("LLMParser", "lazyrag.transforms.llm:LLMParser")
+transforms.declare("llm", "lazyrag.transforms.llm:LLMParser")
 
 
 @overload
@@ -149,6 +153,26 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
     if spans is None:
         return drafts
     return [Draft(draft.content, draft.metadata, span) for draft, span in zip(drafts, spans, strict=True)]
+
+
+def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNode]) -> Iterator[list[Draft]]:
+    """Call a transform on several nodes; all at once if it has a method ``transform_all(nodes)``.
+
+    Args:
+        transform: Takes a node; ``transform_all`` takes them all, and yields for each, in order, what `run_transform`
+            reads.
+        parents: Nodes of the parent group.
+
+    Yields:
+        The drafts of each.
+
+    Raises:
+        TransformError: If the transform raised or returned something that cannot be a node.
+    """
+    together = getattr(type(transform), "transform_all", None)  # not of any object that has every attribute
+    results = None if together is None else iter(together(transform, parents))
+    for parent in parents:
+        yield run_transform(transform if results is None else lambda _: next(results), parent)
 
 
 def _results(returned: Any) -> Iterable[Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from lazyrag import LAZY_ROOT_NAME, Document, NodeTransform, Retriever
+from lazyrag import LAZY_ROOT_NAME, Document, LLMParser, NodeTransform, Retriever
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 MANUAL = "workshop/machine-maintenance-manual.pdf"
@@ -384,7 +386,7 @@ def test_the_groups_form_the_tree_of_the_figure(two):
 def test_a_function_that_calls_a_model_summarises_and_extracts(tea):
     """「语句 2，4，5 用到的提供摘要（summary）和关键词（keywords）抽取的功能，可以使用 `LazyLLM` 内置的 `LLMParser`」
 
-    Where LLMParser is not built yet, any object that calls a model stands in, here one that keeps its client.
+    Any object that calls a model will do as well, here one that keeps its client.
     """
 
     class Summary:
@@ -396,6 +398,30 @@ def test_a_function_that_calls_a_model_summarises_and_extracts(tea):
 
     tea.create_node_group("model-summary", transform=Summary(lambda prompt: prompt[:14]), parent="block")
     assert contents(tea, "model-summary") == ["Summarise: 采摘从", "Summarise: 鲜叶当", "Summarise: 成品装"]
+
+
+def test_llm_parser_is_what_the_sample_calls(folder):
+    """「用法可以参考 [LLMParser 的使用说明]」
+
+    The sample's own statements (2), (4) and (5) run with two LLMParsers as `summary_llm` and `keyword_llm`: a summary
+    of the whole document, one of each paragraph, and every keyword a node.
+    """
+
+    def model(prompt):
+        text = re.search(r"<text>\n(.*)\n</text>", prompt, re.DOTALL)[1]
+        return json.dumps(keyword_llm(text), ensure_ascii=False) if "关键词" in prompt else f"摘要：{text[:4]}。"
+
+    summary_llm = LLMParser(model, "zh", "summary")
+    keywords_llm = LLMParser(model, "zh", "keywords")
+    docs = Document(folder({"tea.txt": TEA}))
+    docs.create_node_group("block", transform=lambda d: d.split("\n"))
+    docs.create_node_group("doc-summary", transform=lambda d: summary_llm(d))  # noqa: PLW0108  as it stands there
+    docs.create_node_group("block-summary", transform=lambda b: summary_llm(b), parent="block")  # noqa: PLW0108
+    docs.create_node_group("keyword", transform=lambda b: keywords_llm(b), parent="block")  # noqa: PLW0108
+    assert contents(docs, "doc-summary") == ["采摘从清。"]
+    assert contents(docs, "block-summary") == ["采摘从清。", "鲜叶当天。", "成品装箱。"]
+    assert contents(docs, "keyword") == ["采摘", "露水", "鲜叶", "成品"]
+    assert [node.parent.number for node in docs.get_nodes("keyword")] == [1, 1, 2, 3]
 
 
 def test_groups_show_different_sides_of_a_document(tea):

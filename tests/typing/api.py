@@ -16,6 +16,7 @@ from lazyrag import (
     GenerationResult,
     Hit,
     IngestReport,
+    LLMParser,
     NodeTransform,
     Reranker,
     RetrievalResult,
@@ -46,6 +47,8 @@ assert_type(auto_merge(docs.get_nodes(), ratio=0.5), list[DocNode])
 assert_type(Rule(Segmentation(500, 50), ["remove_extra_spaces"]).create_groups(docs).child, str)
 Rule(Segmentation(500)).create_groups(Document, "chunk")
 assert_type(Document.create_node_group("line", transform=str.splitlines), None)
+assert_type(docs.create_node_group("short", LLMParser(lambda prompt: prompt, "zh", "summary")), None)
+assert_type(docs.get_nodes("short")[0].get_content(), str)
 assert_type(docs.create_node_group("line", str.splitlines, parent="block", replace=True), None)
 docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=10)
 Document("folder", embeds=None)  # type: ignore[call-arg]

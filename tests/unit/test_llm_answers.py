@@ -1,0 +1,265 @@
+"""Readers of chat models' answers: whatever shape they have, what is read stands there, and nothing else is raised."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazyrag.transforms.llm_answers import (
+    LONGEST_ANSWER,
+    UnreadableAnswerError,
+    read_json,
+    read_keywords,
+    read_lines,
+    read_pairs,
+    read_summary,
+    read_text,
+    visible,
+)
+from lazyrag.transforms.llm_json import find_json
+
+READERS = [read_text, read_summary, read_keywords, read_pairs, read_lines, read_json]
+WORDS = st.text("茶水abcXYZ009é", min_size=1, max_size=12)
+LINES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=30)
+# What models' answers are made of, in every order.
+MARKS = [*"[]{}\"',:“”‘’（）［］｛｝，：、；\n\t \\*_`#。.", "<think>", "</think>", "```json\n", "```", "- ", "1. "]
+PARTS = ["Q: ", "A: ", "问：", "答：", "question", "answer", "tea", "茶", "12", "true", "null", "\\u8336", "\\ud800"]
+PIECES = st.sampled_from(MARKS + PARTS)
+ANSWERS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=60)
+
+
+@given(ANSWERS, st.booleans())
+def test_a_reader_reads_or_says_that_it_cannot(answer, is_cut):
+    """Any answer gives what was asked for, not blank and fit to be kept, or an UnreadableAnswerError."""
+    for read in READERS:
+        try:
+            found = read(answer, is_cut)
+        except UnreadableAnswerError:
+            continue
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+        if read is not read_json:
+            assert found
+            assert all(part.strip() for one in found for part in ([one] if isinstance(one, str) else one))
+
+
+@given(ANSWERS, st.booleans())
+def test_no_reader_makes_up_a_text(answer, is_cut):
+    """Every letter and digit of what is read stands in the answer, in this order."""
+    inks = ["".join(filter(str.isalnum, told)) for told in (answer, answer.replace("\\u8336", "茶"))]
+    for read in (read_text, read_summary, read_keywords, read_pairs, read_lines):
+        try:
+            found = read(answer, is_cut)
+        except UnreadableAnswerError:
+            continue
+        for one in found:
+            for part in [one] if isinstance(one, str) else one:
+                assert any("".join(filter(str.isalnum, part)) in ink for ink in inks)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=8, unique_by=str.casefold), st.booleans())
+def test_keywords_come_back_from_json(words, indented):
+    """A list of keywords, written as JSON, is read as it was."""
+    told = json.dumps(words, ensure_ascii=False, indent=2 if indented else None)
+    assert read_keywords(told, False) == words
+    assert read_keywords(f"Sure! Here they are:\n```json\n{told}\n```\nAnything else?", False) == words
+
+
+@given(st.lists(WORDS, min_size=1, max_size=8, unique_by=str.casefold), st.sampled_from([", ", "，", "、", "\n", "; "]))
+def test_keywords_come_back_from_lists(words, between):
+    """Whatever separates them, or marks their lines."""
+    words = [f"x{word}" for word in words]  # "1、2、3" might be a numbered list as well
+    assert read_keywords(between.join(words), False) == words
+    assert read_keywords("关键词：" + between.join(words), False) == words
+    for mark in ("- {}", "* {}", "{n}. {}", "{n}）{}", "{n}、{}", "• {}"):
+        lines = "\n".join(mark.format(word, n=number) for number, word in enumerate(words, start=1))
+        assert read_keywords(f"Here are the keywords:\n\n{lines}", False) == words
+
+
+@given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=5, unique=True))
+def test_pairs_come_back_from_lines(pairs):
+    """Pairs on marked lines are read as they were, in both languages."""
+    pairs = [(f"x{question}", f"y{answer}") for question, answer in pairs]  # no mark of the readers at its beginning
+    plain = [pair for pair in pairs if not re.search(r"[*_]|[aA]:|答|A\W", "".join(pair))]
+    for asks, answers in (("Q: ", "A: "), ("问：", "答："), ("**Question:** ", "**Answer:** "), ("1. Q1：", "A1：")):
+        told = "\n\n".join(f"{asks}{question}\n{answers}{answer}" for question, answer in plain)
+        if plain:
+            assert read_pairs(told, False) == plain
+
+
+@given(st.lists(st.tuples(LINES, LINES), min_size=1, max_size=5, unique=True))
+def test_pairs_come_back_from_json(pairs):
+    """Pairs in JSON are read as they were, by whatever names."""
+    for asks, answers in (("question", "answer"), ("问题", "答案"), ("Q", "A")):
+        told = json.dumps([{asks: question, answers: answer} for question, answer in pairs], ensure_ascii=False)
+        assert read_pairs(told, False) == pairs
+        assert read_pairs(f'{{"pairs": {told}}}', False) == pairs
+
+
+@given(st.lists(st.tuples(LINES, LINES), min_size=2, max_size=4, unique=True), st.data())
+def test_half_an_answer_gives_its_whole_pairs(pairs, data):
+    """JSON that is cut anywhere gives the pairs before the cut, each whole."""
+    told = json.dumps([{"question": question, "answer": answer} for question, answer in pairs])
+    cut = data.draw(st.integers(0, len(told) - 1))
+    whole = told[:cut].count("}") if "}" not in "".join(map("".join, pairs)) else None
+    # A single pair of which only the brace is missing is whole as well.
+    try:
+        found = read_pairs(told[:cut], True)
+    except UnreadableAnswerError:
+        found = []
+    assert found == pairs[: len(found)]
+    assert whole is None or len(found) == whole or (whole, len(found)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "keywords"),
+    [
+        ("['green tea', \"it's\", 'don't', ]", ["green tea", "it's", "don't"]),
+        ('[“绿茶”，‘水’，"火"]', ["绿茶", "水", "火"]),
+        ('［"绿茶"、"水"］', ["绿茶", "水"]),
+        ('{"keywords": ["tea", "water"], "language": "en"}', ["tea", "water"]),
+        ('["tea", "water", "fi', ["tea", "water"]),
+        ('<think>["no"] Hm.</think>["tea"]', ["tea"]),
+        ('so ["no"]...</think>\n\n["tea"]', ["tea"]),
+        ('As asked [1]:\n["tea", "Tea ", "TEA"]', ["tea"]),
+        ("[tea, green tea]", ["tea", "green tea"]),
+        ('["tea", // a drink\n "water"]', ["tea", "water"]),
+        ("1. **Tea**: a drink\n2. **Water** - wet", ["Tea", "Water"]),
+        ("**Keywords:** tea, water.", ["tea", "water"]),
+        ("「绿茶」、「水」。", ["绿茶", "水"]),
+        (".NET, C++, C#", [".NET", "C++", "C#"]),
+        ('["tea", 2024, ""]', ["tea"]),
+    ],
+)
+def test_keywords_in_the_shapes_that_models_write(answer, keywords):
+    """Quotes, commas, fences, labels, prose and thoughts of all kinds are left out."""
+    assert read_keywords(answer, False) == keywords
+
+
+@pytest.mark.parametrize(
+    ("answer", "pairs"),
+    [
+        ("Q: Hot?\nA: Yes.\nVery.\n\nI hope this helps!", [("Hot?", "Yes.\nVery.")]),
+        (
+            "Q: How?\nA: So:\n\n1. Boil.\n2. Pour.\nQ: Why?\nA: Taste.",
+            [("How?", "So:\n1. Boil.\n2. Pour."), ("Why?", "Taste.")],
+        ),
+        ("Q: Hot? A: Yes.", [("Hot?", "Yes.")]),
+        ("问题1：烫吗？答：烫。", [("烫吗？", "烫。")]),
+        ("**Q1. Hot?**\n**A1.** Yes.", [("Hot?", "Yes.")]),
+        ("### Question 1\nHot?\n### Answer\nYes.", [("Hot?", "Yes.")]),
+        ("Here:\n```\nQ: Hot?\nA: Yes.\n```\nDone.", [("Hot?", "Yes.")]),
+        ("**Q: Hot?**\nA: Use __init__ then.", [("Hot?", "Use __init__ then.")]),
+        ("Q: Lost?\nQ: Hot?\nA: Yes.", [("Hot?", "Yes.")]),
+        ("A: Nothing asked.\nQ: Hot?\nA: Yes.\nA: Twice.", [("Hot?", "Yes.")]),
+        ('[["Hot?", "Yes."], ["Half", ', [("Hot?", "Yes.")]),
+        ('{"question": "How many?", "answer": 3}', [("How many?", "3")]),
+    ],
+)
+def test_pairs_in_the_shapes_that_models_write(answer, pairs):
+    """Marked lines of all kinds, answers of several lines, questions without an answer, JSON."""
+    assert read_pairs(answer, False) == pairs
+
+
+def test_what_the_model_was_stopped_in_is_left_out():
+    """Of lines the last item, of a summary the last sentence; what has no whole item cannot be read."""
+    assert read_pairs("Q: Hot?\nA: Yes.\nQ: Cold?\nA: No, it ha", True) == [("Hot?", "Yes.")]
+    assert read_keywords("- tea\n- wat", True) == ["tea"]
+    assert read_summary("Tea keeps. It is sto", True) == ["Tea keeps."]
+    assert read_summary("茶要避光保存。开封后", True) == ["茶要避光保存。"]
+    for read, answer in ((read_pairs, "Q: Hot?\nA: Ye"), (read_keywords, "tea"), (read_summary, "Tea is")):
+        with pytest.raises(UnreadableAnswerError):
+            read(answer, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "summary"),
+    [
+        ("摘要：茶要避光。", "茶要避光。"),
+        ("## Summary\n\nTea keeps.", "Tea keeps."),
+        ("Okra soup, in short:\n- x", "Okra soup, in short:\n- x"),
+        ("Here is a summary of the text:\n\nTea keeps.", "Tea keeps."),
+        ('```json\n{"summary": "Tea keeps."}\n```', "Tea keeps."),
+        ('"Tea keeps."', "Tea keeps."),
+        ("```\nTea keeps.\n```", "Tea keeps."),
+        ("In short: tea keeps, [mostly] {so}.", "In short: tea keeps, [mostly] {so}."),
+        ("<think>\nHm. </thinking> or so?\n</think>\nTea keeps.", "Tea keeps."),
+    ],
+)
+def test_summaries_in_the_shapes_that_models_write(answer, summary):
+    """Labels, preambles, fences, quotes and thoughts are left out; brackets of the text's own stay."""
+    assert read_summary(answer, False) == [summary]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        ("<think>I wonder", "thinking"),
+        ("<!DOCTYPE html><html><body>502</body></html>", "HTML"),
+        ("x" * (LONGEST_ANSWER + 1), "characters"),
+        ("half \ud800", "half a character"),
+        ("I am sorry, but I cannot find any keywords in this text, as it is short.", "says that there are none"),
+        ("抱歉，我无法从这段文本中提取关键词。", "says that there are none"),
+        ("The text below talks about tea and water, and more", "a sentence"),
+        ("...", "no keyword"),
+        ('[{"a": 1}, {"b": 2}]', "no list of texts"),
+    ],
+)
+def test_what_cannot_be_read_says_why(answer, why):
+    """The message tells the model what was wrong."""
+    with pytest.raises(UnreadableAnswerError, match=why):
+        read_keywords(answer, False)
+
+
+def test_lines_and_json_of_custom_prompts():
+    """Lines lose their marks, JSON keeps its values; half of it is an error."""
+    assert read_lines("```\n- one\n\n2) two\nthree\n```", False) == ["one", "two", "three"]
+    assert read_json('It is: [1, {"a": [true]}, "x",]', False) == [1, {"a": [True]}, "x"]
+    assert read_json('{"a": 1}', False) == [{"a": 1}]
+    assert read_json("[]", False) == []
+    for broken in ('[1, {"a": ', "none", "[1e999]", "[NaN]", '["\\ud800"]'):
+        with pytest.raises(UnreadableAnswerError):
+            read_json(broken, False)
+
+
+HOSTILE = {
+    "brackets": "[" * 30_000,
+    "quotes": '["' * 15_000,
+    "opening quotes": "[“" * 30_000,
+    "depth": '{"a":' * 15_000,
+    "no commas": "['a' " * 10_000,
+    "white space": '"' + " " * 90_000 + '"[',
+    "lines": '["a"' + "\n" * 50_000 + "b",
+    "bullets": "- " * 40_000,
+    "thoughts": "<think>" * 10_000,
+    "questions": "Q: " * 30_000,
+    "pairs": "Q:\nA:\n" * 10_000,
+    "fences": "```\n" * 20_000,
+    "digits": "[" + "9" * 90_000 + "]",
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_no_answer_takes_long(answer):
+    """Answers that are all brackets, quotes or marks are read or refused within a second or two."""
+    since = time.perf_counter()
+    for read in READERS:
+        with contextlib.suppress(UnreadableAnswerError):
+            read(answer, False)
+    assert time.perf_counter() - since < 3
+
+
+def test_json_within_prose_is_the_wanted_one():
+    """Brackets of prose, and JSON of another kind, are passed over."""
+    found = find_json('See [1] and {so}: {"a": [1, 2]} or [3]', lambda value: isinstance(value, dict))
+    assert found is not None
+    assert found.value == {"a": [1, 2]}
+    assert find_json("none here", bool) is None
+    assert visible("<b>tea</b>") == "<b>tea</b>"
