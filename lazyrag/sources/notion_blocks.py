@@ -1,0 +1,187 @@
+"""Blocks of Notion as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+_MARKS = (("code", "`"), ("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
+_LISTS = frozenset(["bulleted_list_item", "numbered_list_item", "to_do", "toggle"])
+_TABLE_CELL = str.maketrans({"|": r"\|", "\n": " "})
+_DEEPEST = 50
+
+Children = Callable[[str], Iterable[Mapping[str, Any]]]
+"""The blocks beneath the one with an id."""
+
+
+def markdown_of(blocks: Iterable[Mapping[str, Any]], children: Children) -> str:
+    r"""Blocks as Markdown. Kinds that have no text leave none; a kind that is not known leaves its rich text.
+
+    Args:
+        blocks: As the API gives them.
+        children: Asked for the blocks beneath those that have some; child pages are pages of their own.
+
+    Example:
+        >>> blocks = [{"type": "heading_1", "heading_1": {"rich_text": [{"plain_text": "Tea"}]}},
+        ...           {"type": "to_do", "to_do": {"rich_text": [{"plain_text": "Pick"}], "checked": True}}]
+        >>> markdown_of(blocks, lambda block_id: ())
+        '# Tea\n\n- [x] Pick'
+    """
+    return _joined(_pieces(blocks, children, 0))
+
+
+def rich_text(parts: Any) -> str:
+    """Rich text as Markdown, with links and equations.
+
+    Args:
+        parts: As the API gives it.
+
+    Example:
+        >>> rich_text([{"plain_text": "Uji", "href": "https://uji.example"}, {"plain_text": "!", "annotations": {"bold": True}}])
+        '[Uji](https://uji.example)**!**'
+    """
+    return "".join(_marked(part) for part in _objects(parts))
+
+
+def plain_text(parts: Any) -> str:
+    """Rich text without its marks, on one line."""
+    return " ".join("".join(_text(part.get("plain_text")) for part in _objects(parts)).split())
+
+
+def _marked(part: Mapping[str, Any]) -> str:
+    text = _text(part.get("plain_text"))
+    if part.get("type") == "equation":
+        return f"${_text(_object(part.get('equation')).get('expression')) or text}$"
+    said = _object(part.get("annotations"))
+    words = text.strip()
+    if not words:
+        return text
+    lead, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    for name, mark in _MARKS:
+        if said.get(name) is True:
+            words = f"{mark}{words}{mark}"
+    link = _text(part.get("href"))
+    return f"{lead}[{words}]({link}){tail}" if link else lead + words + tail
+
+
+def _pieces(blocks: Iterable[Mapping[str, Any]], children: Children, depth: int) -> Iterator[tuple[str, str]]:
+    """Pairs (kind of block, its Markdown)."""
+    number = 0
+    for block in blocks:
+        kind = _text(block.get("type"))
+        number = number + 1 if kind == "numbered_list_item" else 0
+        inner: list[tuple[str, str]] = []
+        beneath: Sequence[Mapping[str, Any]] = ()
+        if block.get("has_children") is True and kind not in {"child_page", "child_database"} and depth < _DEEPEST:
+            beneath = list(children(_text(block.get("id"))))
+        if kind == "table":
+            yield kind, _table(_object(block.get("table")), beneath)
+            continue
+        inner = list(_pieces(beneath, children, depth + 1))
+        text = _block(kind, _object(block.get(kind)), number)
+        joined = _joined(inner)
+        if kind in _LISTS:
+            joined = joined and _indented(joined, "   " if kind == "numbered_list_item" else "  ")
+            yield kind, f"{text}\n{joined}" if joined else text
+        elif kind in {"quote", "callout"}:
+            yield kind, _indented("\n\n".join(piece for piece in (text, joined) if piece), "> ", blank=">")
+        else:  # columns, synced blocks and headings that fold
+            yield kind, "\n\n".join(piece for piece in (text, joined) if piece)
+
+
+def _block(kind: str, said: Mapping[str, Any], number: int) -> str:
+    text = rich_text(said.get("rich_text"))
+    if kind.startswith("heading_") and kind[8:].isdigit():
+        return f"{'#' * min(int(kind[8:9]), 6)} {' '.join(text.split())}" if text.strip() else ""
+    if kind in _LISTS:
+        box = "[x] " if said.get("checked") is True else "[ ] "
+        mark = {"numbered_list_item": f"{number}. ", "to_do": f"- {box}"}.get(kind, "- ")
+        return mark + text.replace("\n", "\n" + " " * (3 if kind == "numbered_list_item" else 2))
+    if kind == "callout":
+        icon = _text(_object(said.get("icon")).get("emoji"))
+        return f"{icon} {text}" if icon else text
+    if kind == "code":
+        return _fenced(
+            plain_of_code(said.get("rich_text")), _text(said.get("language")), rich_text(said.get("caption"))
+        )
+    if kind == "equation":
+        expression = _text(said.get("expression"))
+        return f"$$\n{expression}\n$$" if expression else ""
+    if kind == "divider":
+        return "---"
+    if kind in {"child_page", "child_database"}:
+        return _text(said.get("title"))
+    return _linked(kind, said) or text
+
+
+def _linked(kind: str, said: Mapping[str, Any]) -> str:
+    """Pictures, files and the like, as links; "" for what has none."""
+    held = _object(said.get(_text(said.get("type")))) if said.get("type") in {"external", "file"} else said
+    url = _text(held.get("url"))
+    if not url:
+        return ""
+    caption = plain_text(said.get("caption")) or _text(said.get("name"))
+    if kind == "image":
+        return f"![{caption}]({url})"
+    return f"[{caption or url}]({url})"
+
+
+def plain_of_code(parts: Any) -> str:
+    """Rich text of code, line ends and all."""
+    return "".join(_text(part.get("plain_text")) for part in _objects(parts))
+
+
+def _fenced(code: str, language: str, caption: str) -> str:
+    fence = "```"
+    while fence in code:
+        fence += "`"
+    language = "" if language == "plain text" else language.replace(" ", "-")
+    fenced = f"{fence}{language}\n{code}\n{fence}"
+    return f"{fenced}\n\n{caption}" if caption else fenced
+
+
+def _table(said: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    cells = [
+        [rich_text(cell).translate(_TABLE_CELL).strip() for cell in _lists(_object(row.get("table_row")).get("cells"))]
+        for row in rows
+    ]
+    if not cells:
+        return ""
+    width = max(map(len, cells))
+    if said.get("has_column_header") is not True:
+        cells.insert(0, [])  # Markdown knows no table without a head
+    lines = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in cells]
+    return "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])
+
+
+def _joined(pieces: Iterable[tuple[str, str]]) -> str:
+    """Pieces with empty lines between them, but for the items of a list."""
+    joined = before = ""
+    for kind, text in pieces:
+        if not text.strip():
+            continue
+        if joined:
+            joined += "\n" if kind in _LISTS and before == kind else "\n\n"
+        joined += text
+        before = kind
+    return joined
+
+
+def _indented(text: str, by: str, *, blank: str = "") -> str:
+    return "\n".join(by + line if line else blank for line in text.split("\n"))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _lists(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
