@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from lazyrag._version import __version__
 from lazyrag.arguments import whole_number
@@ -16,9 +16,6 @@ from lazyrag.errors import ConfigError, UnknownKeywordError, known_names
 from lazyrag.sources.addresses import AddressRule, WebUrl, web_url
 from lazyrag.sources.exchange import Answer, Limits, exchange
 from lazyrag.sources.faults import FetchError
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 USER_AGENT = f"lazyrag/{__version__} (+https://pypi.org/project/lazyrag)"
 

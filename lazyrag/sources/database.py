@@ -18,14 +18,15 @@ from lazyrag.sources.rows import rows_of
 
 @known_arguments
 class DatabaseSource:
-    """The rows that a query gives; each is an item.
+    r"""The rows that a query gives; each is an item.
 
-    The rows come in batches, so that a table may be larger than memory. Nothing is written: a transaction that the query
-    opened is rolled back, and a URL's connection is asked to be read-only where its database can be.
+    The rows come in batches, so that a table may be larger than memory. The transaction is rolled back in the end, and
+    connections to SQLite, PostgreSQL and MySQL by a URL, and those of `sqlite3`, are made read-only.
 
     Args:
-        connect: A function that gives a new connection of any DB-API module, such as ``lambda: sqlite3.connect("teas.db")``;
-            or a URL of SQLAlchemy (extra ``sql``), such as ``"postgresql+psycopg://user@host/teas"``.
+        connect: A function that gives a new connection of any DB-API module, such as
+            ``lambda: sqlite3.connect("teas.db")``; or a URL of SQLAlchemy (extra ``sql``), such as
+            ``"postgresql+psycopg://user@host/teas"``.
         query: One statement that gives rows.
         identity: The columns that tell rows apart, by which an edited row is known again; one as a text.
         text: A template with names of columns in braces, as in ``"{name} costs {price}"``; None for ``fields``, a line
@@ -50,7 +51,7 @@ class DatabaseSource:
         ...     return connection
         >>> teas = DatabaseSource(connect, "SELECT * FROM teas WHERE price > ?", identity="id", parameters=[10])
         >>> [item.text for item in teas.load()]
-        ['id: 1\\nname: Sencha\\nprice: 12.5']
+        ['id: 1\nname: Sencha\nprice: 12.5']
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class DatabaseSource:
         self._rows = rows_of(connect, query, parameters, self._batch)
 
     def __repr__(self) -> str:
-        return f"DatabaseSource({self._name!r}, {self._query!r:.200})"
+        return f"DatabaseSource({self._name!r})"
 
     @property
     def name(self) -> str:

@@ -160,7 +160,7 @@ def _left(timeout_s: float, ends_at: float) -> float:
 
 
 class _Timed:
-    """A connection of which each step has a part of the time that is left: a server that drips is silent for no step."""
+    """A connection of which each step may take what is left of the time: a server that drips is never silent."""
 
     def __init__(self, connection: socket.socket, timeout_s: float, ends_at: float) -> None:
         self._connection = connection

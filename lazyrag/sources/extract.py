@@ -36,7 +36,7 @@ class ExtractSetting:
 
     Args:
         datasource_type: ``"upload_file"``, ``"notion_import"`` or ``"website_crawl"``.
-        upload_file: For the first: a path, or an object with a name (``filename``, ``name``) and ``read()`` or ``file``.
+        upload_file: For the first: a path, or an object with ``filename`` or ``name``, and ``file`` or ``read()``.
         notion_info: For the second: ``notion_access_token``, ``notion_obj_id`` and ``notion_page_type`` (``"page"``,
             ``"database"``), and ``base_url`` where it is not Notion's. It is not shown.
         document_model: Who parses; this package does so by itself, which is the default.
@@ -72,7 +72,7 @@ class ExtractSetting:
 def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebOptions]) -> list[LoadedItem]:
     """What a setting names, as text. Pages that fail are warned of, and passed over.
 
-    To keep it, and to see changes, fill a folder from the source and make a Document of it: see `lazyrag.sources.fetch`.
+    To keep it, and to see changes, fill a folder from the source and make a Document of it: `lazyrag.sources.fetch`.
 
     Args:
         setting: The setting.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HttpRecordsSource:
-    """The records that an HTTP API gives page by page as JSON; each is an item.
+    r"""The records that an HTTP API gives page by page as JSON; each is an item.
 
     Args:
         url: The URL of the first page.
@@ -53,7 +53,7 @@ class HttpRecordsSource:
 
         issues = HttpRecordsSource(
             "https://api.github.com/repos/python/cpython/issues",
-            identity="id", text="{title}\\n\\n{body}", metadata=["state", "html_url"],
+            identity="id", text="{title}\n\n{body}", metadata=["state", "html_url"],
             headers={"Authorization": f"Bearer {token}"},
         )
         issues.fetch("issues")

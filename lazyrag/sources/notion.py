@@ -30,13 +30,15 @@ _VERSION = "2022-06-28"
 _VERSION_OF_DATA_SOURCES = "2025-09-03"
 _ID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})(?=[?#]|$)", re.IGNORECASE)
 _GONE = 404
+_PLAIN = frozenset("number checkbox url email phone_number created_time last_edited_time".split())
+_INNER = {"select": "name", "status": "name", "date": "start"}
 _MOST_BLOCKS = 50_000  # of a page
 
 
 class NotionSource:
     """Pages of Notion as Markdown, by its official API; each page is an item, known by its id.
 
-    Give the pages, databases or data sources that the integration of the token was connected with. Child pages come along.
+    Give pages, databases or data sources that the integration of the token was connected with. Child pages come along.
     Properties of a page and its title, URL and time of last change become metadata.
 
     Args:
@@ -74,7 +76,8 @@ class NotionSource:
         **web: Unpack[WebOptions],
     ) -> None:
         if not isinstance(token, str) or not token.strip():
-            msg = f"token is {'blank' if isinstance(token, str) else type(token).__name__}; give the integration's secret."
+            given = "blank" if isinstance(token, str) else f"of type {type(token).__name__}"
+            msg = f"token is {given}; give the integration's secret."
             raise ConfigError(msg)
         self._pages = [_id(one) for one in text_list("pages", pages)]
         self._databases = [_id(one) for one in text_list("databases", databases)]
@@ -279,20 +282,13 @@ def _property(said: Mapping[str, Any]) -> Any:
     """A property's value as metadata has it; None for kinds that hold none."""
     kind = said.get("type")
     value = said.get(str(kind))
+    if kind in {"formula", "rollup"} and isinstance(value, Mapping):
+        kind = {"string": "url", "number": "number", "boolean": "checkbox"}.get(str(value.get("type")))
+        value = value.get(str(value.get("type")))
     if kind == "rich_text":
         return rich_text(value)
-    if kind in {"select", "status"}:
-        return value.get("name") if isinstance(value, Mapping) else None
-    if kind in {"multi_select", "people"}:
-        return [one.get("name") for one in value or () if isinstance(one, Mapping) and one.get("name")]
-    if kind == "date":
-        return value.get("start") if isinstance(value, Mapping) else None
-    if (
-        kind in {"formula", "rollup"}
-        and isinstance(value, Mapping)
-        and value.get("type") in {"string", "number", "boolean"}
-    ):
-        return value.get(value["type"])
-    if kind in {"number", "checkbox", "url", "email", "phone_number", "created_time", "last_edited_time"}:
-        return value if isinstance(value, (str, int, float, bool)) else None
-    return None
+    if kind in {"multi_select", "people"} and isinstance(value, list):
+        return [one["name"] for one in value if isinstance(one, Mapping) and one.get("name")]
+    if kind in _INNER and isinstance(value, Mapping):
+        return value.get(_INNER[kind])
+    return value if kind in _PLAIN and isinstance(value, (str, int, float, bool)) else None

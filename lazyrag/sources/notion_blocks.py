@@ -37,8 +37,8 @@ def rich_text(parts: Any) -> str:
         parts: As the API gives it.
 
     Example:
-        >>> rich_text([{"plain_text": "Uji", "href": "https://uji.example"}, {"plain_text": "!", "annotations": {"bold": True}}])
-        '[Uji](https://uji.example)**!**'
+        >>> rich_text([{"plain_text": "Uji", "href": "https://uji.example"}, {"plain_text": ": tea"}])
+        '[Uji](https://uji.example): tea'
     """
     return "".join(_marked(part) for part in _objects(parts))
 
@@ -90,28 +90,56 @@ def _pieces(blocks: Iterable[Mapping[str, Any]], children: Children, depth: int)
 
 
 def _block(kind: str, said: Mapping[str, Any], number: int) -> str:
+    """A block's own Markdown, without what lies beneath it."""
     text = rich_text(said.get("rich_text"))
-    if kind.startswith("heading_") and kind[8:].isdigit():
-        return f"{'#' * min(int(kind[8:9]), 6)} {' '.join(text.split())}" if text.strip() else ""
     if kind in _LISTS:
         box = "[x] " if said.get("checked") is True else "[ ] "
         mark = {"numbered_list_item": f"{number}. ", "to_do": f"- {box}"}.get(kind, "- ")
         return mark + text.replace("\n", "\n" + " " * (3 if kind == "numbered_list_item" else 2))
-    if kind == "callout":
-        icon = _text(_object(said.get("icon")).get("emoji"))
-        return f"{icon} {text}" if icon else text
-    if kind == "code":
-        return _fenced(
-            plain_of_code(said.get("rich_text")), _text(said.get("language")), rich_text(said.get("caption"))
-        )
-    if kind == "equation":
-        expression = _text(said.get("expression"))
-        return f"$$\n{expression}\n$$" if expression else ""
-    if kind == "divider":
-        return "---"
-    if kind in {"child_page", "child_database"}:
-        return _text(said.get("title"))
-    return _linked(kind, said) or text
+    write = _WRITERS.get(kind)
+    return write(said, text) if write else _linked(kind, said) or text
+
+
+def _heading(level: int) -> _Writer:
+    return lambda _, text: f"{'#' * level} {' '.join(text.split())}" if text.strip() else ""
+
+
+def _callout(said: Mapping[str, Any], text: str) -> str:
+    icon = _text(_object(said.get("icon")).get("emoji"))
+    return f"{icon} {text}" if icon else text
+
+
+def _equation(said: Mapping[str, Any], _: str) -> str:
+    expression = _text(said.get("expression"))
+    return f"$$\n{expression}\n$$" if expression else ""
+
+
+def _code(said: Mapping[str, Any], _: str) -> str:
+    code = "".join(_text(part.get("plain_text")) for part in _objects(said.get("rich_text")))
+    language = _text(said.get("language")).replace("plain text", "").replace(" ", "-")
+    fence = "```"
+    while fence in code:
+        fence += "`"
+    fenced = f"{fence}{language}\n{code}\n{fence}"
+    caption = rich_text(said.get("caption"))
+    return f"{fenced}\n\n{caption}" if caption else fenced
+
+
+def _title(said: Mapping[str, Any], _: str) -> str:
+    return _text(said.get("title"))
+
+
+_Writer = Callable[[Mapping[str, Any], str], str]
+
+_WRITERS: dict[str, _Writer] = {
+    **{f"heading_{level}": _heading(level) for level in range(1, 7)},
+    "callout": _callout,
+    "child_database": _title,
+    "child_page": _title,
+    "code": _code,
+    "divider": lambda _, __: "---",
+    "equation": _equation,
+}
 
 
 def _linked(kind: str, said: Mapping[str, Any]) -> str:
@@ -124,20 +152,6 @@ def _linked(kind: str, said: Mapping[str, Any]) -> str:
     if kind == "image":
         return f"![{caption}]({url})"
     return f"[{caption or url}]({url})"
-
-
-def plain_of_code(parts: Any) -> str:
-    """Rich text of code, line ends and all."""
-    return "".join(_text(part.get("plain_text")) for part in _objects(parts))
-
-
-def _fenced(code: str, language: str, caption: str) -> str:
-    fence = "```"
-    while fence in code:
-        fence += "`"
-    language = "" if language == "plain text" else language.replace(" ", "-")
-    fenced = f"{fence}{language}\n{code}\n{fence}"
-    return f"{fenced}\n\n{caption}" if caption else fenced
 
 
 def _table(said: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:

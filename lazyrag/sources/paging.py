@@ -192,7 +192,7 @@ class Offset:
         return with_params(url, {self.param: "0", **further})
 
     def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
-        """The URL with the next offset; None after an empty page. A server may give fewer records than were asked for."""
+        """The URL with the next offset; None after an empty page. A page may be shorter than was asked for."""
         del answer, value
         return with_params(url, {self.param: str(_number(url, self.param) + count)}) if count else None
 

@@ -36,8 +36,8 @@ class RecordForm:
 
     Args:
         identity: Names of the fields that tell records apart; one as a text.
-        text: A template with names of fields in braces, as in ``"{name} costs {price}"``; None for all ``fields``, a line
-            ``name: value`` for each.
+        text: A template with names of fields in braces, as in ``"{name} costs {price}"``; None for all ``fields``, a
+            line ``name: value`` for each.
         fields: The fields that become text, in this order; () for all.
         metadata: The fields that become metadata.
 

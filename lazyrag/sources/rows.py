@@ -39,8 +39,8 @@ def rows_of(
     if callable(connect):
         return functools.partial(_through_connection, connect, query, parameters, batch)
     msg = (
-        f"connect is of type {type(connect).__name__}; give a function that opens a connection, or a URL of SQLAlchemy. "
-        "A connection itself is not opened anew for the next run."
+        f"connect is of type {type(connect).__name__}; give a function that opens a connection, or a URL of "
+        "SQLAlchemy. A connection itself is not opened anew for the next run."
     )
     raise ConfigError(msg)
 

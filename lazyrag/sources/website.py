@@ -42,16 +42,16 @@ _GONE = frozenset([404, 410])
 class WebsiteSource:
     """The pages that can be reached from a URL by following links; each is an item, known by its URL.
 
-    Pages of HTML, plain text, Markdown and PDF are kept, other types passed over. The order is that of the links, level by
-    level, whatever answers first. ``robots.txt``, ``nofollow`` and ``noindex`` are respected.
+    Pages of HTML, plain text, Markdown and PDF are kept, other types passed over. The order is that of the links, level
+    by level, whatever answers first. ``robots.txt``, ``nofollow`` and ``noindex`` are respected.
 
     Args:
         url: Where to begin.
         max_pages: Pages at most; a run that comes to a limit is cut short, and removes nothing.
         max_depth: Links from the beginning at most; 0 for the one page.
         same_host: Whether to stay on the host of the first page.
-        include: Patterns such as ``"/docs/*"`` for the path and query of the pages to read, or for whole URLs if they have
-            ``://``; () for all. The first page is always read.
+        include: Patterns such as ``"/docs/*"`` for the path and query of the pages to read, or for whole URLs if they
+            have ``://``; () for all. The first page is always read.
         exclude: Patterns of pages not to read.
         concurrency: Requests at the same time, 1 to 16; 1 where a host asks for a pause between requests.
         delay_s: Seconds between the starts of two requests; a host's own ``Crawl-delay`` counts if it is longer.
