@@ -154,10 +154,14 @@ class NotionSource:
         if page.get("archived") is True or page.get("in_trash") is True:
             return None, []
         beneath: list[str] = []
+        asked: set[str] = set()
         count = 0
 
         def children(block_id: str) -> Iterator[Mapping[str, Any]]:
             nonlocal count
+            if block_id in asked:  # a block beneath itself
+                return
+            asked.add(block_id)
             for block in self._all(f"/v1/blocks/{block_id}/children"):
                 count += 1
                 if count > _MOST_BLOCKS:

@@ -82,7 +82,8 @@ def _pieces(blocks: Iterable[Mapping[str, Any]], children: Children, depth: int)
         joined = _joined(inner)
         if kind in _LISTS:
             joined = joined and _indented(joined, "   " if kind == "numbered_list_item" else "  ")
-            yield kind, f"{text}\n{joined}" if joined else text
+            gap = "\n" if inner and inner[0][0] in _LISTS else "\n\n"
+            yield kind, text + gap + joined if joined else text
         elif kind in {"quote", "callout"}:
             yield kind, _indented("\n\n".join(piece for piece in (text, joined) if piece), "> ", blank=">")
         else:  # columns, synced blocks and headings that fold
@@ -146,6 +147,8 @@ def _linked(kind: str, said: Mapping[str, Any]) -> str:
     """Pictures, files and the like, as links; "" for what has none."""
     held = _object(said.get(_text(said.get("type")))) if said.get("type") in {"external", "file"} else said
     url = _text(held.get("url"))
+    if said.get("type") == "file":
+        url = url.partition("?")[0]  # a signature for an hour, another one in each answer
     if not url:
         return ""
     caption = plain_text(said.get("caption")) or _text(said.get("name"))

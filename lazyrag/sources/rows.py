@@ -36,7 +36,8 @@ def rows_of(
             msg = "parameters is a list; with a URL give a mapping, and write the placeholders as :name."
             raise ConfigError(msg)
         return functools.partial(_through_sqlalchemy, _sqlalchemy_url(connect), query, dict(parameters or {}), batch)
-    if callable(connect):
+    # Connections of sqlite3 can be called, too.
+    if callable(connect) and (isinstance(connect, type) or not hasattr(connect, "cursor")):
         return functools.partial(_through_connection, connect, query, parameters, batch)
     msg = (
         f"connect is of type {type(connect).__name__}; give a function that opens a connection, or a URL of "
