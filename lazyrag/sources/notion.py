@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -115,7 +116,8 @@ class NotionSource:
         queries = [f"/v1/databases/{one}/query" for one in self._databases]
         queries += [f"/v1/data_sources/{one}/query" for one in self._data_sources]
         for query in queries:
-            pending.extend((_own_id(page), page) for page in self._all(query, post=True) if _is_page(page))
+            rows = ((_own_id(page), page) for page in self._all(query, post=True) if _is_page(page))
+            pending.extend(itertools.islice(rows, self._max_pages + 1))
         seen: set[str] = set()
         while pending:
             page_id, page = pending.popleft()
@@ -182,7 +184,8 @@ class NotionSource:
     def _rows_beneath(self, database_id: str) -> list[str]:
         """The pages of a database within a page; of one that is only linked, and not shared, there are none."""
         try:
-            return [_own_id(row) for row in self._all(f"/v1/databases/{database_id}/query", post=True) if _is_page(row)]
+            rows = (row for row in self._all(f"/v1/databases/{database_id}/query", post=True) if _is_page(row))
+            return [_own_id(row) for row in itertools.islice(rows, self._max_pages + 1)]
         except FetchError as exc:
             if exc.status == _GONE:
                 return []

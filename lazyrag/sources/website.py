@@ -37,6 +37,7 @@ _SUFFIXES = {
 }
 _SNIFFED = 1024
 _GONE = frozenset([404, 410])
+_REQUESTS_PER_PAGE = 10  # links may lead to nothing, for ever
 
 
 class WebsiteSource:
@@ -47,7 +48,8 @@ class WebsiteSource:
 
     Args:
         url: Where to begin.
-        max_pages: Pages at most; a run that comes to a limit is cut short, and removes nothing.
+        max_pages: Pages at most, and ten times as many requests; a run that comes to a limit is cut short, and removes
+            nothing.
         max_depth: Links from the beginning at most; 0 for the one page.
         same_host: Whether to stay on the host of the first page.
         include: Patterns such as ``"/docs/*"`` for the path and query of the pages to read, or for whole URLs if they
@@ -162,6 +164,7 @@ class _Crawl:
         self._known = {source._url}
         self._read: set[WebUrl] = set()
         self._kept = 0
+        self._asked = 0
         self._starts_at: dict[tuple[str, str, int], float] = {}
         self._cut_short = ""
         self._not_followed = ""  # what leaves the run incomplete without ending it
@@ -169,8 +172,12 @@ class _Crawl:
     def events(self, pool: ThreadPoolExecutor) -> Iterator[Event]:
         """Read pages in the order of the queue, some of them ahead."""
         ahead: deque[tuple[_Visit, Future[Answer]]] = deque()
-        while (self._pending or ahead) and not self._cut_short:
-            while self._pending and len(ahead) < min(self._room(), self._source._max_pages - self._kept):
+        while ahead or (self._pending and not self._cut_short):
+            while (
+                self._pending
+                and not self._cut_short
+                and len(ahead) < min(self._room(), self._source._max_pages - self._kept)
+            ):
                 visit = self._pending.popleft()
                 try:
                     if not self._may_start(visit):
@@ -179,8 +186,8 @@ class _Crawl:
                     yield self._failed(visit, exc)
                     continue
                 ahead.append((visit, pool.submit(self._get, visit)))
-            if self._cut_short or not ahead:
-                break
+            if not ahead:
+                continue
             visit, answer = ahead.popleft()
             event = self._event(visit, answer)
             if event is not None:
@@ -196,6 +203,9 @@ class _Crawl:
     def _may_start(self, visit: _Visit) -> bool:
         """Wait for a page's turn; False if robots.txt forbids it, or the time is over."""
         now = time.monotonic()
+        if self._asked >= _REQUESTS_PER_PAGE * self._source._max_pages:
+            self._cut_short = f"{self._asked} requests gave only {self._kept} pages"
+            return False
         if not self._robots.allows(visit.url):
             if visit.depth == 0:
                 msg = f"The robots.txt of {visit.url.netloc} forbids {visit.url.shown}. Ask its owner."
@@ -207,6 +217,7 @@ class _Crawl:
             self._cut_short = f"max_seconds={self._source._max_seconds:g} are over"
             return False
         time.sleep(max(0.0, turn - now))
+        self._asked += 1
         self._starts_at[visit.url.origin] = turn + delay if delay else 0.0
         return True
 
