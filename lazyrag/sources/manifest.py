@@ -41,7 +41,7 @@ class Manifest:
         source: Name of the source that fills it.
 
     Raises:
-        ConfigError: If another source fills it.
+        ConfigError: If another source has files in it.
         LoadError: If the manifest is damaged.
     """
 
@@ -49,7 +49,7 @@ class Manifest:
         self._folder = folder
         self._source = source
         owner, self.entries = read_manifest(folder)
-        if owner not in {"", source}:
+        if owner != source and self.entries:
             msg = (
                 f"The folder {folder} is filled from {owner!r}, not from {source!r}; each run would delete the other's "
                 "files. Give a folder for each source, which may lie beside each other in the dataset's folder."

@@ -182,6 +182,13 @@ def test_a_folder_has_one_source(tmp_path):
     assert [metadata_of(tmp_path)(file.path) for file in find_files(tmp_path).found] == [{"source": "a"}, {"source": "b"}]
 
 
+def test_an_empty_folder_can_be_taken_over(tmp_path):
+    """Where a source has no files, such as after a first run that failed, another one may have its own."""
+    with pytest.raises(OSError, match="cable"):
+        fetch(Listed(OSError("cable"), name="one"), tmp_path)
+    assert fetch(teas("b 1", name="other"), tmp_path).added == ("b",)
+
+
 def test_two_programs_do_not_fill_a_folder_at_once(tmp_path):
     """The second one is refused; it can go on when the first is done."""
 
