@@ -38,8 +38,8 @@ class Request(NamedTuple):
 class Web:
     """Routes by path, and the requests that came, in order.
 
-    A route is a text (a page), a tuple (status, headers, body), something else for JSON, or a function of the request
-    that gives one of these, or bytes: the answer as it goes over the wire; or an iterator of such bytes, sent one by one.
+    A route is a text (a page), a tuple (status, headers, body), bytes (the answer as it goes over the wire), something
+    else for JSON, or a function of the request that gives one of these or an iterator of bytes, sent one by one.
     """
 
     def __init__(self, tls=None):

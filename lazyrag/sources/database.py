@@ -11,7 +11,7 @@ from typing import Any
 from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.sources.folder import FetchReport, fetch
-from lazyrag.sources.items import Event, LoadedItem, loaded_items
+from lazyrag.sources.items import Event, LoadedItem, digest, loaded_items
 from lazyrag.sources.records import RecordForm
 from lazyrag.sources.rows import rows_of
 
@@ -36,7 +36,8 @@ class DatabaseSource:
         parameters: Values for the query's placeholders, bound by the database and never written into the query: a list
             for ``?`` and ``%s``, a mapping for ``:name``. A URL takes a mapping.
         batch: Rows that are fetched at a time.
-        name: What the folder remembers the source by.
+        name: What the folder remembers the source by; None makes it of the query, so that two queries do not share a
+            folder by mistake. Give one to a query that is going to be edited.
 
     Raises:
         ConfigError: If a value is of the wrong kind.
@@ -65,15 +66,15 @@ class DatabaseSource:
         metadata: Sequence[str] = (),
         parameters: Sequence[Any] | Mapping[str, Any] = (),
         batch: int = 500,
-        name: str = "database",
+        name: str | None = None,
     ) -> None:
         if not isinstance(query, str) or not query.strip():
-            msg = f"query is {query!r:.80}; give a statement such as 'SELECT id, name FROM teas'."
+            msg = f"query is {query!r:.80}; give a statement such as 'SELECT id, name FROM teas'."  # noqa: S608
             raise ConfigError(msg)
         if not isinstance(parameters, (list, tuple, Mapping)):
             msg = f"parameters is of type {type(parameters).__name__}; give a list, or a mapping of names to values."
             raise ConfigError(msg)
-        if not isinstance(name, str) or not name.strip():
+        if name is not None and (not isinstance(name, str) or not name.strip()):
             msg = f"name is {name!r:.80}; give a text that is not blank."
             raise ConfigError(msg)
         self._form = functools.partial(RecordForm, identity, text, fields, metadata)  # anew for each run
@@ -81,7 +82,7 @@ class DatabaseSource:
         self._query = query
         self._parameters = parameters
         self._batch = whole_number("batch", batch, 1)
-        self._name = name
+        self._name = f"database {digest(query)}" if name is None else name
         self._rows = rows_of(connect, query, parameters, self._batch)
 
     def __repr__(self) -> str:

@@ -141,10 +141,11 @@ def _notion(info: Any, max_pages: int, web: WebOptions) -> NotionSource:
     if kind not in _NOTION_KINDS:
         msg = f"notion_page_type is {kind!r:.80}. {known_names(str(kind), _NOTION_KINDS)}"
         raise ConfigError(msg)
-    named = [info.get("notion_obj_id")]
-    if not isinstance(named[0], str) or not named[0].strip():
-        msg = f"notion_info has {named[0]!r:.80} as notion_obj_id; give the id or the URL of a page or database."
+    thing = info.get("notion_obj_id")
+    if not isinstance(thing, str) or not thing.strip():
+        msg = f"notion_info has {thing!r:.80} as notion_obj_id; give the id or the URL of a page or database."
         raise ConfigError(msg)
+    named = [thing]
     return NotionSource(
         info.get("notion_access_token", ""),
         pages=named if kind == "page" else (),

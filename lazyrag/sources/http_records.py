@@ -19,7 +19,7 @@ from lazyrag.sources.client import checked_seconds, make_client
 from lazyrag.sources.exchange import Answer
 from lazyrag.sources.faults import FetchError
 from lazyrag.sources.folder import FetchReport, fetch
-from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, loaded_items
+from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, digest, loaded_items
 from lazyrag.sources.paging import LinkHeader, Paging, with_params
 from lazyrag.sources.records import RecordForm, json_value, value_at
 
@@ -96,7 +96,7 @@ class HttpRecordsSource:
     @property
     def name(self) -> str:
         """What a folder remembers it by."""
-        return f"api {self._url.shown}"
+        return f"api {self._url.shown} {digest(f'{self._url.target} {self._records}')}"
 
     def items(self) -> Iterator[Event]:
         """The records, page by page. A page that cannot be had cuts the run short, the first one is an error.

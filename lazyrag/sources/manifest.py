@@ -52,7 +52,8 @@ class Manifest:
         if owner != source and self.entries:
             msg = (
                 f"The folder {folder} is filled from {owner!r}, not from {source!r}; each run would delete the other's "
-                "files. Give a folder for each source, which may lie beside each other in the dataset's folder."
+                "files. Give a folder for each source; they may lie beside each other in the dataset's folder. If it is "
+                "the same source, changed, delete the folder and fetch anew: what is equal is not embedded again."
             )
             raise ConfigError(msg)
         self.compact()

@@ -19,7 +19,7 @@ from lazyrag.sources.client import checked_seconds, make_client
 from lazyrag.sources.exchange import Answer
 from lazyrag.sources.faults import FetchError
 from lazyrag.sources.folder import FetchReport, fetch
-from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, SourceItem, loaded_items
+from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, SourceItem, digest, loaded_items
 from lazyrag.sources.links import MOST_LINKS, PageLinks, links_of
 from lazyrag.sources.robots import Robots
 
@@ -104,7 +104,8 @@ class WebsiteSource:
     @property
     def name(self) -> str:
         """What a folder remembers it by."""
-        return f"website {self._url.shown}"
+        query = self._url.target.partition("?")[2]
+        return f"website {self._url.shown}" + (f" {digest(query)}" if query else "")
 
     def items(self) -> Iterator[Event]:
         """The pages.

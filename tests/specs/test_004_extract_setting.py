@@ -15,22 +15,17 @@ from tests.web_server import Web
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"datasource_type": "upload_file"}, "upload_file is required for datasource_type 'upload_file'"),
-        ({"datasource_type": "upload_file", "upload_file": ""}, "upload_file is required for datasource_type 'upload_file'"),
-        ({"datasource_type": "notion_import"}, "notion_info is required for datasource_type 'notion_import'"),
-        ({"datasource_type": "notion_import", "notion_info": {}}, "notion_info is required for datasource_type 'notion_import'"),
-        ({"datasource_type": "website_crawl"}, "url is required for datasource_type 'website_crawl'"),
-        ({"datasource_type": "website_crawl", "url": ""}, "url is required for datasource_type 'website_crawl'"),
-    ],
-)  # fmt: skip
-def test_validation(setting, message):
-    """「raise ValueError("upload_file is required for datasource_type 'upload_file'")」 and the other two, word for word."""
-    with pytest.raises(ValueError, match="required") as caught:
-        ExtractSetting(**setting)
-    assert str(caught.value) == message
-    assert isinstance(caught.value, ConfigError)
+    ("datasource_type", "needed", "nothing"),
+    [("upload_file", "upload_file", ""), ("notion_import", "notion_info", {}), ("website_crawl", "url", "")],
+)
+def test_validation(datasource_type, needed, nothing):
+    """「raise ValueError("upload_file is required for datasource_type 'upload_file'")」 and the others, literally."""
+    message = f"{needed} is required for datasource_type '{datasource_type}'"
+    for given in ({}, {needed: None}, {needed: nothing}):
+        with pytest.raises(ValueError, match="required") as caught:
+            ExtractSetting(datasource_type, **given)
+        assert str(caught.value) == message
+        assert isinstance(caught.value, ConfigError)
 
 
 def test_the_types():
@@ -56,7 +51,7 @@ def test_fields_and_defaults():
 
 
 def test_an_uploaded_file(tmp_path):
-    """「`upload_file` | UploadFile | 仅 `upload_file` 时必填 | 上传文件对象」: a path, or an object of a web framework."""
+    """「`upload_file` | 仅 `upload_file` 时必填 | 上传文件对象」: a path, or an object of a web framework."""
     path = tmp_path / "茶.md"
     path.write_text("# Tea\n\nSencha", encoding="utf-8")
 
@@ -98,7 +93,10 @@ def test_website_crawl():
         web.routes["/a"] = "<p>Sencha"
         with pytest.warns(IngestionWarning, match="answers 404"):
             items = extract(ExtractSetting("website_crawl", url=web.url), allow_private=True)
-        assert [(item.identity, item.text) for item in items] == [(f"{web.url}/", "Tea\n\nA B"), (f"{web.url}/a", "Sencha")]
+        assert [(item.identity, item.text) for item in items] == [
+            (f"{web.url}/", "Tea\n\nA B"),
+            (f"{web.url}/a", "Sencha"),
+        ]
         with pytest.raises(LoadError, match="loopback"):
             extract(ExtractSetting("website_crawl", url=web.url))
     finally:
@@ -113,7 +111,7 @@ def test_website_crawl():
         ({"datasource_type": "upload_file", "upload_file": "x", "document_model": "other"}, "Leave it out"),
         ({"datasource_type": "notion_import", "notion_info": ["x"]}, "give a mapping"),
         ({"datasource_type": "notion_import", "notion_info": {"token": "x"}}, "Known: base_url"),
-        ({"datasource_type": "notion_import", "notion_info": {"notion_page_type": "x"}}, "Known: data_source, database, page"),
+        ({"datasource_type": "notion_import", "notion_info": {"notion_page_type": "x"}}, "Known: data_source, dat"),
         ({"datasource_type": "notion_import", "notion_info": {"notion_access_token": "x"}}, "give the id or the URL"),
         ({"datasource_type": "website_crawl", "url": "ftp://example.com"}, "has the scheme 'ftp'"),
     ],

@@ -52,7 +52,10 @@ def by_link_header(request):
 def by_next_link(request):
     """A relative URL in the answer."""
     page = int(request.params.get("page", 1))
-    return {"data": {"items": TEAS[3 * page - 3 : 3 * page]}, "links": {"next": f"?page={page + 1}" if page < 3 else None}}
+    return {
+        "data": {"items": TEAS[3 * page - 3 : 3 * page]},
+        "links": {"next": f"?page={page + 1}" if page < 3 else None},
+    }
 
 
 def by_cursor(request):
@@ -94,7 +97,11 @@ def test_every_way_of_paging(web, route, options, pages):
 
 def test_the_text_and_metadata_of_a_record(web):
     """Paths in templates and metadata; numbers keep their spelling in the text and their type in metadata."""
-    web.routes["/teas"] = (200, {}, '[{"id": "a", "price": 12.50, "tags": ["绿"], "by": {"town": "Uji", "n": 7}}]'.encode())
+    web.routes["/teas"] = (
+        200,
+        {},
+        '[{"id": "a", "price": 12.50, "tags": ["绿"], "by": {"town": "Uji", "n": 7}}]'.encode(),
+    )
     source = source_of(web, text="{price} of {by.town}", metadata=["price", "by.n", "tags", "by.town"])
     [item] = source.load()
     assert (item.identity, item.text) == ("a", "12.50 of Uji")
@@ -118,16 +125,26 @@ def test_a_folder_follows_an_api(web, tmp_path):
     assert not any(b"secret" in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
 
 
+def by_an_unknown_number(request):
+    """Pages for ever."""
+    return [{"id": request.params["page"]}]
+
+
+def by_a_circle(request):
+    """The second page leads back to itself, and is another one each time."""
+    return {"data": [{"id": 1, "n": len(request.target)}], "next": "/teas?x"}
+
+
 @pytest.mark.parametrize(
     ("route", "options", "reason"),
     [
         ({"data": TEAS, "next": "?page=1"}, {"paging": NextLink(), "records": "data"}, "repeats an earlier"),
-        (lambda _: {"data": [{"id": 1, "n": len(_.target)}], "next": "/teas?x"}, {"paging": NextLink(), "records": "data"}, "leads back"),
+        (by_a_circle, {"paging": NextLink(), "records": "data"}, "leads back"),
         (TEAS, {"paging": PageNumber()}, "does not take this paging"),
-        (lambda request: [{"id": request.params["page"]}], {"paging": PageNumber(), "max_pages": 5}, "max_pages=5"),
-        (lambda request: [{"id": request.params["page"]}], {"paging": PageNumber(), "max_seconds": 0.05}, "max_seconds"),
+        (by_an_unknown_number, {"paging": PageNumber(), "max_pages": 5}, "max_pages=5"),
+        (by_an_unknown_number, {"paging": PageNumber(), "max_seconds": 0.05}, "max_seconds"),
     ],
-)  # fmt: skip
+)
 def test_pages_without_end_end(web, route, options, reason):
     """A circle of links, a parameter that is not known, and pages for ever: the run is cut short and says why."""
     web.routes["/teas"] = route

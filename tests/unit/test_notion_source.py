@@ -29,12 +29,13 @@ def source_of(notion, **options):
 def test_a_page_is_markdown(notion):
     """Every kind of block, in order, with what lies beneath; more blocks than one answer holds."""
     block = notion.block
+    linked = [text("See "), text("Uji", href="https://uji.example"), text(", ", bold=True), text("x", code=True)]
     cells = [[[text("tea")], [text("a|b", bold=True)]], [[text("Sencha")], [text("7")]]]
     page = notion.page(
         1,
         "Tea",
         block("heading_1", "Green"),
-        block("paragraph", [text("See "), text("Uji", href="https://uji.example"), text(", ", bold=True), text("x", code=True)]),
+        block("paragraph", linked),
         block("bulleted_list_item", "one", block("bulleted_list_item", "inner", block("paragraph", "deep"))),
         block("bulleted_list_item", "two"),
         block("numbered_list_item", "first"),
@@ -46,19 +47,21 @@ def test_a_page_is_markdown(notion):
         block("quote", "line 1\nline 2", block("paragraph", "more")),
         block("callout", "mind", icon={"type": "emoji", "emoji": "💡"}),
         block("code", "a = 1\n```\n", language="python", caption=[text("how")]),
-        block("table", None, *(block("table_row", None, cells=row) for row in cells), has_column_header=True, table_width=2),
+        block("table", None, *(block("table_row", None, cells=row) for row in cells), has_column_header=True),
         block("equation", None, expression="E=mc^2"),
         block("paragraph", [{"type": "equation", "plain_text": "x", "equation": {"expression": "x_1"}}]),
         block("divider", None),
         block("image", None, type="external", external={"url": "https://e.example/i.png"}, caption=[text("leaf")]),
         block("file", None, type="file", file={"url": "https://e.example/f.pdf?Signature=x"}, name="f.pdf", caption=[]),
         block("bookmark", None, url="https://e.example", caption=[]),
-        block("column_list", None, block("column", None, block("paragraph", "left")), block("column", None, block("paragraph", "right"))),
+        block("column_list", None, *(block("column", None, block("paragraph", side)) for side in ("left", "right"))),
         block("unsupported", None),
         block("paragraph", ""),
     )  # fmt: skip
     [item] = source_of(notion, pages=[page]).items()
-    assert item.content.decode() == """\
+    assert (
+        item.content.decode()
+        == """\
 # Tea
 
 # Green
@@ -122,6 +125,7 @@ $x_1$
 left
 
 right"""
+    )
     assert (item.identity, item.suffix) == (page, ".md")
     assert item.metadata["title"] == "Tea"
     assert item.metadata["last_edited_time"] == "2026-04-02T00:00:00.000Z"
@@ -178,7 +182,8 @@ def test_pages_in_the_bin_are_gone(notion):
 
 
 @pytest.mark.parametrize(
-    "given", ["00000000000000000000000000000001", "https://www.notion.so/team/Tea-00000000000000000000000000000001?v=1#x"]
+    "given",
+    ["00000000000000000000000000000001", "https://www.notion.so/team/Tea-00000000000000000000000000000001?v=1#x"],
 )
 def test_ids_are_taken_from_urls(notion, given):
     """As they stand in a browser's address."""
@@ -216,7 +221,7 @@ def test_a_page_that_was_named_must_be_there(notion):
     """Its error goes up, and says what Notion says; the token is not shown though Notion repeats it."""
     with pytest.raises(LoadError, match="object_not_found"):
         list(source_of(notion, pages=[notion_id(1)]).items())
-    source = source_of(notion, pages=[notion_id(1)], token="ntn-a-wrong-one")
+    source = source_of(notion, pages=[notion_id(1)], token="ntn-a-wrong-one")  # noqa: S106
     with pytest.raises(LoadError, match="401") as caught:
         list(source.items())
     assert "ntn-a-wrong-one" not in str(caught.value) + repr(source) + source.name
@@ -254,11 +259,12 @@ def test_blocks_in_a_circle_end(notion):
     assert len(notion.requests) < 10
 
 
+_NAMES = st.sampled_from("rich_text plain_text type icon url cells annotations".split())
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["rich_text", "plain_text", "type", "icon", "url", "cells", "annotations"]), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @given(st.sampled_from("paragraph heading_1 to_do callout code table image embed child_page xyz".split()), _JSON)

@@ -57,7 +57,9 @@ def test_file_names_are_safe_and_tell_identities_apart(one, other):
     assert (names[0] == names[1]) == (one == other)
 
 
-@pytest.mark.parametrize("identity", ["../../etc/passwd", "CON", "nul.txt", ".hidden", "~$lock", "a/b\\c", "\0", "\ud800"])
+@pytest.mark.parametrize(
+    "identity", ["../../etc/passwd", "CON", "nul.txt", ".hidden", "~$lock", "a/b\\c", "\0", "\ud800"]
+)
 def test_hostile_identities_stay_in_the_folder(identity, tmp_path):
     """Whatever an identity looks like, its file lies in the folder, and is part of the dataset."""
     fetch(Listed(SourceItem(identity, b"tea")), tmp_path / "in")
@@ -179,7 +181,10 @@ def test_a_folder_has_one_source(tmp_path):
     with pytest.raises(ConfigError, match="filled from 'one', not from 'other'"):
         fetch(teas("b 1", name="other"), tmp_path / "one")
     fetch(teas("b 1", name="other"), tmp_path / "other")
-    assert [metadata_of(tmp_path)(file.path) for file in find_files(tmp_path).found] == [{"source": "a"}, {"source": "b"}]
+    assert [metadata_of(tmp_path)(file.path) for file in find_files(tmp_path).found] == [
+        {"source": "a"},
+        {"source": "b"},
+    ]
 
 
 def test_an_empty_folder_can_be_taken_over(tmp_path):

@@ -23,7 +23,7 @@ from lazyrag.sources.client import WebClient, make_client
 from lazyrag.sources.faults import FetchError
 from tests.web_server import Web
 
-SECRET = "a-token-that-nobody-may-see"
+SECRET = "a-token-that-nobody-may-see"  # noqa: S105
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def test_redirects_end(web):
     assert len(web.requests) == 2 + 6
 
 
-@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://example.com/", "http://u:p@example.com/", "http://0x7f.1/"])
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://example.com/", "http://u:p@example.com/", "http://0x7f.1/"]
+)
 def test_redirects_stay_on_the_web(web, target):
     """Another scheme, a user, a disguised address: not followed."""
     web.routes["/"] = (302, {"Location": target}, b"")
@@ -237,7 +239,11 @@ def test_an_endless_error_page_is_still_the_error(web):
 @pytest.mark.parametrize("part", ["status", "header", "body", "informational"])
 def test_a_slow_drip_ends(web, part):
     """A byte now and then keeps no limit of silence, but the deadline holds."""
-    begin = {"status": b"H", "header": b"HTTP/1.1 200 OK\r\nX: ", "body": b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"}
+    begin = {
+        "status": b"H",
+        "header": b"HTTP/1.1 200 OK\r\nX: ",
+        "body": b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n",
+    }
 
     def drip(_):
         yield begin.get(part, b"")
@@ -283,7 +289,11 @@ def test_more_than_declared_is_left(web):
 def test_packed_bodies(web, packing):
     """gzip, and deflate with and without its header, are unpacked."""
     raw = zlib.compressobj(wbits=-15)
-    pack = {"gzip": gzip.compress, "deflate": zlib.compress, "raw deflate": lambda data: raw.compress(data) + raw.flush()}
+    pack = {
+        "gzip": gzip.compress,
+        "deflate": zlib.compress,
+        "raw deflate": lambda data: raw.compress(data) + raw.flush(),
+    }
     web.routes["/"] = (200, {"Content-Encoding": packing.split()[-1]}, pack[packing](b"tea" * 1000))
     assert got(web, "/").body == b"tea" * 1000
     assert "gzip" in web.requests[0].headers["accept-encoding"]
