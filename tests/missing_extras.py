@@ -13,6 +13,7 @@ import numpy as np
 import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.loaders import loaders
+from lazyrag.sources import DatabaseSource
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -44,6 +45,7 @@ CASES = {
         lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
         "opensearch",
     ),
+    "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
