@@ -19,6 +19,8 @@ _LEAST_ROWS_OF_COLUMN = 3
 _LEAST_UNITS_OF_COLUMN = 18  # a Chinese character is two
 _LEAST_FILL_OF_COLUMN = 0.6
 _MOST_NESTED = 6
+_MOST_GUTTERS = 8
+_MOST_GAPS = 100
 
 
 def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
@@ -80,7 +82,8 @@ def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
 
 def _gaps(band: Sequence[Segment]) -> list[Interval]:
     """Gaps inside of a band that are wide enough for a gutter."""
-    return [gap for gap in _free(band)[1:-1] if gap[1] - gap[0] >= _GUTTER * band[0].size]
+    found = [gap for gap in _free(band)[1:-1] if gap[1] - gap[0] >= _GUTTER * band[0].size]
+    return found if len(found) <= _MOST_GAPS else []
 
 
 def _free(found: Iterable[Segment]) -> list[Interval]:
@@ -100,7 +103,7 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
 
 def _columns(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
     """The two sides of the gutter, if there is one and running text stands on both of its sides."""
-    for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1]):
+    for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MOST_GUTTERS]:
         sides = [one for one in found if one.right <= left], [one for one in found if one.left >= right]
         if all(map(_is_running_text, sides)):
             return sides

@@ -125,6 +125,6 @@ def _joint(previous: Row, row: Row, right: float, pitch: float, lines: tuple[str
         return 0, ends
     cut, between = joint(*lines)
     # A divided word says by itself that its line was full.
-    if cut or (full and not indented):
+    if cut or (lines[0].endswith("-") and not between) or (full and not indented):
         return cut, between
     return 0, ends

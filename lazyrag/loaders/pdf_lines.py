@@ -17,6 +17,8 @@ _MIXED_WORD_GAP = 0.2
 _CHINESE_WORD_GAP = 0.65
 _CELL_GAP = 1.0
 _OVERLAP = -0.6
+_SAME_PLACE = 0.12
+_FARTHEST = 1e6  # in points
 _RAISED = 0.6  # an exponent or index stays in its line
 
 
@@ -80,35 +82,55 @@ def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
     """Characters as stretches of lines, in the order in which they were drawn."""
     found: list[Segment] = []
     pieces: list[list[Piece]] = []  # of each segment, as they were drawn
-    current: Segment | None = None
+    texts: list[list[str]] = []  # while a segment grows, its own text is that of its last piece
     blank = False
-    drawn: set[tuple[str, int, int]] = set()
+    drawn: dict[tuple[str, int, int], list[float]] = {}
     for glyph in glyphs:
         if not glyph.text.strip():
             blank = True
             continue
-        # Bold letters are drawn twice by some writers, and shadows too.
-        key = (glyph.text, round(glyph.left), round(glyph.base))
-        if glyph.size > 4 and key in drawn:
+        if not _is_on_paper(glyph) or _is_drawn_again(glyph, drawn):
             continue
-        drawn.add(key)
+        current = found[-1] if found else None
         between = _between(current, glyph, blank=blank) if current is not None else None
         if current is None or between is None:
-            current = Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size)
-            found.append(current)
+            found.append(Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size))
             pieces.append([(glyph.text, glyph.left, glyph.right)])
+            texts.append([glyph.text])
         else:
-            current.text += between + glyph.text
+            _extend(current, glyph)
             pieces[-1].append((glyph.text, glyph.left, glyph.right))
-            current.left = min(current.left, glyph.left)
-            current.right = max(current.right, glyph.right)
-            if glyph.size > 1.15 * current.size:
-                current.base, current.size = glyph.base, glyph.size
+            texts[-1] += (between, glyph.text)
         blank = False
-    for one, drawn_as in zip(found, pieces, strict=True):
+    for one, drawn_as, told in zip(found, pieces, texts, strict=True):
+        one.text = "".join(told)
         if has_right_to_left(one.text):
             one.text = logical_text(drawn_as, _WORD_GAP * one.size)
     return found
+
+
+def _is_on_paper(glyph: Glyph) -> bool:
+    """Whether its place is one: damaged files give numbers without end, and no numbers."""
+    numbers = (glyph.left, glyph.right, glyph.base, glyph.size)
+    return all(-_FARTHEST < number < _FARTHEST for number in numbers)
+
+
+def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
+    """Whether the same was drawn at the same place before, as bold letters and shadows are; it is noted."""
+    line, at = round(glyph.base), int(glyph.left // max(glyph.size, 1.0))
+    near = (left for place in (at - 1, at, at + 1) for left in drawn.get((glyph.text, line, place), ()))
+    if any(abs(left - glyph.left) < _SAME_PLACE * glyph.size for left in near):
+        return True
+    drawn.setdefault((glyph.text, line, at), []).append(glyph.left)
+    return False
+
+
+def _extend(segment: Segment, glyph: Glyph) -> None:
+    segment.text = glyph.text
+    segment.left = min(segment.left, glyph.left)
+    segment.right = max(segment.right, glyph.right)
+    if glyph.size > 1.15 * segment.size:
+        segment.base, segment.size = glyph.base, glyph.size
 
 
 def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
@@ -147,7 +169,7 @@ def rows_of(found: Iterable[Segment]) -> list[Row]:
     """Segments as rows, from top to bottom, those of a row from left to right."""
     rows: list[Row] = []
     for one in sorted(found, key=lambda segment: -segment.base):
-        if rows and abs(rows[-1].base - one.base) <= SAME_LINE * 1.4 * max(one.size, rows[-1].size):
+        if rows and abs(rows[-1].base - one.base) <= SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
             rows[-1].cells.append(one)
         else:
             rows.append(Row([one]))

@@ -41,10 +41,10 @@ _LETTERS: dict[int, str | int | None] = {
 
 
 class Glyph(NamedTuple):
-    """A character as it stands on the paper, in points, seen upright.
+    """A character, or several that stand close, as they stand on the paper, in points, seen upright.
 
     Args:
-        text: What it reads as; ligatures are several letters.
+        text: What it reads as; a blank's place says nothing.
         left: Where it begins along its line.
         right: Where it ends.
         base: The height of its line's base, upwards.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ _LOOKED_AT = 3
 _LEAST_PAGES = 3
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def is_joined(character: str) -> bool:
     """Whether a character is written without blanks beside it: Chinese and Japanese ones are.
 
@@ -34,6 +36,7 @@ def is_joined(character: str) -> bool:
     return _LETTER.match(character) is not None
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def is_chinese(character: str) -> bool:
     """`is_joined`, or one of the marks that stand between such characters.
 

@@ -15,6 +15,7 @@ Cell: TypeAlias = tuple[float, float, str]
 _BETWEEN = " | "
 _WIDE = 2.0  # in sizes of the font: beside so wide a gap one row alone is a table's
 _ALIGNED = 0.6
+_MOST_COLUMNS = 100
 _NEAR = 3  # rows above and beneath that tell a table
 _TIGHT = 1.45
 _TIGHTEST_OF_USUAL = 0.85
@@ -76,7 +77,11 @@ def _is_of_table(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, fl
 
 
 def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
-    return any(abs(a[0] - b[0]) < _ALIGNED * size or abs(a[1] - b[1]) < _ALIGNED * size for a in some for b in others)
+    return any(
+        abs(a[0] - b[0]) < _ALIGNED * size or abs(a[1] - b[1]) < _ALIGNED * size
+        for a in some[:_MOST_COLUMNS]
+        for b in others[:_MOST_COLUMNS]
+    )
 
 
 def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
@@ -96,8 +101,9 @@ def _block_lines(
 ) -> list[Line]:
     """The rows of a table, empty cells between others kept, so that a value stands in its column."""
     columns = _columns([rows[at] for at in block])
-    if not columns:
-        return [Line(" ".join(text for _, _, text in rows[at])) for at in block]
+    if not 0 < len(columns) <= _MOST_COLUMNS:
+        between = _BETWEEN if columns else " "
+        return [Line(between.join(text for _, _, text in rows[at]), is_of_table=bool(columns)) for at in block]
     cells = [_in_columns(rows[at], columns) for at in block]
     steps = [0.0] + [(sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)]
     usual = [step for step, own in zip(steps, cells, strict=True) if step and own[0]]
