@@ -41,6 +41,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/ann.py
 	$(BIN)/python tests/live/install.py
 	$(BIN)/python benchmarks/stores.py
+	$(BIN)/python benchmarks/pdf.py
 	$(BIN)/python benchmarks/report.py
 	build/peers/bin/python benchmarks/plots.py
 

@@ -158,6 +158,27 @@ def stores(runs: Sequence[Run]) -> str:
     return "\n\n".join([markdown(["store", *columns.values()], lines), versions(runs), provenance(runs)])
 
 
+def pdf(runs: Sequence[Run]) -> str:
+    """What each reader gets right of the shared PDFs, and its speed."""
+    names = ["strings", "order", "rows", "words", "radicals", "errors", "silent"]
+    columns = dict.fromkeys(names) | {"pages_per_s": "pages/s", "MB_per_s": "MB/s"}
+    pieces = []
+    for run in runs:
+        lines = [[row["engine"], *(row[one] for one in columns)] for row in run["rows"]]
+        pieces.append(markdown(["reader", *(shown or name for name, shown in columns.items())], lines))
+        files = run["rows"][0]["files"]
+        pieces.append("Pages a second of each file")
+        each = [
+            [
+                f"{file} ({run['rows'][0]['files'][at]['pages']})",
+                *(row["files"][at]["pages_per_s"] for row in run["rows"]),
+            ]
+            for at, file in enumerate(files)
+        ]
+        pieces.append(markdown(["file (pages)", *(row["engine"] for row in run["rows"])], each))
+    return "\n\n".join([*pieces, versions(runs), provenance(runs)])
+
+
 def by_size(runs: Iterable[Run]) -> list[Run]:
     """Runs, the smallest first."""
     return sorted(runs, key=lambda run: int(run["rows"][0]["nodes"]))
@@ -178,6 +199,7 @@ TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "ingest": ingest,
     "growth": growth,
     "stores": stores,
+    "pdf": pdf,
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file, loaders
+from lazyrag.loaders import load_file, loaders, pdf
 from tests.shared import shared
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
@@ -136,6 +136,7 @@ def _damaged(data, rng):
 BY_LOADER = {}
 for _suffix in loaders:
     BY_LOADER.setdefault(loaders[_suffix].__name__, []).append(_suffix)
+BY_LOADER["PdfLoader without pypdfium2"] = [".pdf"]
 COUNTS = [
     pytest.param(12, id="some"),
     pytest.param(200, id="many", marks=pytest.mark.slow),
@@ -154,6 +155,8 @@ def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, mo
         raise NetworkError
 
     monkeypatch.setattr(socket, "socket", forbidden)
+    if loader.endswith("without pypdfium2"):
+        monkeypatch.setattr(pdf, "is_installed", lambda name: name == "pypdf")
     seeds = _seeds(*BY_LOADER[loader])
     assert seeds
     rng = random.Random(f"{loader} {count}")

@@ -19,8 +19,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag import DataType, DocField, Document
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
-from lazyrag.loaders.pdf import _unheard
+from lazyrag.loaders import load_file, pdf
+from lazyrag.loaders.pdf import ENGINES
+from lazyrag.loaders.pdf_pypdf import unheard
 from tests.shared import shared
 
 
@@ -68,9 +69,17 @@ def read_as(letters: dict[str, str]):
     return change
 
 
+@pytest.fixture(params=ENGINES)
+def engine(request, monkeypatch):
+    """Each engine in turn: for pypdf, the other is not installed."""
+    if request.param == "pypdf":
+        monkeypatch.setattr(pdf, "is_installed", lambda name: name == "pypdf")
+    return request.param
+
+
 @pytest.fixture
-def load(tmp_path):
-    """A function that writes a PDF and loads it."""
+def load(tmp_path, engine):
+    """A function that writes a PDF and loads it, for each engine."""
 
     def written_and_loaded(data: bytes):
         path = tmp_path / "file.pdf"
@@ -146,19 +155,36 @@ def test_other_compatibility_characters_stay(load, kept):
 
 def test_title_and_author_become_metadata(load):
     """Title and author are metadata, white space at the ends removed."""
-    assert dict(load(make_pdf(["text"], title=" 绿茶 ", author="Li Hua")).metadata) == {
+    metadata = load(make_pdf(["text"], title=" 绿茶 ", author="Li Hua")).metadata
+    assert {name: metadata.get(name) for name in ("title", "author", "subject")} == {
         "title": "绿茶",
         "author": "Li Hua",
+        "subject": None,
     }
 
 
-def test_no_information_is_no_metadata(load):
-    """A PDF that says nothing of itself has no metadata."""
+def test_dates_become_iso_8601(load):
+    """The times at which a PDF was made and changed are metadata, with their zone."""
+
+    def date(writer: pypdf.PdfWriter) -> None:
+        writer.add_metadata({"/CreationDate": "D:20240131093000+08'00'", "/ModDate": "D:2024", "/Keywords": "tea, 茶"})
+
+    metadata = load(changed(make_pdf(["text"]), date)).metadata
+    assert metadata["pdf_created"] == "2024-01-31T09:30:00+08:00"
+    assert metadata["pdf_modified"] == "2024-01-01T00:00:00"
+    assert metadata["keywords"] == "tea, 茶"
+
+
+def test_no_information_is_no_metadata(load, engine):
+    """Of a PDF that says nothing of itself, the metadata hold how many pages it has and what read it."""
 
     def forget(writer: pypdf.PdfWriter) -> None:
         writer.metadata = None
 
-    assert dict(load(changed(make_pdf(["text"], title="x", author="y"), forget)).metadata) == {}
+    assert dict(load(changed(make_pdf(["text"], title="x", author="y"), forget)).metadata) == {
+        "pages": 1,
+        "pdf_engine": engine,
+    }
 
 
 def test_the_author_can_be_filtered_by(folder):
@@ -203,7 +229,7 @@ def test_aes_without_its_package_names_the_install_command():
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
-        sys.modules["cryptography"] = sys.modules["Crypto"] = None
+        sys.modules["cryptography"] = sys.modules["Crypto"] = sys.modules["pypdfium2"] = None
         from lazyrag.errors import LoadError
         from lazyrag.loaders import load_file
         try:
@@ -313,10 +339,10 @@ def test_other_threads_are_heard_while_a_pdf_is_read(caplog):
         thread.join()
 
     def read_too() -> None:
-        with _unheard():
+        with unheard():
             logger.warning("read by another")
 
-    with _unheard():
+    with unheard():
         logger.warning("read")
         elsewhere(lambda: logger.warning("the application's"))
         elsewhere(read_too)

@@ -1,0 +1,352 @@
+"""Text of PDF pages in the order of reading, alike whichever engine reads them."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pypdf
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pypdf.generic import NameObject, NumberObject
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfgen.canvas import Canvas
+
+from lazyrag.loaders import pdf, pdf_pypdf
+from lazyrag.loaders.pdf import ENGINES, PdfLoader
+from lazyrag.loaders.pdf_lines import gap_text
+from lazyrag.loaders.pdf_order import logical_text
+from lazyrag.loaders.pdf_repair import close_blanks, is_chinese, is_joined, join_lines, joint, without_repeated_lines
+
+SONG, BATANG = "STSong-Light", "HYSMyeongJo-Medium"
+for _font in (SONG, BATANG):
+    pdfmetrics.registerFont(UnicodeCIDFont(_font))
+
+HAN = st.sampled_from("茶绿红水温度发酵的是一あア々")
+HANGUL = st.sampled_from("차녹홍물온도의")
+LATIN = st.sampled_from("abcXYZ019.,-()éß")
+LETTERS = st.one_of(HAN, HANGUL, LATIN)
+
+
+def drawn(*texts, font="Helvetica", size=10) -> bytes:
+    """A PDF of one page with texts at places: (across, up, text), or with a font of their own after these."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    for across, up, text, *own in texts:
+        canvas.setFont(own[0] if own else font, own[1] if len(own) > 1 else size)
+        canvas.drawString(across, up, text)
+    canvas.showPage()
+    canvas.save()
+    return data.getvalue()
+
+
+@pytest.fixture(params=ENGINES)
+def text_of(request, tmp_path):
+    """A function that writes a PDF and returns its text, for each engine."""
+
+    def written_and_read(data: bytes, **arguments) -> str:
+        path = tmp_path / "file.pdf"
+        path.write_bytes(data)
+        return PdfLoader(engine=request.param, **arguments).load(path).text
+
+    return written_and_read
+
+
+def column(across, lines, top=700, step=12):
+    """Lines beneath one another."""
+    return [(across, top - step * at, line) for at, line in enumerate(lines)]
+
+
+LEFT = [f"Left {word} line of the column that is filled." for word in ("first", "second", "third", "fourth")]
+RIGHT = [f"Right {word} line of the other column, too." for word in ("first", "second", "third", "fourth")]
+
+
+def test_columns_are_read_one_after_the_other(text_of):
+    """Lines of two columns that stand side by side do not mix, in whichever order they were drawn."""
+    rows = [one for pair in zip(column(60, LEFT), column(320, RIGHT), strict=True) for one in pair]
+    title = (60, 740, "A title that goes over both of the columns beneath it, and not over one of them alone.")
+    foot = (60, 500, "What stands beneath both columns goes over the whole width of the page and is read last.")
+    assert text_of(drawn(title, *rows, foot)).split("\n") == [title[2], "", *LEFT, "", *RIGHT, "", foot[2]]
+
+
+def test_columns_need_not_be_level(text_of):
+    """A right column whose lines stand between those of the left one is read after it."""
+    read = text_of(drawn(*column(60, LEFT), *column(320, RIGHT, top=694)))
+    assert read.split("\n") == [*LEFT, "", *RIGHT]
+
+
+TABLE = [["Tea", "Degrees", "Minutes"], ["Sencha", "70", "2"], ["Assam", "", "4"], ["Pu-erh", "100", ""]]
+
+
+def table(rows, lefts=(60, 200, 330)):
+    """Cells of a table without lines."""
+    return [
+        (left, 700 - 18 * at, cell)
+        for at, row in enumerate(rows)
+        for left, cell in zip(lefts, row, strict=True)
+        if cell
+    ]
+
+
+def test_rows_of_a_table_are_lines(text_of):
+    """A table without borders has a line for each row, and a value stays in its column where a cell is empty."""
+    assert text_of(drawn(*table(TABLE))).split("\n") == [
+        "Tea | Degrees | Minutes",
+        "Sencha | 70 | 2",
+        "Assam |  | 4",
+        "Pu-erh | 100",
+    ]
+
+
+def test_a_table_stands_apart_from_text(text_of):
+    """Sentences above and beneath a table have no bars."""
+    above, beneath = (60, 740, "How the teas are brewed:"), (60, 600, "Water has to boil first, of course.")
+    lines = text_of(drawn(above, *table(TABLE), beneath)).split("\n")
+    assert (lines[0], lines[-1]) == (above[2], beneath[2])
+    assert [line.count("|") for line in lines if line] == [0, 2, 2, 2, 1, 0]
+
+
+def test_a_cell_of_several_lines_is_one_cell(text_of):
+    """The second line of a cell joins the first one, as the table's rows are further apart than its lines."""
+    cells = [
+        *[(60, 700, "Tea"), (200, 700, "Where it grows")],
+        *[(60, 670, "Assam"), (200, 670, "in the north-east of India,"), (200, 658, "along the Brahmaputra")],
+        *[(60, 628, "Sencha"), (200, 628, "in Shizuoka")],
+    ]
+    assert text_of(drawn(*cells)).split("\n") == [
+        "Tea | Where it grows",
+        "Assam | in the north-east of India, along the Brahmaputra",
+        "Sencha | in Shizuoka",
+    ]
+
+
+def test_a_chinese_table(text_of):
+    """Chinese cells are kept apart, too."""
+    rows = [["品名", "水温", "时间"], ["碧螺春", "80度", "2分钟"], ["大红袍", "100度", "1分钟"]]
+    assert text_of(drawn(*table(rows), font=SONG)).split("\n") == [" | ".join(row) for row in rows]
+
+
+def test_numbered_items_are_no_table(text_of):
+    """A number and the text far beside it are one line without a bar."""
+    items = [(60, 700, "1."), (84, 700, "Boil water."), (60, 685, "2."), (84, 685, "Wait a little.")]
+    assert text_of(drawn(*items)) == "1. Boil water.\n2. Wait a little."
+
+
+def test_lines_of_a_chinese_paragraph_are_joined(text_of):
+    """Where a full line ends inside a Chinese paragraph there is nothing; a paragraph's last line ends it."""
+    lines = ["绿茶是未经发酵的茶叶，保留了鲜叶的天然物", "质，杀青时间很短。"]
+    lines += ["红茶是全发酵的茶叶，汤色红亮，滋味醇厚甘", "甜。"]
+    read = text_of(drawn(*column(60, lines, step=14), font=SONG))
+    assert read.split("\n") == [lines[0] + lines[1], lines[2] + lines[3]]
+
+
+def test_english_in_a_chinese_paragraph_keeps_its_blanks(text_of):
+    """A line that ends with an English word goes on after a blank, where the next begins with one."""
+    lines = ["绿茶的加工在春天进行，其中一种叫做 Dragon", "Well 的茶叶产于杭州。"]
+    read = text_of(drawn(*column(60, lines, step=14), font=SONG))
+    assert read == "绿茶的加工在春天进行，其中一种叫做 Dragon Well 的茶叶产于杭州。"
+
+
+def test_blanks_that_writers_put_between_chinese_characters_go(text_of):
+    """A blank of a quarter of a character is no blank; one as wide as a letter is."""
+    assert text_of(drawn((60, 700, "持股比"), (91.5, 700, "例为"), font=SONG)) == "持股比例为"
+    assert text_of(drawn((60, 700, "张三"), (88, 700, "李四"), font=SONG)) == "张三 李四"
+
+
+def test_korean_and_english_keep_blanks_and_lines(text_of):
+    """Korean is written with blanks, and lines of other scripts stay lines."""
+    korean = ["녹차는 발효하지 않은 차이다. 물의 온도는", "팔십 도가 좋다."]
+    assert text_of(drawn(*column(60, korean, step=14), font=BATANG)).split("\n") == korean
+    english = ["Green tea is not fermented. The water has about", "eighty degrees."]
+    assert text_of(drawn(*column(60, english))).split("\n") == english
+
+
+def test_divided_words_are_whole_again(text_of):
+    """A hyphen at the end of a line goes, if the word goes on beneath; one that belongs to the word stays."""
+    lines = ["The leaves undergo fermen-", "tation under state-of-", "the-art control in 2024-", "2025."]
+    assert text_of(drawn(*column(60, lines))) == (
+        "The leaves undergo fermentation under state-of-the-art control in 2024-\n2025."
+    )
+
+
+def test_paragraphs_that_stand_apart_have_an_empty_line_between(text_of):
+    """A wider step than from line to line is an end of a paragraph."""
+    lines = [(60, 700, "One line."), (60, 688, "Another."), (60, 676, "A third."), (60, 650, "A paragraph.")]
+    assert text_of(drawn(*lines)) == "One line.\nAnother.\nA third.\n\nA paragraph."
+
+
+def test_words_drawn_in_any_order_are_lines(text_of):
+    """Words that stand side by side are a line, whenever they were drawn."""
+    words = [(110, 688, "down"), (60, 700, "Green"), (60, 688, "poured"), (92, 700, "tea")]
+    assert text_of(drawn(*words)) == "Green tea\npoured down"
+
+
+def test_letters_drawn_twice_are_read_once(text_of):
+    """Bold letters that are drawn again a little aside do not double the text."""
+    assert text_of(drawn((60, 700, "Green tea"), (60.2, 700, "Green tea"))) == "Green tea"
+
+
+def test_a_raised_number_stays_in_its_line(text_of):
+    """An exponent is part of its line."""
+    assert text_of(drawn((60, 700, "10 km"), (83.7, 704, "2", "Helvetica", 6), (90, 700, "of tea"))) == "10 km2 of tea"
+
+
+@pytest.mark.parametrize("degrees", [90, 180, 270])
+def test_turned_pages_are_read(text_of, degrees):
+    """The lines of a page that is turned when it is shown, and was written to be so, come in their order."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.translate(300, 400)
+    canvas.rotate(degrees)
+    for at, line in enumerate(["First line", "second line", "third line"]):
+        canvas.drawString(0, -14 * at, line)
+    canvas.save()
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(data.getvalue()))
+    writer.pages[0][NameObject("/Rotate")] = NumberObject(degrees)
+    target = io.BytesIO()
+    writer.write(target)
+    assert text_of(target.getvalue()) == "First line\nsecond line\nthird line"
+
+
+def test_a_stamp_along_the_edge_stands_last(text_of):
+    """What is turned against the page does not break into its lines."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.saveState()
+    canvas.translate(30, 300)
+    canvas.rotate(90)
+    canvas.drawString(0, 0, "Stamp of the archive")
+    canvas.restoreState()
+    for at in range(20):
+        canvas.drawString(60, 700 - 14 * at, f"Line {at}")
+    canvas.save()
+    lines = text_of(data.getvalue()).split("\n")
+    assert lines == [*[f"Line {at}" for at in range(20)], "", "Stamp of the archive"]
+
+
+def test_lines_that_run_downwards(text_of):
+    """Letters beneath one another are lines, in the order in which they were drawn."""
+    words = ["GREENTEAISDRIED", "BLACKTEAISCURED", "OOLONGISBETWEEN"]
+    placed = [(300 - 30 * at, 700 - 12 * down, one) for at, word in enumerate(words) for down, one in enumerate(word)]
+    assert text_of(drawn(*placed)).split("\n") == words
+
+
+def test_what_stands_at_the_head_and_foot_of_pages_can_be_dropped(text_of):
+    """Repeated heads and page numbers go where that is asked for, and stay where not; the first words stay."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    for number, word in enumerate(["sencha", "assam", "oolong", "pu-erh"], start=1):
+        canvas.drawString(60, 780, "Annual tea report")
+        canvas.drawString(60, 700, f"All about {word}.")
+        canvas.drawString(300, 40, f"Page {number} of 4")
+        canvas.showPage()
+    canvas.save()
+    kept, dropped = text_of(data.getvalue()), text_of(data.getvalue(), drop_repeated=True)
+    assert kept.count("Annual tea report") == 4
+    assert dropped == "\n\n".join(f"All about {word}." for word in ("sencha", "assam", "oolong", "pu-erh"))
+
+
+def test_two_pages_alike_are_no_head():
+    """Nothing is taken for repeated in a file of two pages."""
+    assert without_repeated_lines(["Tea\na", "Tea\nb"]) == ["Tea\na", "Tea\nb"]
+
+
+def test_many_threads_read_at_once(tmp_path):
+    """pdfium, which cannot be used by two threads, is: each file gets its own text."""
+    paths = []
+    for number in range(12):
+        paths.append(tmp_path / f"{number}.pdf")
+        paths[-1].write_bytes(drawn(*column(60, [f"File {number}, line {at}" for at in range(30)])))
+    with ThreadPoolExecutor(6) as pool:
+        texts = list(pool.map(lambda path: PdfLoader(engine="pypdfium2").load(path).text, paths * 3))
+    assert [text.split(",")[0] for text in texts] == [f"File {number}" for number in range(12)] * 3
+    assert all(text.endswith("line 29") for text in texts)
+
+
+def test_a_pypdf_that_moved_its_fonts_is_read_as_it_reads_itself(tmp_path, monkeypatch):
+    """Where pypdf no longer gives what decodes codes of fonts, its own text is taken, its Chinese lines mended."""
+    monkeypatch.setattr(pdf_pypdf, "font_class", lambda: None)
+    path = tmp_path / "tea.pdf"
+    lines = ["绿茶是未经发酵的茶叶，保留了鲜叶的天然物", "质，杀青时间很短。"]
+    path.write_bytes(drawn(*column(60, lines), font=SONG))
+    assert PdfLoader(engine="pypdf").load(path).text == "".join(lines)
+
+
+def test_engines_are_tried_in_turn(tmp_path):
+    """A file that pypdfium2 cannot open is read by pypdf, and the metadata say so; one that was named is alone."""
+    path = tmp_path / "late.pdf"
+    path.write_bytes(b"\n" * 3000 + drawn((60, 700, "Green tea")))
+    loaded = PdfLoader().load(path)
+    assert (loaded.text, loaded.metadata["pdf_engine"]) == ("Green tea", "pypdf")
+    with pytest.raises(pdf.LoadError, match="pypdfium2: "):
+        PdfLoader(engine="pypdfium2").load(path)
+
+
+@given(st.lists(LETTERS, min_size=1, max_size=30))
+def test_only_blanks_between_chinese_characters_go(letters):
+    """Whatever is written with blanks between all characters: they go between Chinese ones, and stay elsewhere."""
+    closed = close_blanks(" ".join(letters))
+    expected = letters[0]
+    for before, one in pairwise(letters):
+        expected += ("" if is_joined(before) and is_joined(one) else " ") + one
+    assert closed == expected
+
+
+@given(st.text(max_size=60))
+def test_nothing_but_blanks_is_lost(text):
+    """Closing blanks loses no other character, changes nothing a second time, and no text without Chinese."""
+    closed = close_blanks(text)
+    assert closed.replace(" ", "") == text.replace(" ", "")
+    assert close_blanks(closed) == closed
+    if not any(map(is_chinese, text)):
+        assert closed == text
+
+
+@given(st.lists(st.text(LETTERS | st.just(" "), max_size=12).map(str.strip), max_size=8))
+def test_joining_lines_loses_nothing_but_hyphens(lines):
+    """Lines that are joined keep all of their letters, in order."""
+    kept = join_lines(lines)
+    assert "".join(kept.split()).replace("-", "") == "".join("".join(lines).split()).replace("-", "")
+
+
+@given(st.lists(HANGUL, min_size=1).map("".join), st.lists(HANGUL, min_size=1).map("".join))
+def test_korean_lines_stay_apart(first, second):
+    """No line of Korean is joined to the next one."""
+    assert joint(first, second) == (0, "\n")
+
+
+@given(LETTERS, LETTERS, st.floats(0, 1), st.booleans())
+def test_blanks_in_a_line_depend_on_its_letters(before, after, gap, blank):
+    """A drawn blank is one for every script but Chinese; without it and without a gap there is none."""
+    told = gap_text(before, after, gap, blank=blank)
+    if blank and not (is_chinese(before) and is_chinese(after)):
+        assert told == " "
+    if not blank and gap < 0.1:
+        assert told == ""
+
+
+ARABIC = st.sampled_from("شايءبتحخ")
+
+
+@given(st.lists(st.lists(ARABIC, min_size=1, max_size=6).map("".join), min_size=1, max_size=5), st.randoms())
+def test_arabic_is_read_from_the_right_however_it_was_drawn(words, chance):
+    """Letters that stand from right to left become words in their order, whichever of them was drawn first."""
+    pieces = []
+    at = 500.0
+    for word in words:
+        for letter in word:
+            pieces.append((letter, at - 5, at))
+            at -= 5
+        at -= 4
+    chance.shuffle(pieces)
+    assert logical_text(pieces, 2) == " ".join(words)
+
+
+def test_marks_stay_on_their_letters():
+    """A vowel mark follows the letter that it was drawn over."""
+    drawn_as = [("ح", 20, 25), ("\u064e", 21, 22), ("ب", 15, 20)]
+    assert logical_text(drawn_as, 2) == unicodedata.normalize("NFC", "ح\u064eب")

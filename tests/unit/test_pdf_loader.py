@@ -1,0 +1,300 @@
+"""PdfLoader's arguments: passwords, engines, text recognition, limits; and what is said of pages that gave no text."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pypdf
+import pytest
+from pypdf.generic import DecodedStreamObject, NameObject
+from reportlab.lib.utils import ImageReader
+from reportlab.pdfgen.canvas import Canvas
+
+from lazyrag import Document, IngestionWarning, register_loader
+from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, UnknownKeywordError
+from lazyrag.loaders import pdf
+from lazyrag.loaders.pdf import ENGINES, PdfLoader
+
+
+def pages(*texts: str) -> bytes:
+    """A PDF with a page for each text; "#" makes a scanned page, "" an empty one."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    for text in texts:
+        if text == "#":
+            canvas.rect(100, 100, 200, 200, fill=1)
+        else:
+            canvas.drawString(60, 700, text)
+        canvas.showPage()
+    canvas.save()
+    return data.getvalue()
+
+
+def encrypted(password: str, algorithm: str = "AES-256") -> bytes:
+    """A PDF that needs a password."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pages("secret tea")))
+    writer.encrypt(password, "the owner's", algorithm=algorithm)
+    target = io.BytesIO()
+    writer.write(target)
+    return target.getvalue()
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A function that writes a file and gives its path."""
+
+    def write(data: bytes):
+        path = tmp_path / "file.pdf"
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
+@pytest.mark.parametrize("password", ["key", ["other", "key"], "the owner's"])
+def test_the_password_opens(written, engine, algorithm, password):
+    """A password, or one of several, opens a file; the owner's does, too."""
+    loaded = PdfLoader(password, engine=engine).load(written(encrypted("key", algorithm)))
+    assert loaded.text == "secret tea"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_wrong_password_is_told_from_a_missing_one(written, engine):
+    """Both fail with a LoadError that says what to do, and neither shows a password."""
+    path = written(encrypted("key"))
+    with pytest.raises(LoadError, match=r"needs a password\. Give it: PdfLoader\(password='...'\)"):
+        PdfLoader(engine=engine).load(path)
+    with pytest.raises(
+        LoadError, match=r"no password that PdfLoader was given opens it\. Give the right one"
+    ) as caught:
+        PdfLoader("guessed", engine=engine).load(path)
+    assert "guessed" not in str(caught.value)
+
+
+def test_a_password_is_not_needed_where_it_was_given(written):
+    """A file that is not encrypted is read, whatever the password."""
+    assert PdfLoader("key").load(written(pages("tea"))).text == "tea"
+
+
+def test_passwords_are_in_no_log():
+    """What a loader shows of itself has no password in it."""
+    assert repr(PdfLoader("key", engine="pypdf")) == "PdfLoader(password=..., engine='pypdf')"
+    assert repr(PdfLoader()) == "PdfLoader()"
+
+
+def test_a_loader_with_a_password_reads_a_folder(folder):
+    """A subclass gives the password for all files of a Document; those with another one are reported."""
+
+    @register_loader(".pdf", replace=True)
+    class OfTheOffice(PdfLoader):
+        def __init__(self):
+            super().__init__("key")
+
+    docs = Document(folder({"a.pdf": encrypted("key"), "b.pdf": encrypted("lost"), "c.pdf": pages("tea")}))
+    with pytest.warns(IngestionWarning, match=r"b\.pdf"):
+        assert {node.path: node.text for node in docs.get_nodes()} == {"a.pdf": "secret tea", "c.pdf": "tea"}
+    [failure] = docs.last_report.failed
+    assert "Give the right one" in str(failure.error)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scanned_pages_are_named(written, engine):
+    """A file of scanned pages fails and names them; the metadata of a mixed one name them; empty pages are no scans."""
+    with pytest.raises(LoadError, match=r"no text layer on its 3 pages: pages 1, 3 hold pictures only; they need text"):
+        PdfLoader(engine=engine).load(written(pages("#", "", "#")))
+    loaded = PdfLoader(engine=engine).load(written(pages("tea", "#", "", "#", "water")))
+    assert loaded.metadata["pages_without_text"] == [2, 4]
+    assert loaded.metadata["pages"] == 5
+    assert [place.label for place in loaded.places if place.end > place.start] == ["1", "5"]
+    assert "pages_without_text" not in PdfLoader(engine=engine).load(written(pages("tea", ""))).metadata
+
+
+def test_pages_in_a_picture_are_scanned(written):
+    """A photograph on a page is no text layer."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    picture = io.BytesIO(b"P6 2 2 255 " + bytes(range(12)))
+    canvas.drawImage(ImageReader(picture), 100, 100, 200, 200)
+    canvas.save()
+    for engine in ENGINES:
+        with pytest.raises(LoadError, match="page 1 hold pictures only"):
+            PdfLoader(engine=engine).load(written(data.getvalue()))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written, engine):
+    """The function sees each scanned page as it looks, and no other; its text stands in the page's place."""
+    seen = []
+
+    def ocr(image: np.ndarray) -> str:
+        seen.append(image)
+        return f" black square {len(seen)}\n"
+
+    loaded = PdfLoader(engine=engine, ocr=ocr).load(written(pages("tea", "#", "", "#")))
+    assert [loaded.text[place.start : place.end] for place in loaded.places] == [
+        *["tea", "black square 1", "", "black square 2"]
+    ]
+    assert loaded.metadata["pages_by_ocr"] == [2, 4]
+    assert "pages_without_text" not in loaded.metadata
+    for image in seen:
+        height, width, colours = image.shape
+        assert (image.dtype, colours) == (np.uint8, 3)
+        assert height / width == pytest.approx(841.89 / 595.28, rel=0.01)
+        dark = (image < 50).all(axis=2)
+        assert dark[-height * 250 // 842, width * 200 // 595]
+        assert dark.mean() == pytest.approx(200 * 200 / (595.28 * 841.89), rel=0.1)
+
+
+def test_text_recognition_of_an_encrypted_file(written):
+    """The picture of a page is made with the password that opened the file."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pages("#")))
+    writer.encrypt("key", algorithm="AES-256")
+    target = io.BytesIO()
+    writer.write(target)
+    assert PdfLoader("key", ocr=lambda image: "seen").load(written(target.getvalue())).text == "seen"
+
+
+def test_text_recognition_that_finds_nothing_or_fails(written):
+    """Pages in which nothing is found stay named; an error of the function fails the file and names the page."""
+    mixed, scanned = pages("tea", "#"), pages("#")
+    assert PdfLoader(ocr=lambda image: " ").load(written(mixed)).metadata["pages_without_text"] == [2]
+    with pytest.raises(LoadError, match="no text layer"):
+        PdfLoader(ocr=lambda image: "").load(written(scanned))
+    with pytest.raises(LoadError, match="ocr of PdfLoader raised ZeroDivisionError on page 2"):
+        PdfLoader(ocr=lambda image: str(1 / 0)).load(written(mixed))
+    with pytest.raises(LoadError, match="ocr of PdfLoader returned NoneType for page 1; it returns a str"):
+        PdfLoader(ocr=lambda image: None).load(written(scanned))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_page_takes_no_other_with_it(written, engine, monkeypatch):
+    """Pages that cannot be read are empty, and the metadata say why; if nothing else is there, the file fails."""
+    kind = {"pypdfium2": "pdf_pdfium.PdfiumFile", "pypdf": "pdf_pypdf.PypdfFile"}[engine]
+    whole = __import__(f"lazyrag.loaders.{kind.partition('.')[0]}", fromlist=["x"])
+    real = getattr(whole, kind.partition(".")[2]).page
+
+    def page(self, index):
+        if index == 1:
+            raise ValueError("no such stream")
+        return real(self, index)
+
+    monkeypatch.setattr(f"lazyrag.loaders.{kind}.page", page)
+    loaded = PdfLoader(engine=engine).load(written(pages("tea", "water", "coffee")))
+    assert loaded.text == "tea\n\n\n\ncoffee"
+    assert loaded.metadata["pages_unread"] == {"2": "ValueError: no such stream"}
+    with pytest.raises(LoadError, match=r"damaged: page 2 could not be read \(page 2: ValueError: no such stream\)"):
+        PdfLoader(engine=engine).load(written(pages("", "water")))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_page_with_scrambled_content_is_survived(written, engine):
+    """Operators that mean nothing leave the page empty or unread, and the others as they are."""
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pages("tea", "water")))
+    stream = DecodedStreamObject()
+    stream.set_data(b"BT /F1 << [ 12 Tf ((( Tj ET \xff\xfe q q Q Q Q Q 1 2 cm")
+    writer.pages[0][NameObject("/Contents")] = writer._add_object(stream)
+    target = io.BytesIO()
+    writer.write(target)
+    loaded = PdfLoader(engine=engine).load(written(target.getvalue()))
+    assert loaded.text.split() == ["water"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_limits_of_pages_and_time(written, engine):
+    """A file beyond a limit fails with what the limit is and how to raise it."""
+    path = written(pages(*["tea"] * 11))
+    with pytest.raises(LoadError, match=r"has 11 pages; at most 10 are read.*PdfLoader\(max_pages=11\)"):
+        PdfLoader(engine=engine, max_pages=10).load(path)
+    with pytest.raises(LoadError, match=r"longer than 1e-09 s; 0 of its 11 pages.*max_seconds"):
+        PdfLoader(engine=engine, max_seconds=1e-9).load(path)
+
+
+def test_ten_thousand_pages_end_as_one_failure(folder):
+    """A PDF of 10,000 pages is refused before any is read, and the rest of the folder is in."""
+    writer = pypdf.PdfWriter()
+    page = pypdf.PdfReader(io.BytesIO(pages("tea"))).pages[0]
+    writer.add_page(page)
+    tree = writer.root_object["/Pages"]
+    tree["/Kids"].extend([tree["/Kids"][0]] * 9_999)
+    tree[NameObject("/Count")] = pypdf.generic.NumberObject(10_000)
+    target = io.BytesIO()
+    writer.write(target)
+    docs = Document(folder({"large.pdf": target.getvalue(), "small.pdf": pages("tea")}))
+    with pytest.warns(IngestionWarning, match=r"10,000 pages; at most 5,000"):
+        assert [node.path for node in docs.get_nodes()] == ["small.pdf"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"engine": "pymupdf"}, "engine is 'pymupdf'. Known: pypdf, pypdfium2."),
+        ({"ocr": "tesseract"}, "ocr is 'tesseract'; give a function"),
+        ({"max_pages": 0}, "max_pages"),
+        ({"max_seconds": 0}, "max_seconds is 0; give a number greater than 0"),
+        ({"password": 5}, "password is 5"),
+        ({"drop_repeated": "yes"}, "drop_repeated is 'yes'"),
+    ],
+)
+def test_arguments_are_checked(arguments, told):
+    """A wrong argument is a ConfigError that says what was given and what is allowed."""
+    with pytest.raises(ConfigError) as caught:
+        PdfLoader(**arguments)
+    assert told in str(caught.value)
+
+
+def test_unknown_arguments_are_refused():
+    """A misspelt argument names the nearest one."""
+    with pytest.raises(UnknownKeywordError, match="Did you mean 'password'"):
+        PdfLoader(pasword="key")  # noqa: S106  no password at all
+
+
+def test_without_pypdfium2_the_extra_is_named(written, monkeypatch):
+    """Where the engine that was asked for is missing, or text recognition needs it, the error names the extra."""
+    program = textwrap.dedent("""
+        import sys
+        sys.modules["pypdfium2"] = None
+        from pathlib import Path
+        from lazyrag.errors import MissingDependencyError
+        from lazyrag.loaders.pdf import PdfLoader
+        loaded = PdfLoader().load(Path(sys.argv[1]))
+        print(loaded.text.split()[0], loaded.metadata["pdf_engine"])
+        for loader in (PdfLoader(engine="pypdfium2"), PdfLoader(ocr=lambda image: "")):
+            try:
+                loader.load(Path(sys.argv[1]))
+            except MissingDependencyError as exc:
+                print(exc)
+    """)
+    command = [sys.executable, "-c", program, str(written(pages("tea", "#")))]
+    first, *others = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert first == "tea pypdf"
+    assert [line.partition(" needs the package ")[0] for line in others] == [
+        "PdfLoader(engine='pypdfium2')",
+        "PdfLoader(ocr=...)",
+    ]
+    assert all(line.endswith('pip install "lazyrag[pdf]"') for line in others)
+    assert issubclass(MissingDependencyError, ImportError)
+
+
+def test_another_engine_does_not_have_files_read_again(folder, monkeypatch):
+    """After the extra is installed, files stay as they were read; a loader that names its engine reads them again."""
+    path = folder({"tea.pdf": pages("tea")})
+    monkeypatch.setattr(pdf, "is_installed", lambda name: name == "pypdf")
+    docs = Document(path)
+    assert docs.get_nodes()[0].metadata["pdf_engine"] == "pypdf"
+    monkeypatch.setattr(pdf, "is_installed", lambda name: True)
+    assert docs.sync().unchanged == ("tea.pdf",)
+    assert docs.get_nodes()[0].metadata["pdf_engine"] == "pypdf"
+
+    @register_loader(".pdf", replace=True)
+    class WithPdfium(PdfLoader):
+        def __init__(self):
+            super().__init__(engine="pypdfium2")
+
+    assert docs.sync().updated == ("tea.pdf",)
+    assert docs.get_nodes()[0].metadata["pdf_engine"] == "pypdfium2"
