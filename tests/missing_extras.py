@@ -45,6 +45,7 @@ CASES = {
         "opensearch",
     ),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
+    "loader '.msg'": (lambda _: loaders[".msg"], "office"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
