@@ -5,7 +5,7 @@ from __future__ import annotations
 import mailbox
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
@@ -96,12 +96,7 @@ def _read_mail(data: bytes) -> LoadedFile:
         else:  # a part that says to have parts, and has none, is text as well
             bodies.append(_body(part))
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in said.items())
-    names = (_file_name(part, number) for number, part in enumerate(attachments, start=1))
-    loading = [
-        (name, lambda name=name, part=part: load_attachment(name, _bytes_of(part)))
-        for name, part in zip(names, attachments, strict=True)
-    ]
-    return with_attachments("\n\n".join(text for text in (head, *bodies) if text), loading, said)
+    return _with_attachments("\n\n".join(text for text in (head, *bodies) if text), attachments, said)
 
 
 def _header(mail: EmailMessage, name: str) -> str:
@@ -156,23 +151,15 @@ def _decoded(data: bytes, declared: str | None = None) -> str:
         return data.decode("ascii", "replace")
 
 
-def with_attachments(
-    text: str, attachments: Iterable[tuple[str, Callable[[], LoadedFile]]], said: Mapping[str, Any]
-) -> LoadedFile:
-    """A mail's text with those of its attachments behind it.
-
-    Args:
-        text: Head and body.
-        attachments: For each its name, and what loads it.
-        said: The mail's metadata, to which the attachments' names are added, and why some are not read.
-    """
+def _with_attachments(text: str, attachments: list[EmailMessage], said: dict[str, Any]) -> LoadedFile:
     places = []
     names = []
     unread = {}
-    for name, load in attachments:
+    for number, part in enumerate(attachments, start=1):
+        name = _file_name(part, number)
         names.append(name)
         try:
-            loaded = load()
+            loaded = _read_attachment(part, name)
         except LoadError as exc:
             unread[name] = str(exc)
             continue
@@ -183,38 +170,26 @@ def with_attachments(
     return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
 
 
-def load_attachment(name: str, data: bytes) -> LoadedFile:
-    """Load an attachment by way of a file, whose name is ours except for its suffix.
-
-    Raises:
-        LoadError: If no loader reads files of its suffix, or it cannot read this one.
-    """
-    suffix = known_suffix(Path(name))
-    if suffix not in loaders:
-        msg = f"No loader reads {suffix or 'files without suffix'}."
-        raise LoadError(msg)
-    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
-        path = Path(folder) / f"attachment{suffix}"
-        path.write_bytes(data)
-        return load_file(path)
-
-
-def base_name(given: str) -> str:
-    """What an attachment is called, without folders."""
-    return given.replace("\\", "/").rpartition("/")[2].strip()
-
-
 def _file_name(part: EmailMessage, number: int) -> str:
-    """What an attachment is called, or would be."""
-    given = base_name(part.get_filename() or "")
+    """What an attachment is called, without folders."""
+    given = (part.get_filename() or "").replace("\\", "/").rpartition("/")[2].strip()
     ending = {"message/rfc822": ".eml", "text/html": ".html", "text/plain": ".txt"}.get(part.get_content_type(), "")
     return given or f"attachment {number}{ending}"
 
 
-def _bytes_of(part: EmailMessage) -> bytes:
-    """What a part holds."""
+def _read_attachment(part: EmailMessage, name: str) -> LoadedFile:
+    """Read an attachment by way of a file, whose name is ours except for its suffix."""
+    suffix = known_suffix(Path(name))
+    if suffix not in loaders:
+        msg = f"No loader reads {suffix or 'files without suffix'}."
+        raise LoadError(msg)
     inner = part.get_payload()
     if isinstance(inner, list):  # a mail in a mail, which is not encoded
-        return b"".join(one.as_bytes() for one in inner if isinstance(one, EmailMessage))
-    payload = part.get_payload(decode=True)
-    return payload if isinstance(payload, bytes) else b""
+        data = b"".join(one.as_bytes() for one in inner if isinstance(one, EmailMessage))
+    else:
+        payload = part.get_payload(decode=True)
+        data = payload if isinstance(payload, bytes) else b""
+    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
+        path = Path(folder) / f"attachment{suffix}"
+        path.write_bytes(data)
+        return load_file(path)

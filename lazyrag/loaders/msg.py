@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, loaders
 from lazyrag.loaders.encoding import clean, decode
 from lazyrag.loaders.html import read_html
-from lazyrag.loaders.mail import base_name, load_attachment, with_attachments
 from lazyrag.loaders.ole import Container, open_container
 from lazyrag.loaders.rtf import read_rtf
 
@@ -57,7 +58,7 @@ def _read(container: Container, folder: Folder) -> LoadedFile:
     said = {name: value for name, value in said.items() if value}
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in said.items())
     text = "\n\n".join(part for part in (head, _body(mail)) if part)
-    return with_attachments(text, _attachments(mail), said)
+    return _with_attachments(text, mail, said)
 
 
 class _Item:
@@ -133,17 +134,49 @@ def _body(mail: _Item) -> str:
     return read_rtf(unpack_rtf(packed)).text.strip() if packed else ""
 
 
+def _with_attachments(text: str, mail: _Item, said: dict[str, Any]) -> LoadedFile:
+    places = []
+    names = []
+    unread = {}
+    for name, load in _attachments(mail):
+        names.append(name)
+        try:
+            loaded = load()
+        except LoadError as exc:
+            unread[name] = str(exc)
+            continue
+        text += f"\n\nAttachment: {name}\n"
+        places.append(Place(len(text), len(text) + len(loaded.text), "attachment", name))
+        text += loaded.text
+    more = {"attachments": names, "unread_attachments": unread}
+    return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
+
+
 def _attachments(mail: _Item) -> Iterator[tuple[str, functools.partial[LoadedFile]]]:
+    """The name of each attachment, and what loads it."""
     found = [name for name in mail.container.folders(mail.folder) if name.startswith("__attach_version1.0_")]
     for number, folder in enumerate(found, start=1):
         one = _Item(mail.container, (*mail.folder, folder))
-        given = base_name(one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME))
+        given = one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME)
+        name = given.replace("\\", "/").rpartition("/")[2].strip()
         inner = (*one.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
         if (*inner, "__properties_version1.0") in mail.container:
-            yield given or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
+            yield name or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
         else:
             data = one.stream(_DATA, "0102")
-            yield given or f"attachment {number}", functools.partial(load_attachment, given, data)
+            yield name or f"attachment {number}", functools.partial(_load_attachment, name, data)
+
+
+def _load_attachment(name: str, data: bytes) -> LoadedFile:
+    """Load an attachment by way of a file, whose name is ours except for its suffix."""
+    suffix = known_suffix(Path(name))
+    if suffix not in loaders:
+        msg = f"No loader reads {suffix or 'files without suffix'}."
+        raise LoadError(msg)
+    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
+        path = Path(folder) / f"attachment{suffix}"
+        path.write_bytes(data)
+        return load_file(path)
 
 
 _DICTIONARY = (

@@ -11,7 +11,8 @@ from lazyrag.loaders import load_file
 from lazyrag.loaders.msg import unpack_rtf
 from tests.ole_files import compound, properties
 
-SENT = int((dt.datetime(2024, 4, 5, 6, 7, 8) - dt.datetime(1601, 1, 1)).total_seconds()) * 10_000_000
+UTC = dt.timezone.utc
+SENT = int((dt.datetime(2024, 4, 5, 6, 7, 8, 0, UTC) - dt.datetime(1601, 1, 1, 0, 0, 0, 0, UTC)).total_seconds() * 1e7)
 
 
 def text(number: int, value: str) -> dict[str, bytes]:
@@ -61,7 +62,7 @@ def load(tmp_path):
 
 
 def test_head_and_body(load):
-    """The lines of the head come first, each also as metadata, then the plain body with the line ends of this system."""
+    """The lines of the head come first, each also as metadata, then the plain body its lines ended by LF."""
     people = person(0, "王芳", "wang@example.com") | person(1, "tea@example.com", "tea@example.com")
     copied = person(2, "Ann", "ann@example.com", role=2) | person(3, "Unseen", "unseen@example.com", role=3)
     loaded = load(mail(text(0x1000, "Green tea,\r\n绿茶 \U0001f375.\r\n"), people, copied))
