@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
 import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.loaders import loaders
+from lazyrag.loaders.recordings import recording_facts
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -48,6 +50,7 @@ CASES = {
     "loader '.msg'": (lambda _: loaders[".msg"], "office"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
+    "The metadata of recordings": (lambda folder: recording_facts(Path(folder, "a.mp3")), "media"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

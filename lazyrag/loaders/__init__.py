@@ -3,16 +3,19 @@
 from lazyrag.loaders.base import DataLoader, LoadedFile, load_file, loaders, register_loader
 
 for _suffixes, _target, _extra in (
+    (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
     (".csv .tsv", "delimited:CsvLoader", None),
     (".docx", "docx:DocxLoader", None),
     (".eml", "mail:EmlLoader", None),
     (".epub", "epub:EpubLoader", None),
+    (".flac .m4a .mp3 .ogg .wav", "media:AudioLoader", None),
     (".htm .html", "html:HtmlLoader", None),
     (".ipynb", "notebook:NotebookLoader", None),
     (".json", "json_records:JsonLoader", None),
     (".jsonl .ndjson", "json_records:JsonLinesLoader", None),
     (".markdown .md", "markdown:MarkdownLoader", None),
     (".mbox", "mail:MboxLoader", None),
+    (".mkv .mov .mp4 .webm", "media:VideoLoader", None),
     (".msg", "msg:MsgLoader", "office"),
     (".ods", "opendocument:OdsLoader", None),
     (".odt", "opendocument:OdtLoader", None),
