@@ -48,6 +48,9 @@ WRITTEN = {
     "\\u-10179?\\u-9099?\\par\\trowd \\intbl a\\cell\\row{\\pict\\bin3 abc}{\\footnote b}\\pard\\outlinelevel0 c\\par}",
     ".py": SOURCE,
     ".c": SOURCE,
+    ".png": "\x89PNG",
+    ".mp3": "ID3",
+    ".mp4": "ftypisom",
 }
 """Texts to begin with, for what no real file is at hand, or what real ones lack."""
 
