@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean
@@ -51,7 +52,8 @@ _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 class RtfLoader:
     """Reads a text in Rich Text Format: paragraphs as lines, tables row by row with ``|`` between the cells.
 
-    Headings become places; title, author and subject metadata. Footnotes follow the text, numbered as they are met.
+    Headings become places; title, author and subject metadata. Footnotes are numbered as
+    they are met and follow the text, as places of kind ``footnote``.
     Headers, footers, comments, pictures, hidden and deleted text are left out.
     """
 
@@ -141,14 +143,17 @@ class _Reader:
         self._end_row()
 
     def loaded(self) -> LoadedFile:
-        notes = [f"[{number}] {clean(note)}" for number, note in enumerate(self.notes, start=1) if note]
         while self.lines and not self.lines[-1].strip():
             self.lines.pop()
-        text = "\n".join([*self.lines, *notes])
-        said = {name: " ".join(clean("".join(pieces)).split()) for name, pieces in self.said.items()}
-        return LoadedFile(
-            text, heading_places(self.headings, len(text)), {name: value for name, value in said.items() if value}
-        )
+        text = "\n".join(self.lines)
+        places = list(heading_places(self.headings, len(text)))
+        for number, note in enumerate(self.notes, start=1):
+            if note:
+                line = f"[{number}] {clean(_joined(note))}"
+                places.append(Place(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number)))
+                text += f"\n{line}"
+        said = {name: " ".join(clean(_joined("".join(pieces))).split()) for name, pieces in self.said.items()}
+        return LoadedFile(text, tuple(places), {name: value for name, value in said.items() if value})
 
     def _brace(self, *, opens: bool) -> None:
         self._flush()

@@ -78,6 +78,15 @@ def test_footnotes_follow_the_text():
     )
 
 
+def test_footnotes_are_places():
+    """Each footnote is a place of its own, behind those of the headings."""
+    loaded = read_rtf(rb"{\rtf1\ansi{\pard\outlinelevel0 Tea\par}is\par green{\footnote yes}}")
+    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.places] == [
+        ("heading", "Tea", "Tea\nis\ngreen[1]"),
+        ("footnote", "1", "[1] yes"),
+    ]
+
+
 def test_headings_and_properties():
     """Paragraphs in styles of headings, or with a level, make places; title, author and subject become metadata."""
     loaded = read_rtf(
