@@ -5,6 +5,7 @@ from lazyrag.loaders.base import DataLoader, LoadedFile, load_file, loaders, reg
 for _suffixes, _target, _extra in (
     (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
     (".csv .tsv", "delimited:CsvLoader", None),
+    (".doc .ppt", "old_office:OldOfficeLoader", None),
     (".docx", "docx:DocxLoader", None),
     (".eml", "mail:EmlLoader", None),
     (".epub", "epub:EpubLoader", None),

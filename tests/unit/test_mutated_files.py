@@ -48,6 +48,7 @@ WRITTEN = {
     "\\u-10179?\\u-9099?\\par\\trowd \\intbl a\\cell\\row{\\pict\\bin3 abc}{\\footnote b}\\pard\\outlinelevel0 c\\par}",
     ".py": SOURCE,
     ".c": SOURCE,
+    ".doc": "{\\rtf1 tea}",
     ".png": "\x89PNG",
     ".mp3": "ID3",
     ".mp4": "ftypisom",
