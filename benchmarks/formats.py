@@ -64,6 +64,8 @@ def measured(name: str, entry: dict[str, Any], least_s: float) -> dict[str, Any]
         except EngineError as exc:
             return {"failed": str(exc).strip().splitlines()[-1][:200]}
     text = folded(found.pop("text"))
+    if "\0" in text:
+        return {**found, "failed": "bytes taken for text"}
     lacking = [one for one in entry["contains"] if folded(one) not in text]
     return {**found, "failed": f"lacks {lacking[0]!r}"} if lacking else found
 
