@@ -39,6 +39,8 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/sync.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/ann.py
+	$(BIN)/python benchmarks/formats.py
+	$(BIN)/python tools/make_docs.py
 	$(BIN)/python tests/live/install.py
 	$(BIN)/python benchmarks/stores.py
 	$(BIN)/python benchmarks/pdf.py
@@ -76,6 +78,6 @@ $(VENV)/installed-dev: setup.cfg pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-test
 
-build/peers/installed: benchmarks/peers.txt benchmarks/peers-lazyllm.txt | $(VENV)/installed-test
+build/peers/installed: benchmarks/peers.txt benchmarks/peers-lazyllm.txt benchmarks/peers-formats.txt | $(VENV)/installed-test
 	$(BIN)/python benchmarks/install_peers.py
 	@touch $@

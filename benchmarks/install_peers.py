@@ -1,4 +1,4 @@
-"""Install what benchmarks/ compares with, in environments under build/: build/peers and build/peers-lazyllm.
+"""Install what benchmarks/ compares with, in environments under build/: build/peers and others.
 
     python benchmarks/install_peers.py [--only peers]
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from engine import ENVIRONMENTS
 
 HERE = Path(__file__).resolve().parent
-NAMES = ("peers", "peers-lazyllm")
+NAMES = ("peers", "peers-lazyllm", "peers-formats")
 
 
 def requirements(path: Path) -> list[str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.loaders import LoadedFile, register_loader
+    from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
@@ -124,6 +125,7 @@ __all__ = [
     "auto_merge",
     "migrate",
     "register_loader",
+    "register_media_reader",
     "register_reranker",
     "register_similarity",
     "register_transform",
@@ -187,6 +189,7 @@ _HOMES = {
     "auto_merge": "lazyrag.retrieval",
     "migrate": "lazyrag.document",
     "register_loader": "lazyrag.loaders",
+    "register_media_reader": "lazyrag.loaders.media",
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",

@@ -11,6 +11,7 @@
     ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's scope
     ├── IngestionError                       every file failed in a step
     ├── LoadError                            .path .loader
+    │   └── NoReaderError                    a picture, sound or film, and no function that finds text in it
     ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
@@ -90,6 +91,10 @@ class LoadError(LazyRAGError):
         super().__init__(message)
         self.path = path
         self.loader = loader
+
+
+class NoReaderError(LoadError):
+    """A file is a picture, sound or film, and no function is given that finds text in it."""
 
 
 class TransformError(LazyRAGError):

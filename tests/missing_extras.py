@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +15,7 @@ import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.loaders import loaders
 from lazyrag.sources import DatabaseSource
+from lazyrag.loaders.recordings import recording_facts
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -47,8 +49,10 @@ CASES = {
     ),
     "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
+    "loader '.msg'": (lambda _: loaders[".msg"], "office"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
+    "The metadata of recordings": (lambda folder: recording_facts(Path(folder, "a.mp3")), "media"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

@@ -1,6 +1,6 @@
-"""Write docs/registries.md: what can be named, and how one's own entries get a name.
+"""Write docs/registries.md: what can be named, and how one's own entries get a name. And the table of docs/formats.md.
 
-python tools/make_docs.py            rewrites the page
+python tools/make_docs.py            rewrites the pages
 python tools/make_docs.py --check    exits with status 1 if that would change it
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from lazyrag.loaders import loaders
+from lazyrag.loaders.formats import FORMATS, Format
 from lazyrag.ranking.fusion import fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
@@ -33,7 +35,10 @@ from lazyrag.text.terms import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "registries.md"
+FORMATS_PAGE = ROOT / "docs" / "formats.md"
+SPEEDS = ROOT / "benchmarks" / "formats.json"
 
 INTRODUCTION = """\
 # Registries
@@ -255,20 +260,65 @@ def parameters(documented: Any, skip: int, hidden: tuple[str, ...]) -> str:
     return "; ".join(shown) or "none"
 
 
+def formats_table() -> str:
+    """What is read of each format, and how fast beside others, as far as that was measured."""
+    measured = json.loads(SPEEDS.read_text(encoding="utf-8")) if SPEEDS.exists() else {"rows": [], "versions": {}}
+    figures = {(row["format"], row["engine"]): row for row in measured["rows"]}
+    engines = list(dict.fromkeys(row["engine"] for row in measured["rows"]))
+    heads = ["format", "suffixes", "library", "kept", "lost", *(f"{name}, MB/s" for name in engines)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * 5 + "|---:" * len(engines) + "|"]
+    for one in FORMATS:
+        cells = [*described(one), *(speed(figures.get((one.name, name))) for name in engines)]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if engines:
+        versions = {f"{name} {number}" for found in measured["versions"].values() for name, number in found.items()}
+        machine = measured["machine"]
+        where = f"{machine['cpu']}, {machine['cores']} cores, {measured['time'][:10]}"
+        packages = ", ".join(sorted(version for version in versions if not version.startswith("python ")))
+        lines += ["", f"Measured by `{measured['command']}` on {where}; {packages}."]
+    return "\n".join(lines)
+
+
+def described(one: Format) -> list[str]:
+    """A format's name, suffixes, library, what is kept and what is lost."""
+    return [one.name, " ".join(f"`{suffix}`" for suffix in one.suffixes), one.library, one.kept, one.lost]
+
+
+def speed(row: dict[str, Any] | None) -> str:
+    """Megabytes a second, and how many of the files were read right if not all; "" where nothing was measured."""
+    if row is None:
+        return ""
+    if not row["read"]:
+        return f"none of {row['files']} read"
+    shown = f"{row['MB_per_s']:.3g}"
+    return shown if row["read"] == row["files"] else f"{shown} ({row['read']} of {row['files']} read)"
+
+
+def formats_page() -> str:
+    """The page on formats, with its table anew."""
+    before, mark, rest = FORMATS_PAGE.read_text(encoding="utf-8").partition("<!-- formats -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    return f"{before}{mark}{formats_table()}\n{end}{after}"
+
+
 def main() -> int:
-    """Write or check the page."""
+    """Write or check the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is out of date")
     checking = parser.parse_args().check
-    wanted = page()
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == wanted:
-        return 0
-    if checking:
-        print(f"{PAGE.name} is out of date. Say: python tools/make_docs.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(wanted, encoding="utf-8", newline="\n")
-    print(f"wrote {PAGE}")
-    return 0
+    pages = {PAGE: page()}
+    if FORMATS_PAGE.exists():
+        pages[FORMATS_PAGE] = formats_page()
+    stale = {
+        path: text for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    }
+    for path, text in stale.items():
+        if checking:
+            print(f"{path.name} is out of date. Say: python tools/make_docs.py", file=sys.stderr)
+        else:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            print(f"wrote {path}")
+    return 1 if stale and checking else 0
 
 
 if __name__ == "__main__":

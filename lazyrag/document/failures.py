@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from lazyrag.document.report import Failure
 from lazyrag.document.step import Step
-from lazyrag.errors import IngestionError, IngestionWarning, LazyRAGError, sentence, warn_user
+from lazyrag.errors import IngestionError, IngestionWarning, LazyRAGError, NoReaderError, sentence, warn_user
 
 
 class Failures:
@@ -67,9 +67,14 @@ class Failures:
                 f"{sentence(failed[0])} Mend the cause, then call retry_failed(). ({self._where()})"
             )
             raise IngestionError(msg) from failed[0].error
+        without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]
+        new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
+        aside = f"{len(without_text)} of {total} files are pictures, sound or films, and are left out."
         if new:
             msg = (
                 f"{len(new)} of {total} files failed to {step}; the others are in. The first: {new[0]} "
                 f"({self._where()}: last_report names them all, retry_failed() tries them again)"
             )
-            warn_user(msg, IngestionWarning)
+            warn_user(f"{msg} {aside}" if without_text else msg, IngestionWarning)
+        elif without_text:  # nobody's mistake
+            warn_user(f"{aside} The first: {without_text[0]} ({self._where()})", IngestionWarning)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
-from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, sentence
+from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, sentence
 from lazyrag.registry import Registry
 
 _PART_BREAK = "\n\n"
@@ -124,7 +124,8 @@ def load_file(path: str | os.PathLike[str]) -> LoadedFile:
         loaded = _loaded(loader().load(path))
     except (LoadError, MissingDependencyError) as exc:
         told_by = exc.loader if isinstance(exc, LoadError) else ""
-        raise LoadError(str(exc), path=str(path), loader=told_by or name) from (exc.__cause__ or exc)
+        error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
+        raise error(str(exc), path=str(path), loader=told_by or name) from (exc.__cause__ or exc)
     except Exception as exc:
         told = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if built_in:

@@ -13,7 +13,7 @@ from pathlib import Path
 from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.encoding import find_encoding
 from lazyrag.loaders.selection import Pair, RecordWriter, Selection
 
 # In this order where several fit alike: a comma is also the decimal mark between semicolons.
@@ -70,7 +70,8 @@ class CsvLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        text = decode(path.read_bytes())
+        read = find_encoding(path.read_bytes())
+        text = read.text
         declared = _DECLARED.match(text)
         usual = "\t" if path.suffix.lower() == ".tsv" else ","
         delimiter = self._delimiter or (declared[1] if declared else _sniffed(text, usual))
@@ -86,7 +87,7 @@ class CsvLoader:
             count += _add(writer, number, row, header if at is not None and number > sample[at][0] else None)
         for number, row in rows:
             count += _add(writer, number, row, header)
-        return writer.loaded({**({"columns": header} if header else {}), "rows": count})
+        return writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
 
     def _header_at(self, sample: list[list[str]]) -> int | None:
         """Where among the first rows the names stand; None where there are none."""

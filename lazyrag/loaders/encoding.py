@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from typing import NamedTuple
 
 import charset_normalizer
 
@@ -28,6 +29,18 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
 
 
+class Decoded(NamedTuple):
+    """Text, and the encoding that it was found to be in, by Python's name."""
+
+    text: str
+    encoding: str
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is told of a file: its encoding, unless that is UTF-8."""
+        return {} if self.encoding == "utf-8" else {"encoding": self.encoding}
+
+
 def decode(data: bytes, *, declared: str | None = None) -> str:
     """Text of some bytes: by byte order mark, as UTF-8, as declared, as East Asian, by statistics, in this order.
 
@@ -49,7 +62,21 @@ def decode(data: bytes, *, declared: str | None = None) -> str:
         >>> decode("绿茶".encode("gb18030"))
         '绿茶'
     """
-    return _CONTROL.sub(" ", _decoded(data, declared))
+    return find_encoding(data, declared=declared).text
+
+
+def find_encoding(data: bytes, *, declared: str | None = None) -> Decoded:
+    """As `decode`, with the name of the encoding.
+
+    Raises:
+        LoadError: If the bytes are no text.
+
+    Example:
+        >>> find_encoding("绿茶".encode("gb18030"))
+        Decoded(text='绿茶', encoding='gb18030')
+    """
+    text, encoding = _decoded(data, declared)
+    return Decoded(_CONTROL.sub(" ", text), encoding)
 
 
 def clean(text: str) -> str:
@@ -64,10 +91,10 @@ def clean(text: str) -> str:
     return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", text))
 
 
-def _decoded(data: bytes, declared: str | None) -> str:
+def _decoded(data: bytes, declared: str | None) -> tuple[str, str]:
     for mark, encoding in _BOMS:
         if data.startswith(mark):
-            return _strictly(data, encoding)
+            return _strictly(data, encoding), encoding.removesuffix("-sig")
     wide = _utf16_without_mark(data)
     if wide is not None:
         return wide
@@ -78,12 +105,12 @@ def _decoded(data: bytes, declared: str | None) -> str:
     else:
         if _control_share(data) > 0.3:
             raise LoadError(_BINARY)
-        return text
-    text_or_none = _damaged_utf8(data) or _as_declared(data, declared) or _east_asian(data) or _by_statistics(data)
-    text_or_none = text_or_none or _japanese_without_kana(data)
-    if text_or_none is None:
+        return text, "utf-8"
+    found = _damaged_utf8(data) or _as_declared(data, declared) or _east_asian(data) or _by_statistics(data)
+    found = found or _japanese_without_kana(data)
+    if found is None:
         raise LoadError(_BINARY)
-    return text_or_none
+    return found
 
 
 def _strictly(data: bytes, encoding: str) -> str:
@@ -97,29 +124,30 @@ def _strictly(data: bytes, encoding: str) -> str:
         raise LoadError(msg) from exc
 
 
-def _damaged_utf8(data: bytes) -> str | None:
+def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
     """UTF-8 with a few broken bytes, which become U+FFFD. Other encodings hardly ever form valid sequences."""
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     wide = len(text) - len(text.encode("ascii", "ignore")) - broken
-    return text if wide >= 10 * broken else None
+    return (text, "utf-8") if wide >= 10 * broken else None
 
 
 # Names that pages use for their own superset, as browsers read them.
 _SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252", "shift_jis": "cp932"}
 
 
-def _as_declared(data: bytes, declared: str | None) -> str | None:
+def _as_declared(data: bytes, declared: str | None) -> tuple[str, str] | None:
     if declared is None:
         return None
     try:
         name = codecs.lookup(declared).name
-        return data.decode(_SUPERSETS.get(name, name))
+        name = _SUPERSETS.get(name, name)
+        return data.decode(name), name
     except (LookupError, ValueError):  # no encoding, or none of text, or not this one
         return None
 
 
-def _utf16_without_mark(data: bytes) -> str | None:
+def _utf16_without_mark(data: bytes) -> tuple[str, str] | None:
     """UTF-16 text of which every other byte is mostly 0: Latin letters and white space."""
     sample = data[:_SAMPLE]
     if len(sample) < 4 or len(data) % 2:
@@ -128,13 +156,13 @@ def _utf16_without_mark(data: bytes) -> str | None:
         high, low = sample[offset::2], sample[1 - offset :: 2]
         if high.count(0) > 0.4 * len(high) and low.count(0) < 0.05 * len(low):
             try:
-                return data.decode(encoding)
+                return data.decode(encoding), encoding
             except UnicodeDecodeError:
                 return None
     return None
 
 
-def _east_asian(data: bytes) -> str | None:
+def _east_asian(data: bytes) -> tuple[str, str] | None:
     """The text in the East Asian encoding whose everyday characters its double bytes are, else None.
 
     A text of a few characters is enough, where statistics over bytes guess. Japanese shows by its kana, Korean by
@@ -154,7 +182,7 @@ def _east_asian(data: bytes) -> str | None:
         except UnicodeDecodeError:
             continue
         if suits(text[:_SAMPLE]):
-            return text
+            return text, encoding
     return None
 
 
@@ -213,7 +241,7 @@ def _lead(character: str, encoding: str) -> int:
         return 0
 
 
-def _by_statistics(data: bytes) -> str | None:
+def _by_statistics(data: bytes) -> tuple[str, str] | None:
     if _control_share(data) >= 0.01:
         return None
     best = charset_normalizer.from_bytes(data[:_SAMPLE], cp_isolation=_LEGACY).best()
@@ -222,12 +250,14 @@ def _by_statistics(data: bytes) -> str | None:
     try:
         # The detector takes short Western texts for Central European ones, which share most letters.
         western = data.decode("cp1252") if best.encoding.startswith("cp125") else ""
-        return western if western and _is_western(western) else data.decode(best.encoding)
+        if western and _is_western(western):
+            return western, "cp1252"
+        return data.decode(best.encoding), best.encoding
     except UnicodeDecodeError:
         return None
 
 
-def _japanese_without_kana(data: bytes) -> str | None:
+def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
     """A list of Japanese names and places in Shift-JIS: everyday kanji, nine of ten, no half-width letter.
 
     Asked last, since most bytes of Chinese are such kanji as well.
@@ -241,7 +271,7 @@ def _japanese_without_kana(data: bytes) -> str | None:
     wide = [character for character in text[:_SAMPLE] if not character.isascii()]
     everyday = sum(_lead(character, "cp932") in range(0x81, 0x99) for character in wide)
     halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
-    return text if len(wide) >= 2 and not halves and everyday >= 0.9 * len(wide) else None
+    return (text, "cp932") if len(wide) >= 2 and not halves and everyday >= 0.9 * len(wide) else None
 
 
 _WESTERN = frozenset("àáâãäåæçèéêëíîïñòóôõöøùúûüýÿœßªº€‚„…‘’“”–—«»¡¿©®°§·´\xa0")

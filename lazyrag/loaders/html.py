@@ -9,12 +9,14 @@ from lxml import etree, html
 
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.encoding import clean, find_encoding
+from lazyrag.loaders.main_text import main_part
 from lazyrag.text.headings import Heading, heading_places
 from lazyrag.text.scripts import CJK_LETTERS
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _UNSEEN = frozenset(["head", "nav", "noscript", "script", "style", "svg", "template", "title"])
+_HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _BREAKS = {
     **dict.fromkeys(
         "address article aside body caption center dd details dialog dir div dt fieldset figcaption footer form header "
@@ -35,21 +37,38 @@ _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 class HtmlLoader:
     """Reads a page as a browser shows it: blocks on lines, tables row by row with ``|`` between filled cells.
 
-    What a reader does not see (scripts, styles) and navigation is left out. Headings become places, the title metadata.
+    What a reader does not see (scripts, styles, hidden parts) and navigation is left out. Headings become places;
+    title, description, author and language become metadata.
+
+    Args:
+        main_text: Leave out what stands beside the main text, too: banners, side bars, related links, footers.
     """
+
+    def __init__(self, *, main_text: bool = False) -> None:
+        self._main_text = main_text
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         data = path.read_bytes()
         declared = _DECLARED.search(data[:4096])
-        return read_html(decode(data, declared=declared[1].decode("ascii", "replace") if declared else None))
+        read = find_encoding(data, declared=declared[1].decode("ascii", "replace") if declared else None)
+        page = read_html(read.text, main_text=self._main_text)
+        return LoadedFile(page.text, page.places, {**page.metadata, **read.metadata})
 
 
-def read_html(markup: str) -> LoadedFile:
-    """The text of a page, its headings as places, its title as metadata.
+def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
+    r"""The text of a page, its headings as places, what its head says as metadata.
+
+    Args:
+        markup: HTML, whole or in part.
+        main_text: Only the main text, see `HtmlLoader`.
 
     Raises:
         LoadError: If there is no element in it.
+
+    Example:
+        >>> read_html("<p>Menu</p><main><h1>Tea</h1>Green</main><footer>Imprint</footer>", main_text=True).text
+        'Tea\n\nGreen'
     """
     # lxml refuses text that declares an encoding of its own, so it is handed bytes in one that we name.
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
@@ -62,10 +81,26 @@ def read_html(markup: str) -> LoadedFile:
     if too_deep:
         msg = f"The page nests its elements too deep to be read whole ({too_deep[0]})."
         raise LoadError(msg)
-    writer = _write(page)
-    title = " ".join((page.findtext(".//title") or "").split())
+    said = _head(page)
+    writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
-    return LoadedFile(text, heading_places(sorted(writer.headings), len(text)), {"title": title} if title else {})
+    return LoadedFile(text, heading_places(sorted(writer.headings), len(text)), said)
+
+
+def _head(page: html.HtmlElement) -> dict[str, str]:
+    """Title, description, author and language, as far as the page says them."""
+    named: dict[str, str] = {}
+    for meta in page.iter("meta"):
+        name = (meta.get("name") or meta.get("property") or meta.get("http-equiv") or "").lower()
+        named.setdefault(name, meta.get("content") or "")
+    said = {
+        "title": page.findtext(".//title") or "",
+        "description": named.get("description") or named.get("og:description", ""),
+        "author": named.get("author", ""),
+        "language": page.get("lang") or named.get("content-language", ""),
+    }
+    folded = {name: " ".join(clean(value).split()) for name, value in said.items()}
+    return {name: value for name, value in folded.items() if value}
 
 
 def _write(page: html.HtmlElement) -> _Writer:
@@ -74,7 +109,7 @@ def _write(page: html.HtmlElement) -> _Writer:
     walker = etree.iterwalk(page, events=("start", "end"))
     for event, element in walker:
         tag = element.tag
-        if event == "start" and tag in _UNSEEN:
+        if event == "start" and (tag in _UNSEEN or _is_hidden(element)):
             walker.skip_subtree()
         elif event == "start":
             _open(element, writer, inside)
@@ -82,6 +117,16 @@ def _write(page: html.HtmlElement) -> _Writer:
             _close(tag, writer, inside)
             writer.write(element.tail, verbatim="pre" in inside)
     return writer
+
+
+def _is_hidden(element: html.HtmlElement) -> bool:
+    """Whether a browser shows an element only if a script says so. Panels of tabs are shown by a click."""
+    if element.get("hidden") is not None:
+        hidden = bool(element.get("hidden") != "until-found")
+    else:
+        style = element.get("style")
+        hidden = style is not None and _HIDING.search(style) is not None
+    return hidden and bool(element.get("role") != "tabpanel")
 
 
 def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None:
@@ -170,7 +215,7 @@ class _Writer:
         level, *begun = self._open_headings.pop()
         if begun:
             start, first_piece = begun
-            title = " ".join("".join(self.pieces[first_piece:]).split())
+            title = " ".join("".join(self.pieces[first_piece:]).split()).strip("\u200b\ufeff\xb6 ")
             if title:
                 self.headings.append(Heading(start, level, title))
 

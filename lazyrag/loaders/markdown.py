@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.encoding import find_encoding
 from lazyrag.text.headings import heading_places
-from lazyrag.text.markdown import markdown_headings
+from lazyrag.text.markdown import front_matter, markdown_headings
 
 
 class MarkdownLoader:
-    """Reads Markdown: the text stays as it is, marks included; its headings become places."""
+    """Reads Markdown: the text stays as it is, marks included; its headings become places.
+
+    Simple lines of its front matter (``title: Tea``, ``tags: [green, black]``) become metadata.
+    """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        text = decode(path.read_bytes())
-        return LoadedFile(text, heading_places(list(markdown_headings(text)), len(text)))
+        read = find_encoding(path.read_bytes())
+        places = heading_places(list(markdown_headings(read.text)), len(read.text))
+        return LoadedFile(read.text, places, {**front_matter(read.text), **read.metadata})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.encoding import find_encoding
 from lazyrag.text.headings import Heading, heading_places
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
@@ -21,8 +21,8 @@ class RstLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        text = decode(path.read_bytes())
-        return LoadedFile(text, heading_places(list(_headings(text)), len(text)))
+        read = find_encoding(path.read_bytes())
+        return LoadedFile(read.text, heading_places(list(_headings(read.text)), len(read.text)), read.metadata)
 
 
 def _headings(text: str) -> Iterator[Heading]:

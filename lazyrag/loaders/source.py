@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lazyrag.data.segment import Place
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.encoding import find_encoding
 
 _COOKIE = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _OPENING = re.compile(r'"""|\'\'\'|["\'#]')
@@ -26,7 +26,8 @@ class SourceLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        return LoadedFile(decode(path.read_bytes()))
+        read = find_encoding(path.read_bytes())
+        return LoadedFile(read.text, metadata=read.metadata)
 
 
 class PythonLoader:
@@ -36,8 +37,8 @@ class PythonLoader:
         """Read the file."""
         data = path.read_bytes()
         cookies = (_COOKIE.match(line) for line in data.split(b"\n", 2)[:2])
-        text = decode(data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None))
-        return LoadedFile(text, tuple(_definitions(text)))
+        read = find_encoding(data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None))
+        return LoadedFile(read.text, tuple(_definitions(read.text)), read.metadata)
 
 
 def _definitions(text: str) -> Iterator[Place]:

@@ -12,6 +12,8 @@ _FENCE = re.compile(
     r" {0,3}(?:(?P<ticks>`{3,})(?=[^`]*$)|(?P<tildes>~{3,}))"
 )  # backticks on both sides are inline code
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?=\S)(?:[^\n]*\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\r?\n|$)")
+_FIELD = re.compile(r"([\w][\w .-]{0,99}?)[ \t]*:(?:[ \t]+(.*))?$")
+_ITEM = re.compile(r"[ \t]*-[ \t]+(\S.*)$")
 _NO_PARAGRAPH = re.compile(r"\t| {4}|\s*(?:[>|]|[-*+][ \t]|\d{1,9}[.)][ \t])")
 _HASHES = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
@@ -61,6 +63,37 @@ def markdown_headings(text: str) -> Iterator[Heading]:
         start += len(line)
 
 
+def front_matter(text: str) -> dict[str, str | list[str]]:
+    r"""What the front matter says in simple lines: texts, and lists of texts. Nested values are passed over.
+
+    Everything is a text, as the file spells it; no YAML is read for it.
+
+    Example:
+        >>> front_matter("---\ntitle: \"Tea: a guide\"\ntags: [green, 'black']\nof:\n- Li\n---\n# Tea\n")
+        {'title': 'Tea: a guide', 'tags': ['green', 'black'], 'of': ['Li']}
+    """
+    said: dict[str, str | list[str]] = {}
+    items: list[str] | None = None  # the list that lines with a dash belong to
+    for line in text[: _after_front_matter(text)].splitlines()[1:-1]:
+        named = _FIELD.match(line)
+        item = _ITEM.match(line)
+        if named:
+            items = None
+            name, value = named[1], (named[2] or "").strip()
+            if not value:
+                items = []
+                said[name] = items
+            elif value[0] == "[" and value[-1] == "]" and "[" not in value[1:]:
+                said[name] = [_unquoted(one) for one in value[1:-1].split(",") if one.strip()]
+            elif value[0] not in "[{|>&*!#":
+                said[name] = _unquoted(value)
+        elif item and items is not None and not _FIELD.match(item[1]):
+            items.append(_unquoted(item[1]))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            items = None
+    return {name: value for name, value in said.items() if value}
+
+
 def markdown_blocks(text: str) -> Iterator[Block]:
     r"""The blocks of a text, which cover it without a gap.
 
@@ -96,6 +129,14 @@ def markdown_blocks(text: str) -> Iterator[Block]:
 def _after_front_matter(text: str) -> int:
     front = _FRONT_MATTER.match(text)
     return front.end() if front else 0
+
+
+def _unquoted(value: str) -> str:
+    """A value without its quotation marks, or without the comment behind it."""
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value.partition(" #")[0].rstrip()
 
 
 def _closes(line: str, fence: str) -> bool:

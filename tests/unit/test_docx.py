@@ -11,12 +11,16 @@ import docx
 import pytest
 from docx.enum.style import WD_STYLE_TYPE
 from docx.enum.text import WD_BREAK
+from docx.opc.packuri import PackURI
+from docx.opc.part import Part
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
 
 from lazyrag import Document
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
+from lazyrag.loaders.docx import DocxLoader
+from tests.shared import shared
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 NAMESPACES = (
@@ -252,6 +256,115 @@ def test_words_split_over_runs_stay_whole(word, load):
     assert load(word).text == "green tea, 绿茶"
 
 
+def _formula(inside: str) -> str:
+    """A paragraph that holds a formula."""
+    return f"<w:p><m:oMath>{inside}</m:oMath></w:p>"
+
+
+def _m(name: str, **parts: str) -> str:
+    """A part of a formula, its own parts by name, letters in runs."""
+    inside = "".join(f"<m:{key}>{part if '<' in part else _r(part)}</m:{key}>" for key, part in parts.items())
+    return f"<m:{name}>{inside}</m:{name}>"
+
+
+def _r(text: str) -> str:
+    """Letters of a formula."""
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+@pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        (_m("f", num="a", den="b+c"), "a/(b+c)"),
+        (_m("sSup", e="10", sup="-4"), "10^(-4)"),
+        (_m("sSub", e="x", sub="i") + _m("sSubSup", e="y", sub="1", sup="2"), "x_iy_1^2"),
+        (_m("rad", deg="", e="x+1") + _m("rad", deg="3", e="2"), "√(x+1)3√2"),
+        (_m("nary", sub="i=1", sup="n", e="i"), "∫_(i=1)^n i"),
+        ('<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>' + f"<m:e>{_r('k')}</m:e></m:nary>", "∑ k"),
+        ('<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val=""/></m:dPr><m:e>' + _r("a") + "</m:e></m:d>", "[a"),
+        (_m("func", fName="sin", e="x") + _m("limLow", e="lim", lim="x→0"), "sinxlim_(x→0)"),
+        ("<m:m><m:mr>" + f"<m:e>{_r('1')}</m:e><m:e>{_r('0')}</m:e>" + "</m:mr><m:mr/></m:m>", "1, 0; "),
+        (_m("f", num=_m("f", num="1", den="2"), den="3"), "(1/2)/3"),
+    ],
+)
+def test_parts_of_formulas(word, load, inside, text):
+    """Fractions, powers, indices, roots, sums, brackets and matrices are written as one types them on a line."""
+    word.paragraph("before")
+    word.xml(_formula(inside))
+    assert load(word).text.split("\n")[1] == text
+
+
+def test_a_real_formula():
+    """The shared file's formulas keep their fractions and powers."""
+    text = load_file(shared("data", "docs", "equations.docx")).text
+    assert "=2.2×10^(-4)" in text
+    assert "From Eq. 36.1.3,\na/λ=m/" in text
+
+
+def with_part(word: Word, kind: str, inside: str) -> None:
+    """Add a part that the document refers to."""
+    name = {"footnotes": "footnote", "endnotes": "endnote"}[kind]
+    blob = (
+        f"<w:{kind} {NAMESPACES}><w:{name} w:id='0' w:type='separator'>{paragraph('---')}</w:{name}>{inside}</w:{kind}>"
+    )
+    part = Part(PackURI(f"/word/{kind}.xml"), "application/xml", blob.encode(), word.document.part.package)
+    word.document.part.relate_to(part, f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}")
+
+
+def call(name: str, key: str) -> str:
+    """A run that calls a note."""
+    return f"<w:r><w:{name}Reference w:id='{key}'/></w:r>"
+
+
+def test_footnotes_and_endnotes(word, load):
+    """Notes are numbered as they are called, in tables too, and follow the text as places of their own."""
+    itself = call("footnote", "2")
+    with_part(
+        word,
+        "footnotes",
+        f"<w:footnote w:id='2'><w:p><w:r><w:footnoteRef/></w:r>{run(' from ')}{run('China')}{itself}</w:p>"
+        f"{paragraph('and Japan')}</w:footnote><w:footnote w:id='3'>{paragraph('never called')}</w:footnote>",
+    )
+    with_part(word, "endnotes", f"<w:endnote w:id='1'>{paragraph('see there')}</w:endnote>")
+    word.document.add_heading("Tea", 1)
+    word.xml(f"<w:tbl><w:tr>{cell('<w:p>' + run('cell') + call('endnote', '1') + '</w:p>')}</w:tr></w:tbl>")
+    word.xml(f"<w:p>{run('leaves')}{call('footnote', '2')}{run(' are green')}{call('footnote', '9')}</w:p>")
+    loaded = load(word)
+    lines = ["Tea", "cell[1]", "leaves[2] are green[3]", "[1] see there", "[2] from China[4] and Japan"]
+    assert loaded.text.split("\n") == lines
+    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.places] == [
+        ("heading", "Tea", "Tea\ncell[1]\nleaves[2] are green[3]\n"),
+        ("footnote", "1", lines[3]),
+        ("footnote", "2", lines[4]),
+    ]
+
+
+def test_comments_if_they_are_wanted(word, tmp_path):
+    """Comments follow the text as places, each with who wrote it."""
+    word.document.add_comment(word.paragraph("body").runs, text="really?", author="Li", initials="L")
+    word.document.save(tmp_path / "a.docx")
+    loaded = DocxLoader(comments=True).load(tmp_path / "a.docx")
+    assert loaded.text == "body\nComment by Li: really?"
+    [place] = loaded.places
+    assert (place.kind, place.label, loaded.text[place.start :]) == ("comment", "1", "Comment by Li: really?")
+
+
+def test_headers_and_footers_if_they_are_wanted(word, tmp_path):
+    """Headers stand before the text and footers behind it, the same line of several sections once."""
+    word.paragraph("body")
+    for text in ("header", "header", "other"):
+        section = word.document.add_section() if text == "other" else word.document.sections[0]
+        section.header.is_linked_to_previous = False
+        section.header.paragraphs[0].text = text
+    word.document.sections[0].footer.paragraphs[0].text = "footer"
+    word.document.save(tmp_path / "a.docx")
+    assert DocxLoader(headers=True).load(tmp_path / "a.docx").text.split() == ["header", "other", "body", "footer"]
+    assert load_file(shared("data", "docs", "docx-hdrftr.docx")).text == "Main document"
+    around = DocxLoader(headers=True).load(shared("data", "docs", "docx-hdrftr.docx")).text
+    assert "header" in around.partition("Main document")[0].lower()
+    assert around.partition("Main document")[2].startswith("\npara1\ncell1 | a b |")
+
+
 def test_headers_footers_and_comments_are_left_out(word, load):
     """Headers, footers and comments are no part of the text."""
     word.document.sections[0].header.paragraphs[0].text = "header"
@@ -336,18 +449,25 @@ def test_headings_in_content_controls_and_boxes(word, load):
 
 
 def test_properties_become_metadata(word, load):
-    """Title and author from the document's properties are metadata, white space at the ends removed."""
+    """What the document's properties say is metadata, white space at the ends removed, dates in ISO 8601."""
     word.paragraph("text")
-    word.document.core_properties.title = " 绿茶 "
-    word.document.core_properties.author = "Li Hua"
-    word.document.core_properties.created = dt.datetime(2024, 5, 1, tzinfo=dt.timezone.utc)
-    assert dict(load(word).metadata) == {"title": "绿茶", "author": "Li Hua"}
+    properties = word.document.core_properties
+    properties.title, properties.author, properties.subject, properties.keywords = " 绿茶 ", "Li Hua", "Tea", "a; b"
+    properties.created = properties.modified = dt.datetime(2024, 5, 1, 6, 7, 8, tzinfo=dt.timezone.utc)
+    assert dict(load(word).metadata) == {
+        "title": "绿茶",
+        "author": "Li Hua",
+        "subject": "Tea",
+        "keywords": "a; b",
+        "created": "2024-05-01 06:07:08+00:00",
+        "modified": "2024-05-01 06:07:08+00:00",
+    }
 
 
 def test_empty_properties_are_no_metadata(word, load):
     """Properties that hold nothing give no metadata."""
     word.paragraph("text")
-    assert dict(load(word).metadata) == {}
+    assert load(word).metadata.keys() == {"created", "modified"}  # which the template says
 
 
 def _rewritten(word: Word, **changes: bytes | None) -> bytes:

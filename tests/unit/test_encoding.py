@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document
 from lazyrag.errors import LoadError
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.encoding import decode, find_encoding
 
 MIXED = "Green tea 绿茶, café, 茶\U0001f375\r\nsecond line\n"
 CHINESE = (
@@ -285,3 +285,48 @@ def test_gb18030_lists_of_words(text):
     data = text.encode("gb18030")
     assume(not _is_utf8_as_well(data))
     assert decode(data) == text
+
+
+POOLS = {
+    "cp932": (
+        "緑茶は発酵させない茶葉で、",
+        "お湯の温度は八十度です。",
+        "京都の宇治で作られる。",
+        "カタカナのテキスト、",
+        "Tea 80",
+    ),
+    "euc_jp": (
+        "緑茶は発酵させない茶葉で、",
+        "お湯の温度は八十度です。",
+        "京都の宇治で作られる。",
+        "カタカナのテキスト、",
+    ),
+    "cp949": (
+        "녹차는 발효하지 않은 찻잎이다. ",
+        "물의 온도는 팔십 도가 좋다. ",
+        "보성에서 만든 차를 마신다. ",
+        "Tea 80 ",
+    ),
+    "big5": ("綠茶是未經發酵的茶葉，", "水溫以八十度為宜。", "產於台灣的山區。", "他們說這是好茶。", "Tea 80"),
+    "gb18030": ("绿茶是未经发酵的茶叶，", "水温以八十度为宜。", "产于浙江的山区。", "他们说这是好茶。", "Tea 80"),
+    "cp1252": (
+        "Grüner Tee wächst in Höhen über 800 m, ",
+        "le thé vert n’est pas fermenté ",
+        "à la température de 80 °C. ",
+        "El té verde señala ",
+    ),
+}
+
+
+@pytest.mark.parametrize("encoding", POOLS)
+@given(data=st.data())
+def test_round_trip_in_legacy_encodings(encoding, data):
+    """Sentences come back from the encoding of their language, and the one that is told gives the bytes again."""
+    pieces = data.draw(st.lists(st.sampled_from(POOLS[encoding]), min_size=2, max_size=30))
+    assume(sum(not piece.isascii() for piece in pieces) >= 2)
+    text = "".join(pieces)
+    written = text.encode(encoding)
+    found = find_encoding(written)
+    assert found.text == text
+    assert text.encode(found.encoding) == written
+    assert found.metadata == {"encoding": found.encoding}

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from lazyrag import Document, IngestionWarning
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.html import read_html
+from lazyrag.loaders.html import HtmlLoader, read_html
+from tests.shared import shared
 
 
 def text_of(markup: str) -> str:
@@ -234,6 +235,107 @@ def test_title_is_metadata():
     assert page.text == "text"
 
 
+def test_the_head_is_metadata():
+    """Description, author and language are metadata; of two descriptions the page's own goes first."""
+    page = read_html(
+        "<html lang='zh-CN'><head><meta property='og:description' content='no'><meta name=Author content=' Li  Wei '>"
+        "<meta name='description' content='On\n tea'></head><body>text</body></html>"
+    )
+    assert dict(page.metadata) == {"description": "On tea", "author": "Li Wei", "language": "zh-CN"}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "seen"),
+    [
+        ("hidden", False),
+        ("hidden='hidden'", False),
+        ("hidden='until-found'", True),
+        ("role=tabpanel hidden", True),
+        ("style='display:none'", False),
+        ("style='color:red; Display : NONE !important'", False),
+        ("style='visibility:hidden'", False),
+        ("style='display:block'", True),
+        ("style='--x-display:none'", True),
+        ("aria-hidden=true", True),
+    ],
+)
+def test_hidden_parts_are_left_out(attribute, seen):
+    """What a page hides until a script shows it is left out; panels of tabs, which a click shows, are not."""
+    text = text_of(f"<p>before</p><div {attribute}>inside <b>too</b></div><p>after</p>")
+    assert text.split() == ["before", *(["inside", "too"] if seen else []), "after"]
+
+
+ARTICLE = "<h1>Green tea</h1>" + "".join(f"<p>Leaf {number} is picked in April and dried.</p>" for number in range(9))
+
+
+def main_of(markup: str) -> str:
+    """The main text of a page."""
+    return read_html(markup, main_text=True).text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<header>Shop</header><main>{}</main><footer>Imprint</footer>",
+        "<div role=banner>Shop</div><div role=main>{}</div><div role=contentinfo>Imprint</div>",
+        "<div>Shop</div><article>{}</article><div>Imprint</div>",
+        "<aside>Shop</aside><div>{}</div><footer>Imprint</footer>",
+        "<main>{}<div class='share-buttons'>Shop</div><section id='comments'>Imprint</section></main>",
+        "<div><ul class=x><li><a>Shop</a><li><a>Teas</a><li><a>Cups</a></ul>{}</div><form>Imprint</form>",
+        "<div class='cookie-consent'>Shop</div><div class='content'>{}</div><div class='related posts'>Imprint</div>",
+    ],
+)
+def test_main_text(page):
+    """What stands around an article, or beside it, is left out; the article is whole, its headings are places."""
+    markup = page.format(ARTICLE)
+    assert main_of(markup) == text_of(ARTICLE)
+    assert text_of(markup) != text_of(ARTICLE)
+    assert [place.label for place in read_html(markup, main_text=True).places] == ["Green tea"]
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<p>Only a line.</p>",
+        f"<div class='content sidebar'>{ARTICLE}</div>",
+        f"<main>short</main><div>{ARTICLE}</div>",
+        "<ul><li><a>one</a><li><a>two</a><li><a>three</a></ul>",
+        "<table><tr><td><a>Item 1</a></td><td><a>4</a></td></tr><tr><td><a>Item 2</a></td><td>9</td></tr></table>",
+        f"<form>{ARTICLE}</form>",
+        "<h2>Tea</h2><p>See <a>green</a>, <a>black</a> and <a>white</a> tea, of which there is much to say.</p>",
+    ],
+)
+def test_main_text_where_all_is_main(markup):
+    """Nothing is left out where that would leave nothing: lists and tables of links, forms around all, odd names."""
+    assert main_of(markup) == text_of(markup)
+
+
+def test_text_behind_what_is_left_out_stays():
+    """Words right behind an element that is left out are not lost with it."""
+    markup = f"<main>{ARTICLE}<p>one <button>x</button> two</p><nav>menu</nav>three</main>"
+    assert main_of(markup).split()[-3:] == ["one", "two", "three"]
+
+
+def test_main_text_of_real_pages():
+    """A blog loses its menus and keeps its article; a filing, a Chinese page and a plain one lose nothing."""
+    blog = HtmlLoader(main_text=True).load(shared("data", "docs", "test_blog.html"))
+    full = HtmlLoader().load(shared("data", "docs", "test_blog.html"))
+    assert "Copyright © 2024" in full.text
+    assert "Copyright © 2024" not in blog.text
+    assert "different difficulty levels affect the results." in blog.text
+    assert "Research paper about the tuning technique" in blog.text  # a list of links at its end
+    assert [place.label for place in blog.places] == [place.label for place in full.places]
+    for name in ("example-10k-1p.html", "made_zh_gbk.html", "fake-html-cp1252.html"):
+        path = shared("data", "docs", name)
+        assert HtmlLoader(main_text=True).load(path) == HtmlLoader().load(path)
+
+
+def test_main_text_of_a_deep_and_wide_page():
+    """Choosing the main text takes time in proportion to the page."""
+    deep = "<div>" * 200 + "tea" + "</div>" * 200
+    assert main_of((deep + "<p>a</p>") * 500).count("tea") == 500
+
+
 @pytest.mark.parametrize("head", ["", "<title></title>", "<title> \n</title>"])
 def test_no_title_is_no_metadata(head):
     """A page without title, or with an empty one, has none in its metadata."""
@@ -309,7 +411,10 @@ def test_encodings_declared_or_not(tmp_path, charset, encoding, body):
     """A page is read in its encoding, whether it is declared, not declared or declared wrongly."""
     path = tmp_path / "page.html"
     path.write_bytes(_page(charset, body).encode(encoding))
-    assert load_file(path).text == body
+    loaded = load_file(path)
+    assert loaded.text == body
+    told = loaded.metadata.get("encoding", "utf-8")
+    assert body.encode(told) == body.encode(encoding if encoding != "utf-16" else told)
 
 
 @pytest.mark.parametrize("depth", [200, 1_000, 10_000, 100_000])

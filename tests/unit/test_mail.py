@@ -102,7 +102,7 @@ def test_a_page_with_pictures(load):
     loaded = load(message)
     assert body_of(loaded) == "The page"
     assert loaded.metadata["attachments"] == ["logo.png"]
-    assert loaded.metadata["unread_attachments"]["logo.png"].startswith("No loader reads .png.")
+    assert loaded.metadata["unread_attachments"]["logo.png"].startswith("The file is a picture")
 
 
 def test_text_parts_in_order(load):

@@ -119,6 +119,38 @@ def test_front_matter_is_no_heading(places, front):
 
 
 @pytest.mark.parametrize(
+    ("front", "said"),
+    [
+        ("title: Tea", {"title": "Tea"}),
+        ("title: 'Tea: a guide'  ", {"title": "Tea: a guide"}),
+        ("标题: 绿茶 # note", {"标题": "绿茶"}),
+        ("date: 2024-05-01\nweight: 010", {"date": "2024-05-01", "weight": "010"}),
+        ("tags: [green, 'black', ]", {"tags": ["green", "black"]}),
+        ("tags:\n- green\n  - black tea", {"tags": ["green", "black tea"]}),
+        ("title:\nauthor: ''", {}),
+        ("url: https://example.com/a:b", {"url": "https://example.com/a:b"}),
+        ("a: b\nnested:\n  c: d\ntext: |\n  line\nref: *a\nmap: {a: b}\nlist: [[1]]", {"a": "b"}),
+        ("people:\n- name: Li\n  age: 3", {}),
+        ("no field", {}),
+    ],
+)
+def test_front_matter_is_metadata(tmp_path, front, said):
+    """Simple lines of front matter become metadata, as texts; what is nested is passed over, and the text keeps all."""
+    text = f"---\n{front}\n---\n# Tea\n"
+    (tmp_path / "a.md").write_bytes(text.encode())
+    loaded = load_file(tmp_path / "a.md")
+    assert loaded.text == text
+    assert dict(loaded.metadata) == said
+
+
+def test_an_encoding_that_was_found_out_is_metadata(tmp_path):
+    """A page that is not in UTF-8 says in which encoding it was read."""
+    for encoding, told in (("gb18030", {"encoding": "gb18030"}), ("utf-16", {"encoding": "utf-16"}), ("utf-8", {})):
+        (tmp_path / "a.md").write_bytes("# 绿茶是未经发酵的茶叶\n".encode(encoding))
+        assert dict(load_file(tmp_path / "a.md").metadata) == told
+
+
+@pytest.mark.parametrize(
     "fenced",
     [
         "```\n# no\n```",

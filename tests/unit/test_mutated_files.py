@@ -44,8 +44,14 @@ WRITTEN = {
     ".mbox": f"From a@example.com Mon Nov  2 10:00:00 2026\n{MAIL}\nFrom b\n{MAIL}",
     ".md": "# Tea\n\n```\n# no\n```\n\n| a | b |\n|---|---|\n",
     ".html": "<html><head><meta charset=gbk><title>t</title></head><body><h1>Tea<table><tr><td>1<td>2</table>",
+    ".rtf": "{\\rtf1\\ansi{\\fonttbl{\\f1\\fcharset134 S;}}{\\info{\\title T}}{\\f1\\'c2\\'cc}"
+    "\\u-10179?\\u-9099?\\par\\trowd \\intbl a\\cell\\row{\\pict\\bin3 abc}{\\footnote b}\\pard\\outlinelevel0 c\\par}",
     ".py": SOURCE,
     ".c": SOURCE,
+    ".doc": "{\\rtf1 tea}",
+    ".png": "\x89PNG",
+    ".mp3": "ID3",
+    ".mp4": "ftypisom",
 }
 """Texts to begin with, for what no real file is at hand, or what real ones lack."""
 

@@ -1,0 +1,134 @@
+"""How fast files of each format become text, beside markitdown and the readers of llama-index, on the same files.
+
+    python benchmarks/formats.py [--seconds 1] [--formats docx html]
+
+The files are those of the shared documents that can be read, grouped as lazyrag.loaders.formats does; small text files
+are left out where there are larger ones. Each engine runs in a process of its own and reads a file again and again for
+some time; its shortest time counts, imports do not. Speed is the files' bytes by the sum of times, over the files that
+the engine read with all texts that the manifest says are in them: ``read`` says how many, and what was read without
+them, or not at all, does not count for it. Ratios compare the files that both read. Results go to build/bench and to
+benchmarks/formats.json, of which docs/formats.md is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from corpus import RETRIEVAL
+from engine import ADVICE, Engine, EngineError
+from results import Row, save, table
+
+from lazyrag.loaders.formats import FORMATS
+
+OURS = "lazyrag"
+ENGINES = {
+    OURS: ("Lazyrag", None),
+    "markitdown": ("Markitdown", "peers-formats"),
+    "llama-index": ("LlamaIndex", "peers-formats"),
+}
+COLUMNS = ("format", "engine", "files", "read", "MB_per_s", "pages_per_s", "x")
+SHARED = RETRIEVAL.parent
+KEPT = Path(__file__).with_suffix(".json")
+
+
+def files() -> dict[str, list[dict[str, Any]]]:
+    """The files that must be read, by format."""
+    listed = json.loads((SHARED / "manifest.json").read_text(encoding="utf-8"))["files"]
+    formats = {suffix: one.name for one in FORMATS for suffix in one.suffixes}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in listed:
+        path = SHARED / entry["file"]
+        of = formats.get(path.suffix)
+        if entry["file"].startswith("docs/") and entry["error"] is None and of is not None:
+            found.setdefault(of, []).append({**entry, "path": path})
+    return found
+
+
+def folded(text: str) -> str:
+    """Text under NFKC, with white space collapsed, and without what Markdown marks or escapes by."""
+    plain = " ".join(unicodedata.normalize("NFKC", text).split())
+    return plain.translate(dict.fromkeys(map(ord, "\\*_|`")))
+
+
+def measured(name: str, entry: dict[str, Any], least_s: float) -> dict[str, Any]:
+    """One engine on one file, in a new process: seconds, or why it does not count."""
+    of, environment = ENGINES[name]
+    with Engine("formats", of, environment) as engine:
+        try:
+            found = engine.call("measure", path=str(entry["path"]), least_s=least_s)
+        except EngineError as exc:
+            return {"failed": str(exc).strip().splitlines()[-1][:200]}
+    text = folded(found.pop("text"))
+    if "\0" in text:
+        return {**found, "failed": "bytes taken for text"}
+    lacking = [one for one in entry["contains"] if folded(one) not in text]
+    return {**found, "failed": f"lacks {lacking[0]!r}"} if lacking else found
+
+
+def row_of(of: str, name: str, entries: list[dict[str, Any]], runs: dict[str, list[dict[str, Any]]]) -> Row:
+    """The figures of an engine for a format."""
+    own = [(entry, run) for entry, run in zip(entries, runs[name], strict=True) if "failed" not in run]
+    both = [
+        (run["seconds"], our["seconds"])
+        for run, our in zip(runs[name], runs[OURS], strict=True)
+        if "failed" not in run and "failed" not in our
+    ]
+    row: Row = {"format": of, "engine": name, "files": len(entries), "read": len(own)}
+    seconds = sum(run["seconds"] for _, run in own)
+    if own:
+        row["MB_per_s"] = sum(entry["bytes"] for entry, _ in own) / 1e6 / seconds
+        pages = sum(entry.get("pages") or entry.get("slides") or 0 for entry, _ in own)
+        row["pages_per_s"] = pages / seconds if pages else None
+    if both:
+        row["x"] = sum(theirs for theirs, _ in both) / sum(ours for _, ours in both)
+    row["failed"] = {
+        entry["file"]: run["failed"] for entry, run in zip(entries, runs[name], strict=True) if "failed" in run
+    }
+    return row
+
+
+def main() -> int:
+    """Measure all formats, print and keep the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long each file is read again and again")
+    parser.add_argument("--formats", nargs="+", metavar="SUFFIX", help="only those of these suffixes, without dots")
+    options = parser.parse_args()
+    if not SHARED.exists():
+        print(f"no {SHARED}: set LAZYRAG_SHARED to the folder of the shared data")
+        return 2
+    versions: dict[str, dict[str, str]] = {}
+    left_out: dict[str, str] = {}
+    for name, (of, environment) in ENGINES.items():
+        try:
+            with Engine("formats", of, environment) as engine:
+                versions[name] = engine.versions
+        except EngineError as exc:
+            if name == OURS:
+                raise
+            print(f"{name} is left out: {exc} ({ADVICE})")
+            left_out[name] = str(exc)
+    wanted = {f".{suffix}" for suffix in options.formats or ()}
+    rows: list[Row] = []
+    for of, entries in files().items():
+        if wanted and not any(entry["path"].suffix in wanted for entry in entries):
+            continue
+        runs = {name: [measured(name, entry, options.seconds) for entry in entries] for name in versions}
+        new = [row_of(of, name, entries, runs) for name in versions]
+        print(table(new, COLUMNS), flush=True)
+        for row in new:
+            for file, reason in row["failed"].items():
+                print(f"  {row['engine']}: {file}: {reason}")
+        rows += new
+    path = save("formats", rows, versions=versions, left_out=left_out)
+    if not wanted:
+        KEPT.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

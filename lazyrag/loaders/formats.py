@@ -1,0 +1,178 @@
+"""What is read of each format: the library, what is kept, what is lost. The page docs/formats.md shows it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Format(NamedTuple):
+    """A format, or some that are read alike.
+
+    Args:
+        name: What people call it.
+        suffixes: Its suffixes.
+        library: What reads it, with its licence; "own code" where nothing but this package and Python does.
+        kept: What the text, the places and the metadata have of it.
+        lost: What they have not.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    library: str
+    kept: str
+    lost: str
+
+
+def _of(suffixes: str) -> tuple[str, ...]:
+    return tuple(suffixes.split())
+
+
+FORMATS = (
+    Format(
+        "Plain text",
+        _of(".text .txt"),
+        "own code; charset-normalizer (MIT) for rare encodings",
+        "every character and line end; a found encoding",
+        "control characters, which become spaces",
+    ),
+    Format("Markdown", _of(".markdown .md"), "own code", "every character; headings, simple front matter", "nothing"),
+    Format("reStructuredText", _of(".rst"), "own code", "every character; section titles", "nothing"),
+    Format(
+        "HTML",
+        _of(".htm .html"),
+        "lxml (BSD)",
+        "blocks, lists, tables as rows, code as it is, words of links; headings, title, description, author, language",
+        "scripts, styles, hidden parts, navigation, addresses of links; side bars and footers if `main_text=True`",
+    ),
+    Format(
+        "PDF",
+        _of(".pdf"),
+        "pypdf (BSD)",
+        "text in reading order; pages, title, author",
+        "pictures, annotations, forms' fields",
+    ),
+    Format(
+        "Word",
+        _of(".docx"),
+        "python-docx (MIT)",
+        "body in order, nested tables, text boxes, foot- and endnotes, insertions, formulas on a line; headings, "
+        "properties; comments, headers and footers if wanted",
+        "deletions, numbers of lists, pictures, addresses of links",
+    ),
+    Format(
+        "Old Word and PowerPoint",
+        _of(".doc .ppt"),
+        "none is permissive",
+        "Rich Text under this suffix",
+        "all else: reported, with what to do",
+    ),
+    Format(
+        "Rich Text",
+        _of(".rtf"),
+        "own code",
+        "paragraphs, tables as rows, footnotes, text boxes, all code pages; headings, title, author",
+        "headers, comments, pictures, hidden and deleted text",
+    ),
+    Format(
+        "PowerPoint",
+        _of(".pptx"),
+        "lxml (BSD)",
+        "text, tables, data of charts, words of diagrams, notes, hidden slides; slides, title, author",
+        "pictures, comments, footers, what stands on masters",
+    ),
+    Format(
+        "Excel",
+        _of(".xlsm .xlsx"),
+        "openpyxl (MIT), extra `office`",
+        "values with their columns' names, hidden sheets; sheets, title, author",
+        "formulas, charts, formats of cells, comments",
+    ),
+    Format(
+        "Old Excel", _of(".xls"), "xlrd (BSD), extra `office`", "values with their columns' names; sheets", "as Excel"
+    ),
+    Format(
+        "OpenDocument text",
+        _of(".odt"),
+        "lxml (BSD)",
+        "body in order, tables; headings, title, author",
+        "notes, comments, headers, pictures, deleted text",
+    ),
+    Format("OpenDocument sheets", _of(".ods"), "lxml (BSD)", "values with their columns' names; sheets", "as Excel"),
+    Format(
+        "CSV and TSV",
+        _of(".csv .tsv"),
+        "own code",
+        "each row with its columns' names, any delimiter and encoding; rows",
+        "quotation marks",
+    ),
+    Format(
+        "JSON",
+        _of(".json .jsonl .ndjson"),
+        "own code",
+        "every value with its path, or chosen fields; records",
+        "brackets and commas",
+    ),
+    Format("YAML", _of(".yaml .yml"), "PyYAML (MIT), extra `yaml`", "every value with its path", "comments"),
+    Format("XML", _of(".xml"), "own code (expat)", "text, attributes; elements by XPath", "comments, instructions"),
+    Format(
+        "Notebooks",
+        _of(".ipynb"),
+        "own code",
+        "Markdown, code, text of outputs; cells, language",
+        "pictures of outputs",
+    ),
+    Format(
+        "E-books",
+        _of(".epub"),
+        "lxml (BSD)",
+        "chapters in reading order as HTML; chapters, title, author, language",
+        "pictures, styles",
+    ),
+    Format(
+        "Mail",
+        _of(".eml .mbox"),
+        "own code (email)",
+        "headers, body, attachments that can be read; attachments or messages, headers",
+        "the second form of a body, pictures in pages",
+    ),
+    Format(
+        "Outlook mail",
+        _of(".msg"),
+        "olefile (BSD), extra `office`",
+        "as mail, mails within mails",
+        "as mail; flags, categories",
+    ),
+    Format("Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"),
+    Format(
+        "Source code",
+        _of(
+            ".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua .mjs .php .pl .ps1 .r .rb "
+            ".rs .scala .sh .sql .swift .ts .tsx"
+        ),
+        "own code",
+        "every character",
+        "nothing",
+    ),
+    Format(
+        "Pictures",
+        _of(".bmp .gif .jpeg .jpg .png .tif .tiff .webp"),
+        "own code, and a function that you give",
+        "what the function says; width, height, date, camera",
+        "the picture",
+    ),
+    Format(
+        "Sound",
+        _of(".flac .m4a .mp3 .ogg .wav"),
+        "tinytag (MIT), extra `media`, and a function that you give",
+        "what the function says; times, duration, tags",
+        "the sound",
+    ),
+    Format(
+        "Films",
+        _of(".mkv .mov .mp4 .webm"),
+        "as sound",
+        "what the function says; times, duration and tags of mp4 and mov",
+        "the film",
+    ),
+)
+"""All formats that a built-in loader reads."""

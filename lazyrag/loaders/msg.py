@@ -1,0 +1,237 @@
+"""Mails of Outlook."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lazyrag.data.segment import Place
+from lazyrag.errors import LoadError
+from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, loaders
+from lazyrag.loaders.encoding import clean, decode
+from lazyrag.loaders.html import read_html
+from lazyrag.loaders.ole import Container, open_container
+from lazyrag.loaders.rtf import read_rtf
+
+_ADVICE = "Save the mail again as .msg or .eml."
+_MOST_RTF = 1 << 26  # bytes that a body may unpack to
+
+# Properties by their numbers in [MS-OXPROPS].
+_SUBJECT, _BODY, _HTML, _PACKED_RTF = 0x0037, 0x1000, 0x1013, 0x1009
+_SENDER, _SENDER_ADDRESS, _SENDER_SMTP = 0x0C1A, 0x0C1F, 0x5D01
+_NAME, _ADDRESS, _SMTP, _ROLE = 0x3001, 0x3003, 0x39FE, 0x0C15
+_DISPLAY = {"to": 0x0E04, "cc": 0x0E03}
+_ROLES = {1: "to", 2: "cc"}
+_SENT, _DELIVERED, _INTERNET_PAGE, _MESSAGE_PAGE = 0x0039, 0x0E06, 0x3FDE, 0x3FFD
+_DATA, _LONG_NAME, _SHORT_NAME, _SHOWN_NAME = 0x3701, 0x3707, 0x3704, 0x3001
+
+Folder: TypeAlias = tuple[str, ...]
+
+
+class MsgLoader:
+    """Reads a mail of Outlook: subject, sender, recipients and date as its first lines, its body, its attachments.
+
+    Of a body that is there in several forms the plain text is read, else the page, else the Rich Text. Attachments are
+    read as those of an eml, mails within mails too. Headers and names of attachments become metadata, and so does why
+    one is not read.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        with open_container(path, _ADVICE) as container:
+            if not any(path[0].startswith("__properties_version1") for path in container.streams):
+                msg = f"The file is no mail: it is of another program, and its suffix is wrong. {_ADVICE}"
+                raise LoadError(msg)
+            return _read(container, ())
+
+
+def _read(container: Container, folder: Folder) -> LoadedFile:
+    mail = _Item(container, folder, header=24 if folder else 32)
+    said: dict[str, Any] = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": _sender(mail)}
+    said |= _recipients(mail)
+    said["date"] = mail.time(_SENT) or mail.time(_DELIVERED)
+    said = {name: value for name, value in said.items() if value}
+    head = "\n".join(f"{name.capitalize()}: {value}" for name, value in said.items())
+    text = "\n\n".join(part for part in (head, _body(mail)) if part)
+    return _with_attachments(text, mail, said)
+
+
+class _Item:
+    """A mail, a recipient or an attachment: properties by number."""
+
+    def __init__(self, container: Container, folder: Folder, header: int = 8) -> None:
+        self.container = container
+        self.folder = folder
+        table = container.read((*folder, "__properties_version1.0"))[header:]
+        entries = struct.iter_unpack("<HHIQ", table[: len(table) // 16 * 16])
+        self.fixed = {number: value for _, number, _, value in entries}
+
+    def stream(self, number: int, kind: str) -> bytes:
+        return self.container.read((*self.folder, f"__substg1.0_{number:04X}{kind}"))
+
+    def text(self, number: int) -> str:
+        wide = self.stream(number, "001F")
+        if wide:
+            return clean(wide.decode("utf-16-le", "replace").rstrip("\0"))
+        narrow = self.stream(number, "001E").rstrip(b"\0")
+        return _decoded(narrow, self.fixed.get(_MESSAGE_PAGE))
+
+    def time(self, number: int) -> str:
+        """A date in ISO 8601, in UTC; "" where there is none, or none that people write."""
+        seconds = self.fixed.get(number, 0) // 10_000_000  # from 1601 on
+        try:
+            moment = dt.datetime(1601, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(seconds=seconds)
+        except OverflowError:
+            return ""
+        return moment.isoformat(sep=" ") if seconds else ""
+
+
+def _decoded(data: bytes, code_page: int | None) -> str:
+    """Text of bytes whose code page is tried, not believed; what is no text shows as U+FFFD."""
+    try:
+        return decode(data, declared=f"cp{code_page & 0xFFFF}" if code_page else None)
+    except LoadError:
+        return data.decode("ascii", "replace")
+
+
+def _sender(mail: _Item) -> str:
+    return _person(mail.text(_SENDER), mail.text(_SENDER_SMTP) or mail.text(_SENDER_ADDRESS))
+
+
+def _person(name: str, address: str) -> str:
+    """A name and an address as mails write them. Addresses within a company's own directory are left out."""
+    address = address.strip() if "@" in address else ""
+    name = " ".join(name.split())
+    return f"{name} <{address}>" if address and name not in ("", address) else name or address
+
+
+def _recipients(mail: _Item) -> dict[str, str]:
+    people: dict[str, list[str]] = {"to": [], "cc": []}
+    for name in mail.container.folders(mail.folder):
+        if name.startswith("__recip_version1.0_"):
+            one = _Item(mail.container, (*mail.folder, name))
+            role = _ROLES.get(one.fixed.get(_ROLE, 1) & 0xFF)
+            person = _person(one.text(_NAME), one.text(_SMTP) or one.text(_ADDRESS))
+            if role and person:
+                people[role].append(person)
+    return {role: ", ".join(listed) or mail.text(_DISPLAY[role]) for role, listed in people.items()}
+
+
+def _body(mail: _Item) -> str:
+    plain = mail.text(_BODY).replace("\r\n", "\n").strip()
+    if plain:
+        return plain
+    page = mail.stream(_HTML, "0102")
+    markup = _decoded(page, mail.fixed.get(_INTERNET_PAGE)) if page else mail.text(_HTML)
+    if markup.strip():
+        return read_html(markup).text.strip()
+    packed = mail.stream(_PACKED_RTF, "0102")
+    return read_rtf(unpack_rtf(packed)).text.strip() if packed else ""
+
+
+def _with_attachments(text: str, mail: _Item, said: dict[str, Any]) -> LoadedFile:
+    places = []
+    names = []
+    unread = {}
+    for name, load in _attachments(mail):
+        names.append(name)
+        try:
+            loaded = load()
+        except LoadError as exc:
+            unread[name] = str(exc)
+            continue
+        text += f"\n\nAttachment: {name}\n"
+        places.append(Place(len(text), len(text) + len(loaded.text), "attachment", name))
+        text += loaded.text
+    more = {"attachments": names, "unread_attachments": unread}
+    return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
+
+
+def _attachments(mail: _Item) -> Iterator[tuple[str, functools.partial[LoadedFile]]]:
+    """The name of each attachment, and what loads it."""
+    found = [name for name in mail.container.folders(mail.folder) if name.startswith("__attach_version1.0_")]
+    for number, folder in enumerate(found, start=1):
+        one = _Item(mail.container, (*mail.folder, folder))
+        given = one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME)
+        name = given.replace("\\", "/").rpartition("/")[2].strip()
+        inner = (*one.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
+        if (*inner, "__properties_version1.0") in mail.container:
+            yield name or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
+        else:
+            data = one.stream(_DATA, "0102")
+            yield name or f"attachment {number}", functools.partial(_load_attachment, name, data)
+
+
+def _load_attachment(name: str, data: bytes) -> LoadedFile:
+    """Load an attachment by way of a file, whose name is ours except for its suffix."""
+    suffix = known_suffix(Path(name))
+    if suffix not in loaders:
+        msg = f"No loader reads {suffix or 'files without suffix'}."
+        raise LoadError(msg)
+    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
+        path = Path(folder) / f"attachment{suffix}"
+        path.write_bytes(data)
+        return load_file(path)
+
+
+_DICTIONARY = (
+    rb"{\rtf1\ansi\mac\deff0\deftab720{\fonttbl;}{\f0\fnil \froman \fswiss \fmodern \fscript \fdecor MS Sans "
+    rb"SerifSymbolArialTimes New RomanCourier{\colortbl\red0\green0\blue0" + b"\r\n"
+    rb"\par \pard\plain\f0\fs20\b\i\u\tab\tx"
+)
+_WINDOW = 4096
+
+
+def unpack_rtf(data: bytes) -> bytes:
+    r"""The Rich Text that mails hold packed ([MS-OXRTFCP]).
+
+    Raises:
+        LoadError: If it is packed in another way, or too large.
+
+    Example:
+        >>> data = "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d0a800fa0"
+        >>> unpack_rtf(bytes.fromhex(data))
+        b'{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n'
+    """
+    if data[8:12] == b"MELA":  # not packed
+        return data[16:]
+    if data[8:12] != b"LZFu":
+        msg = f"The body of the mail is packed in no way that is known. {_ADVICE}"
+        raise LoadError(msg)
+    window = bytearray(_DICTIONARY.ljust(_WINDOW, b" "))
+    at = len(_DICTIONARY)
+    unpacked = bytearray()
+    for copied, start, length, letter in _steps(data):
+        if copied and start == at:  # how the end is marked
+            break
+        for offset in range(length):
+            window[at] = window[(start + offset) % _WINDOW] if copied else letter  # what is copied may be copied again
+            unpacked.append(window[at])
+            at = (at + 1) % _WINDOW
+        if len(unpacked) > _MOST_RTF:
+            msg = f"The body of the mail unpacks to more than {_MOST_RTF >> 20} MiB. {_ADVICE}"
+            raise LoadError(msg)
+    return bytes(unpacked)
+
+
+def _steps(data: bytes) -> Iterator[tuple[bool, int, int, int]]:
+    """What is to be done: (True, start, length, _) copies from the window, (False, _, 1, letter) adds a letter."""
+    position = 16
+    while position < len(data):
+        control = data[position]
+        position += 1
+        for bit in range(8):
+            if control >> bit & 1 and position + 2 <= len(data):
+                token = int.from_bytes(data[position : position + 2], "big")
+                position += 2
+                yield True, token >> 4, (token & 15) + 2, 0
+            elif not control >> bit & 1 and position < len(data):
+                position += 1
+                yield False, 0, 1, data[position - 1]
+            else:
+                return
