@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -288,7 +289,7 @@ class DocNode:
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        places = self.places
+        places = _innermost(self.places)
         numbered = [place for place in places if place.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
@@ -357,6 +358,16 @@ def _restored(
     for name, value in attributes.items():
         setattr(node, name, value)
     return node
+
+
+def _innermost(places: tuple[Place, ...]) -> list[Place]:
+    """Places without those that enclose the next one: a page of a member of an archive names the member as well."""
+    pairs = itertools.zip_longest(places, places[1:])
+    return [place for place, next_one in pairs if next_one is None or not _encloses(place, next_one)]
+
+
+def _encloses(place: Place, inner: Place) -> bool:
+    return place.start <= inner.start and inner.end <= place.end
 
 
 def _checked_span(span: Any) -> Span:
