@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
-    from lazyrag.loaders import LoadedFile, register_loader
+    from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
@@ -90,6 +90,7 @@ __all__ = [
     "IngestReport",
     "IngestionWarning",
     "LazyRAGError",
+    "LoadLimits",
     "LoadedFile",
     "MarkdownSplitter",
     "MaxSimModel",
@@ -148,6 +149,7 @@ _HOMES = {
     "IngestionWarning": "lazyrag.errors",
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LazyRAGError": "lazyrag.errors",
+    "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
     "MarkdownSplitter": "lazyrag.transforms",
     "MaxSimModel": "lazyrag.models.late_interaction",

@@ -18,8 +18,10 @@ from lazyrag.document.maintenance import MaintainedDocument
 from lazyrag.document.opening import make_options, open_builder
 from lazyrag.document.progress import OnProgress
 from lazyrag.document.reader import Reader
+from lazyrag.document.readers import ReaderLike, Readers, add_reader
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, NotBuiltError
+from lazyrag.loaders.limits import LoadLimits
 from lazyrag.models.callables import EmbedCallable, make_embedders
 from lazyrag.models.protocol import Embedder
 from lazyrag.stores.conf import StoreConf
@@ -74,6 +76,7 @@ class Document(MaintainedDocument):
         processes: Processes that load files, for many PDF or docx. Only loaders that can be imported by name; the
             others are called here. As always with processes, a program that asks for them does so under
             ``if __name__ == "__main__":``.
+        limits: What one file may take while it is loaded, see `LoadLimits`; None for the default limits.
         on_progress: Called with a `Progress` at every step of ingestion; a terminal shows a bar anyhow.
 
     Raises:
@@ -98,9 +101,11 @@ class Document(MaintainedDocument):
     """Built-in group: chunks of at most 1024 tokens, 100 of overlap."""
 
     _graph: GroupGraph = built_in_groups()
+    _file_readers: Readers = Readers()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._file_readers = Readers(cls._file_readers)
         cls._graph = GroupGraph(cls._graph)  # what is defined on a subclass is not there for other Documents
 
     def __init__(
@@ -120,6 +125,7 @@ class Document(MaintainedDocument):
         workers: int | None = None,
         processes: int = 0,
         on_progress: OnProgress | None = None,
+        limits: LoadLimits | None = None,
     ) -> None:
         if manager is not False:
             msg = f"manager is {manager!r}: the managing service is not built yet. Leave it False."
@@ -134,12 +140,15 @@ class Document(MaintainedDocument):
         embedders = make_embedders(embed)
         schema = make_schema(doc_fields)
         dataset = make_dataset(dataset_path, doc_files, file_metadata)
+        self._file_readers = Readers(type(self)._file_readers)
         options = make_options(
             workers=workers,
             processes=processes,
             keep_versions=keep_versions,
             read_only=read_only,
             on_progress=on_progress,
+            limits=limits,
+            readers=self._file_readers,
         )
         conf = StoreConf.parse(store_conf)
         conf.check_use(name, embeds=bool(embedders))
@@ -187,6 +196,43 @@ class Document(MaintainedDocument):
         """
         group = make_group(name, transform, parent, trans_node=trans_node, version=version, kwargs=kwargs)
         self_or_class._graph.define(group, replace=replace)
+
+    @_ClassOrInstance
+    @known_keywords
+    def add_reader(
+        self_or_class: Any,  # noqa: N805  on the class there is no self
+        /,
+        pattern: str,
+        func: ReaderLike | None = None,
+        *,
+        version: str | None = None,
+    ) -> Any:
+        """Say what reads files of certain names, whatever is registered for their suffix (spec 001).
+
+        On the class it holds for every Document, on an instance for that one, where it goes before the class's. A
+        suffix goes before a pattern, a longer suffix before a shorter one, a later pattern before an earlier one; the
+        same pattern again takes the earlier one's place. Files that are read otherwise now are read at the next sync.
+
+        Args:
+            pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, that a file's
+                path relative to the dataset matches, or its name. Case does not matter.
+            func: A function of the file's `pathlib.Path` that returns its text, or whatever loaders return; a loader
+                class without arguments, or an instance. None makes this a decorator.
+            version: Tells readers apart that look the same: the version of a model, of a program.
+
+        Returns:
+            What was given, unchanged; the decorator, if nothing was.
+
+        Raises:
+            ConfigError: If the pattern is none, or what is given cannot read files.
+
+        Example:
+            >>> docs = Document()
+            >>> @docs.add_reader("*.motd")
+            ... def read_motd(path):
+            ...     return path.read_text(encoding="utf-8")
+        """
+        return add_reader(self_or_class._file_readers, pattern, func, version)
 
     @property
     def reader(self) -> Reader:

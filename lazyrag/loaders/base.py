@@ -12,7 +12,7 @@ from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
 from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, nearest, sentence
-from lazyrag.loaders.limits import FindReader, LoadLimits, Reader, Reading, check_pages, over_limit, read_within
+from lazyrag.loaders.limits import FileReader, FindReader, LoadLimits, Reading, check_pages, over_limit, read_within
 from lazyrag.loaders.sniffing import Sniffed, sniff
 from lazyrag.registry import Registry
 
@@ -151,7 +151,7 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
         raise over_limit(found, "bytes", limits.bytes)
 
 
-def _reader_of(path: Path, name: str, reading: Reading) -> Reader:
+def _reader_of(path: Path, name: str, reading: Reading) -> FileReader:
     """What reads a file."""
     if reading.readers is not None:
         own_name = path.name if reading.depth == 1 else name  # what lies within another file lies at a path of ours
@@ -176,10 +176,10 @@ def _reader_of(path: Path, name: str, reading: Reading) -> Reader:
     return _registered(found.suffix, by_content=True)
 
 
-def _registered(suffix: str, *, by_content: bool = False) -> Reader:
+def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
     loader = loaders[suffix]
     built_in = loader.__module__.startswith("lazyrag.")
-    return Reader(loader.__name__, lambda path: loader().load(path), suffix, built_in, suffix if by_content else "")
+    return FileReader(loader.__name__, lambda path: loader().load(path), suffix, built_in, suffix if by_content else "")
 
 
 def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
@@ -197,15 +197,13 @@ def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
     )
 
 
-def _read(reader: Reader, path: Path) -> LoadedFile:
+def _read(reader: FileReader, path: Path) -> LoadedFile:
     name = reader.name
     try:
         loaded = _loaded(reader.load(path))
     except (LoadError, MissingDependencyError) as exc:
         told_by = exc.loader if isinstance(exc, LoadError) else ""
         raise LoadError(str(exc), loader=told_by or name) from (exc.__cause__ or exc)
-    except MemoryError:
-        raise  # who limits the memory tells it
     except Exception as exc:
         told = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:

@@ -85,7 +85,7 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class FileReader:
     """What reads a file.
 
     Args:
@@ -103,8 +103,8 @@ class Reader:
     content: str = ""
 
 
-FindReader: TypeAlias = Callable[[str, str], "Reader | None"]
-"""From a file's name relative to its dataset or archive, and its own name, to what reads it; None if nothing was named."""
+FindReader: TypeAlias = Callable[[str, str], "FileReader | None"]
+"""From a file's name relative to its dataset or archive, and its own name, to what its user reads it with, or None."""
 
 
 class Reading:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.limits import check_pages
 
 # PDF writers map glyphs back to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures; a reader means the
 # letters. Those without a compatibility mapping are Unicode's equivalent unified ideographs.
@@ -46,6 +47,7 @@ class PdfLoader:
         try:
             with _unheard():
                 reader = pypdf.PdfReader(path)
+                check_pages(len(reader.pages))
                 pages = [(page.extract_text() or "").translate(_LETTERS).strip() for page in reader.pages]
                 information = reader.metadata
                 said = {"title": information.title, "author": information.author} if information else {}
