@@ -75,9 +75,8 @@ class Loading:
             if process is None or not process.is_alive():
                 process = None
                 process = LoadingProcess()
-            loaded = process.load(
-                Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table)
-            )
+            request = Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table)
+            loaded = process.load(request)
         except BaseException as exc:
             if process is not None and not isinstance(exc, LoadError):
                 process.end()  # an answer that nobody waits for any longer may be on its way

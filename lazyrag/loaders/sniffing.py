@@ -150,8 +150,8 @@ def sniff(path: Path) -> Sniffed | None:
             return _container(file, head)
         if head.startswith(_OLE):
             return _compound(file, head)
-        if found := _PDF.search(head, 0, 1024):
-            return Sniffed(".pdf", sure=found.start() == 0)
+        if _PDF.search(head, 0, 1024):
+            return Sniffed(".pdf", sure=head.startswith(b"%PDF-"))
         magic = next((suffix for suffix, pattern in _MAGIC.items() if pattern.match(head)), "")
         if magic and (b"\0" in head or any(byte >= 0x80 for byte in head[:16])):
             return Sniffed(magic, sure=True)

@@ -101,7 +101,7 @@ def test_files_that_must_not_yield_text_yield_none(docs, manifest):
 
 
 def test_other_formats_are_reported_never_read_as_text(docs, manifest):
-    """A file of a format without loader fails with a message that names its suffix and where those that are read stand."""
+    """A file of a format without loader fails with a message that names its suffix."""
     others = {name for name in manifest if Path(name).suffix not in (*READ, ".json")}
     failed = {one.path: str(one.error) for one in docs.last_report.failed}
     assert len(others) > 3
