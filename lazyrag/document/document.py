@@ -207,7 +207,7 @@ class Document(MaintainedDocument):
         *,
         version: str | None = None,
     ) -> Any:
-        """Say what reads files of certain names, whatever is registered for their suffix (spec 001).
+        """Say what reads files of certain names, whatever is registered for their suffix.
 
         On the class it holds for every Document, on an instance for that one, where it goes before the class's. A
         suffix goes before a pattern, a longer suffix before a shorter one, a later pattern before an earlier one; the
