@@ -289,7 +289,8 @@ class DocNode:
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        places = _innermost(self.places)
+        touched = self.places
+        places = _innermost(touched)
         numbered = [place for place in places if place.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
@@ -297,6 +298,8 @@ class DocNode:
                 return f"{first.kind} {first.label}"
             reach = "-" if first.label.isdecimal() else " to "
             return f"{first.kind}s {first.label}{reach}{last.label}"
+        if len(places) < len(touched):  # lines are counted from the beginning of what holds all
+            return places[0].label
         text = content_text(source.content)
         start, end = self._inked_span(self.span)
         first_line = text.count("\n", 0, start) + 1

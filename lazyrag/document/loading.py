@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from queue import LifoQueue
 
 from lazyrag.document.loading_process import LoadingProcess, ReaderTable, Request, importable_loaders, portable
-from lazyrag.document.readers import Readers
+from lazyrag.document.readers import Readers, reads
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, loaders
 from lazyrag.loaders.directory import FoundFile
@@ -91,9 +91,10 @@ class Loading:
 
     def _is_for_processes(self, file: FoundFile) -> bool:
         """Whether what reads a file can be imported elsewhere, as far as its name tells."""
-        named = self.readers.find(file.identity, file.path.name)
-        if named is not None:
-            return portable(named.given) is not None
+        names = file.identity, file.path.name
+        for pattern, packed in self._table.readers:
+            if reads(pattern, names):
+                return packed is not None
         return dict(self._table.loaders).get(known_suffix(file.path), "") is not None
 
     def _name_of(self, file: FoundFile) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lazyrag.document.readers import as_reader, reads
 from lazyrag.errors import IngestionError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, is_built_in, load_file, loaders
-from lazyrag.loaders.limits import FileReader, LoadLimits, over_limit
+from lazyrag.loaders.limits import DEFAULT_LIMITS, FileReader, LoadLimits, over_limit
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -296,7 +296,10 @@ def _unpacked(pattern: str, packed: bytes | None) -> FileReader:
 
 
 def _limit_memory(most: int | None) -> None:
-    """Have the system refuse what goes beyond the limit, where it can: a look from time to time would come too late."""
+    """Have the system refuse what goes beyond the limit, where it can: looks from time to time find it later.
+
+    Not for the default limit: programs that a loader begins inherit it, and some reserve far more than they use.
+    """
     try:
         import resource
 
@@ -306,6 +309,6 @@ def _limit_memory(most: int | None) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     unused = (int(sizes[0]) - int(sizes[1])) * page  # addresses that take no memory
-    soft = hard if most is None else unused + most
+    soft = hard if most in (None, DEFAULT_LIMITS.memory_bytes) else unused + (most or 0)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

@@ -30,8 +30,9 @@ class LoadLimits:
         pages: Pages or slides.
         unpacked_bytes: What is unpacked of a container, over all its members and the containers among them.
         time_s: How long a loader may work on a file, in seconds.
-        memory_bytes: What the loading process may have in memory, with itself and its libraries, 50 MiB and more.
-            Linux tells it; elsewhere there is no such limit, and one that is given is refused.
+        memory_bytes: What the loading process may have in memory, with itself and its libraries, 50 MiB and more;
+            other programs that a loader begins do not count. Linux tells it; elsewhere there is no such limit, and one
+            that is given is refused.
         files_per_process: Files after which another process takes the place of one: what parsers leak goes with it.
 
     Raises:

@@ -95,12 +95,14 @@ def test_places_within_members_are_kept(load):
 
 def test_a_hit_says_its_member_and_its_page(folder):
     """A node of an archive names the member, and the page or the heading within it; a zip file is one document."""
-    path = folder({"a.zip": zipped({"paper.pdf": PDF.read_bytes(), "b.txt": "Oolong is half oxidised."})})
+    entries = {"paper.pdf": PDF.read_bytes(), "b.txt": "Oolong is half oxidised.", "c.md": "# Tea\n\nWhite tea.\n"}
+    path = folder({"a.zip": zipped(entries)})
     docs = Document(path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "line", similarity="bm25", topk=1)("oolong oxidised")
     assert (hit.path, hit.place) == ("a.zip", "member b.txt")
     places = {node.place for node in docs.get_nodes("line")}
+    assert {node.text: node.place for node in docs.get_nodes("line")}["White tea."] == "c.md > Tea"
     assert {f"page paper.pdf > {number}" for number in range(1, 5)} <= places
     assert len(docs.get_nodes()) == 1
 
