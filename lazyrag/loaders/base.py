@@ -162,7 +162,7 @@ def _reader_of(path: Path, name: str, reading: Reading) -> FileReader:
     if suffix in loaders and not is_built_in(suffix):
         return _registered(suffix)
     try:
-        found = sniff(path)
+        found = sniff(path, suffix=suffix if suffix in loaders else "")
     except OSError:
         found = None
     if suffix not in loaders:
@@ -215,7 +215,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             said = sentence(f"The loader {name} of {reader.of} files raised {told}")
             msg = f"{said} Mend it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
-    for kind in ("page", "slide"):
+    for kind in ("page", "slide") if loaded.places else ():
         check_pages(sum(place.kind == kind for place in loaded.places), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 from pathlib import Path
 
@@ -243,6 +244,14 @@ def test_a_misnamed_file_is_one_failure_where_it_is_broken(folder):
     docs = Document(folder({"a.docx": b"%PDF-1.4\nno more", "b.txt": "tea"}))
     with pytest.warns(IngestionWarning, match=r"a\.docx \(load\): PdfLoader could not read the file"):
         docs.get_nodes()
+
+
+@pytest.mark.parametrize("data", [b"<!---->" * 600, b" " * 5000, b"<?xml?>" * 600, b"a:\n " * 1000, b"<!--" * 1000])
+def test_no_beginning_takes_long(tmp_path, data):
+    """What repeats a mark is looked at once, not in all the ways it can be taken apart."""
+    started = time.perf_counter()
+    sniffed(tmp_path / "file", data + b"x")
+    assert time.perf_counter() - started < 0.5
 
 
 @given(st.binary(max_size=600))
