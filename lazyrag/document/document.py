@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.fields import DocField, make_schema
@@ -18,7 +18,7 @@ from lazyrag.document.maintenance import MaintainedDocument
 from lazyrag.document.opening import make_options, open_builder
 from lazyrag.document.progress import OnProgress
 from lazyrag.document.reader import Reader
-from lazyrag.document.readers import ReaderLike, Readers, add_reader
+from lazyrag.document.readers import AddReader, Readers, add_reader
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, NotBuiltError
 from lazyrag.loaders.limits import LoadLimits
@@ -197,42 +197,7 @@ class Document(MaintainedDocument):
         group = make_group(name, transform, parent, trans_node=trans_node, version=version, kwargs=kwargs)
         self_or_class._graph.define(group, replace=replace)
 
-    @_ClassOrInstance
-    @known_keywords
-    def add_reader(
-        self_or_class: Any,  # noqa: N805  on the class there is no self
-        /,
-        pattern: str,
-        func: ReaderLike | None = None,
-        *,
-        version: str | None = None,
-    ) -> Any:
-        """Say what reads files of certain names, whatever is registered for their suffix.
-
-        On the class it holds for every Document, on an instance for that one, where it goes before the class's. A
-        suffix goes before a pattern, a longer suffix before a shorter one, a later pattern before an earlier one; the
-        same pattern again takes the earlier one's place. Files that are read otherwise now are read at the next sync.
-
-        Args:
-            pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, that a file's
-                path relative to the dataset matches, or its name. Case does not matter.
-            func: A function of the file's `pathlib.Path` that returns its text, or whatever loaders return; a loader
-                class without arguments, or an instance. None makes this a decorator.
-            version: Tells readers apart that look the same: the version of a model, of a program.
-
-        Returns:
-            What was given, unchanged; the decorator, if nothing was.
-
-        Raises:
-            ConfigError: If the pattern is none, or what is given cannot read files.
-
-        Example:
-            >>> docs = Document()
-            >>> @docs.add_reader("*.motd")
-            ... def read_motd(path):
-            ...     return path.read_text(encoding="utf-8")
-        """
-        return add_reader(self_or_class._file_readers, pattern, func, version)
+    add_reader = cast("AddReader", _ClassOrInstance(add_reader))
 
     @property
     def reader(self) -> Reader:

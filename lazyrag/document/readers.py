@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
+from lazyrag.arguments import known_keywords
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import ConfigError
 from lazyrag.loaders.base import DataLoader, Loadable, known_suffix, loaders
@@ -21,7 +22,7 @@ from lazyrag.loaders.sniffing import sniff
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
 """What may read a file: a function of its path, a loader class without arguments, a loader."""
 
-R = TypeVar("R", bound=Any)
+R = TypeVar("R", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
 
 _SPECIAL = frozenset("*?[")
 
@@ -99,11 +100,45 @@ class Readers:
         return [*own, *(self._base.all() if self._base is not None else ())]
 
 
-def add_reader(readers: Readers, pattern: str, func: R | None, version: str | None) -> R | Callable[[R], R]:
-    """Enter a reader for files of a pattern, or make the decorator that does; what is entered is returned unchanged.
+class AddReader(Protocol):
+    """What `Document.add_reader` is to type checkers: a call, or the maker of a decorator."""
+
+    @overload
+    def __call__(self, pattern: str, func: R, *, version: str | None = None) -> R: ...
+    @overload
+    def __call__(self, pattern: str, func: None = None, *, version: str | None = None) -> Callable[[R], R]: ...
+
+
+@known_keywords
+def add_reader(
+    self_or_class: Any, /, pattern: str, func: ReaderLike | None = None, *, version: str | None = None
+) -> Any:
+    """Say what reads files of certain names, whatever is registered for their suffix.
+
+    On the class it holds for every Document, on an instance for that one, where it goes before the class's. A suffix
+    goes before a pattern, a longer suffix before a shorter one, a later pattern before an earlier one; the same pattern
+    again takes the earlier one's place. Files that are read otherwise now are read at the next sync.
+
+    Args:
+        self_or_class: The Document, or its class.
+        pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, that a file's
+            path relative to the dataset matches, or its name. Case does not matter.
+        func: A function of the file's `pathlib.Path` that returns its text, or whatever loaders return; a loader class
+            without arguments, or an instance. None makes this a decorator.
+        version: Tells readers apart that look the same: the version of a model, of a program.
+
+    Returns:
+        What was given, unchanged; the decorator, if nothing was.
 
     Raises:
-        ConfigError: If the pattern is none, or what is given reads no files.
+        ConfigError: If the pattern is none, or what is given cannot read files.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> docs = Document()
+        >>> @docs.add_reader("*.motd")
+        ... def read_motd(path):
+        ...     return path.read_text(encoding="utf-8")
     """
     if not isinstance(pattern, str) or not pattern.strip() or pattern == ".":
         msg = f"add_reader got the pattern {pattern!r}; give a suffix ('*.log', '.log') or a pattern ('notes/*.txt')."
@@ -114,7 +149,7 @@ def add_reader(readers: Readers, pattern: str, func: R | None, version: str | No
 
     def enter(given: R) -> R:
         _check(pattern, given)
-        readers.add(NamedReader(pattern, given, fingerprint(given), version))
+        self_or_class._file_readers.add(NamedReader(pattern, given, fingerprint(given), version))
         return given
 
     return enter if func is None else enter(func)
