@@ -36,6 +36,13 @@ _ZIP_MEMBERS = {
     "ppt/presentation.xml": ".pptx",
     "xl/workbook.xml": ".xlsx",
     "META-INF/container.xml": ".epub",
+    "xl/workbook.bin": ".xlsb",
+    "visio/document.xml": ".vsdx",
+    "Index/Document.iwa": ".pages",
+    "AndroidManifest.xml": ".apk",
+    "META-INF/MANIFEST.MF": ".jar",
+    "[Content_Types].xml": "",  # a program's own container: no archive of files to be read
+    "mimetype": "",
 }
 _MIME_MEMBERS = {
     b"application/epub+zip": ".epub",
@@ -57,7 +64,9 @@ _MAGIC: Mapping[str, bytes] = {
     ".m4a": rb"....ftypM4A",
     ".mkv": rb"\x1a\x45\xdf\xa3",
     ".mp3": rb"ID3[\x02-\x04].|\xff[\xfb\xf3\xf2][\x10-\xeb]",
-    ".mp4": rb"....ftyp(?!M4A)",
+    ".heic": rb"....ftyp(?:hei[cx]|mif1)",
+    ".avif": rb"....ftypavif",
+    ".mp4": rb"....ftyp",
     ".ogg": rb"OggS\0",
     ".parquet": rb"PAR1[\x15\x17]",
     ".png": rb"\x89PNG\r\n\x1a\n",
@@ -71,10 +80,8 @@ _MAGIC: Mapping[str, bytes] = {
 _ANY_MAGIC = re.compile(  # one look instead of twenty
     b"|".join(b"(?P<_%s>%s)" % (suffix[1:].encode(), pattern) for suffix, pattern in _MAGIC.items()), re.DOTALL
 )
-_BINARY = {".pdf", ".zip", ".xlsm", ".jpeg", ".tif", *_MAGIC, *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()} | {
-    suffix for suffix in _OLE_STREAMS.values() if suffix
-}
-_ZIPPED = {".xlsm", *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()}
+_ZIPPED = {".xlsm", *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()} - {""}
+_BINARY = {".pdf", ".zip", ".jpeg", ".tif", *_MAGIC, *_ZIPPED, *_OLE_STREAMS.values()} - {""}
 
 _PDF = re.compile(rb"(?:^|[\r\n])%PDF-\d\.\d")
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r\x1b") + b"\x7f"
@@ -172,7 +179,8 @@ def _container(file: BinaryIO, head: bytes) -> Sniffed | None:
             names = frozenset(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return None
-    return Sniffed(next((suffix for name, suffix in _ZIP_MEMBERS.items() if name in names), ".zip"), sure=True)
+    suffix = next((suffix for name, suffix in _ZIP_MEMBERS.items() if name in names), ".zip")
+    return Sniffed(suffix, sure=True) if suffix else None
 
 
 def _compound(file: BinaryIO, head: bytes) -> Sniffed | None:
