@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
-    from lazyrag.loaders import LoadedFile, register_loader
+    from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
@@ -97,6 +97,7 @@ __all__ = [
     "IngestionWarning",
     "LLMParser",
     "LazyRAGError",
+    "LoadLimits",
     "LoadedFile",
     "MarkdownSplitter",
     "MaxSimModel",
@@ -162,6 +163,7 @@ _HOMES = {
     "LLMParser": "lazyrag.transforms.llm",
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LazyRAGError": "lazyrag.errors",
+    "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
     "MarkdownSplitter": "lazyrag.transforms",
     "MaxSimModel": "lazyrag.models.late_interaction",

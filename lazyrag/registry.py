@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ class LazyTarget:
         """Import the target; MissingDependencyError, with the install command, if a package is missing."""
         module_name, _, attribute = self.target.partition(":")
         try:
-            return getattr(importlib.import_module(module_name), attribute)
+            return operator.attrgetter(attribute)(importlib.import_module(module_name))
         except ModuleNotFoundError as exc:
             if self.extra is None or (exc.name or "").startswith("lazyrag"):
                 raise

@@ -10,6 +10,7 @@ from pytest_httpserver import HTTPServer
 
 from lazyrag import Document
 from lazyrag.document.group import built_in_groups
+from lazyrag.document.readers import Readers
 from lazyrag.loaders import loaders
 from lazyrag.models.http import endpoint
 from lazyrag.retrieval import rerankers, similarities
@@ -27,6 +28,7 @@ settings.load_profile(os.environ.get("LAZYRAG_HYPOTHESIS", "default"))
 def _isolated(monkeypatch: pytest.MonkeyPatch):
     """What a test registers, or defines on the Document class, is gone after it."""
     monkeypatch.setattr(Document, "_graph", built_in_groups())
+    monkeypatch.setattr(Document, "_file_readers", Readers())
     with similarities.isolated(), rerankers.isolated(), transforms.isolated(), loaders.isolated():
         yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -313,7 +314,8 @@ class DocNode:
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        places = self.places
+        touched = self.places
+        places = _innermost(touched)
         numbered = [place for place in places if place.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
@@ -321,6 +323,8 @@ class DocNode:
                 return f"{first.kind} {first.label}"
             reach = "-" if first.label.isdecimal() else " to "
             return f"{first.kind}s {first.label}{reach}{last.label}"
+        if len(places) < len(touched):  # lines are counted from the beginning of what holds all
+            return places[0].label
         text = content_text(source.content)
         start, end = self._inked_span(self.span)
         first_line = text.count("\n", 0, start) + 1
@@ -382,6 +386,16 @@ def _restored(
     for name, value in attributes.items():
         setattr(node, name, value)
     return node
+
+
+def _innermost(places: tuple[Place, ...]) -> list[Place]:
+    """Places without those that enclose the next one: a page of a member of an archive names the member as well."""
+    pairs = itertools.zip_longest(places, places[1:])
+    return [place for place, next_one in pairs if next_one is None or not _encloses(place, next_one)]
+
+
+def _encloses(place: Place, inner: Place) -> bool:
+    return place.start <= inner.start and inner.end <= place.end
 
 
 def _checked_span(span: Any) -> Span:

@@ -89,7 +89,7 @@ class Builder:
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
         self.on_sync: Callable[[], object] = lambda: None  # set by whoever syncs
-        self.loading = Loading(options.processes)
+        self.loading = Loading(options.processes, options.limits, options.readers)
         workers = max(options.workers, options.processes)
         self.bringer = Bringer(
             ledger,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from lazyrag.arguments import known_arguments
 from lazyrag.data.fields import DocField, make_schema
@@ -16,8 +16,10 @@ from lazyrag.document.navigation import NavigableDocument
 from lazyrag.document.opening import make_options, open_builder
 from lazyrag.document.progress import OnProgress
 from lazyrag.document.reader import Reader
+from lazyrag.document.readers import AddReader, Readers, add_reader
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, NotBuiltError
+from lazyrag.loaders.limits import LoadLimits
 from lazyrag.models.callables import EmbedCallable, make_embedders
 from lazyrag.models.protocol import Embedder
 from lazyrag.stores.conf import StoreConf
@@ -72,6 +74,7 @@ class Document(MaintainedDocument, NavigableDocument):
         processes: Processes that load files, for many PDF or docx. Only loaders that can be imported by name; the
             others are called here. As always with processes, a program that asks for them does so under
             ``if __name__ == "__main__":``.
+        limits: What one file may take while it is loaded, see `LoadLimits`; None for the default limits.
         on_progress: Called with a `Progress` at every step of ingestion; a terminal shows a bar anyhow.
 
     Raises:
@@ -96,9 +99,11 @@ class Document(MaintainedDocument, NavigableDocument):
     """Built-in group: chunks of at most 1024 tokens, 100 of overlap."""
 
     _graph: GroupGraph = built_in_groups()
+    _file_readers: Readers = Readers()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._file_readers = Readers(cls._file_readers)
         cls._graph = GroupGraph(cls._graph)  # what is defined on a subclass is not there for other Documents
 
     def __init__(
@@ -118,6 +123,7 @@ class Document(MaintainedDocument, NavigableDocument):
         workers: int | None = None,
         processes: int = 0,
         on_progress: OnProgress | None = None,
+        limits: LoadLimits | None = None,
     ) -> None:
         if manager is not False:
             msg = f"manager is {manager!r}: the managing service is not built yet. Leave it False."
@@ -132,12 +138,15 @@ class Document(MaintainedDocument, NavigableDocument):
         embedders = make_embedders(embed)
         schema = make_schema(doc_fields)
         dataset = make_dataset(dataset_path, doc_files, file_metadata)
+        self._file_readers = Readers(type(self)._file_readers)
         options = make_options(
             workers=workers,
             processes=processes,
             keep_versions=keep_versions,
             read_only=read_only,
             on_progress=on_progress,
+            limits=limits,
+            readers=self._file_readers,
         )
         conf = StoreConf.parse(store_conf)
         conf.check_use(name, embeds=bool(embedders))
@@ -185,6 +194,8 @@ class Document(MaintainedDocument, NavigableDocument):
         """
         group = make_group(name, transform, parent, trans_node=trans_node, version=version, kwargs=kwargs)
         self_or_class._graph.define(group, replace=replace)
+
+    add_reader = cast("AddReader", _ClassOrInstance(add_reader))
 
     @property
     def reader(self) -> Reader:

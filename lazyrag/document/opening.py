@@ -15,12 +15,15 @@ from lazyrag.document.dataset import Dataset
 from lazyrag.document.definitions import Definitions, embed_identity
 from lazyrag.document.group import GroupGraph
 from lazyrag.document.ledger.ledger import Ledger
+from lazyrag.document.loading_process import resident_bytes
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.options import Options
 from lazyrag.document.progress import OnProgress
+from lazyrag.document.readers import Readers
 from lazyrag.document.sync import synchronise
 from lazyrag.document.targets import TargetMaker
 from lazyrag.errors import ConfigError
+from lazyrag.loaders.limits import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.cache import EmbeddingCache
 from lazyrag.models.cached import CachedEmbedder
 from lazyrag.models.embedding import CheckedEmbedder
@@ -31,20 +34,53 @@ _MOST_WORKERS = 4
 
 
 def make_options(
-    *, workers: int | None, processes: int, keep_versions: int, read_only: bool, on_progress: OnProgress | None
+    *,
+    workers: int | None,
+    processes: int,
+    keep_versions: int,
+    read_only: bool,
+    on_progress: OnProgress | None,
+    limits: LoadLimits | None,
+    readers: Readers,
 ) -> Options:
     """A Document's arguments on how it ingests, checked."""
     if on_progress is not None and not callable(on_progress):
         msg = f"on_progress is {on_progress!r}; give a function that takes a Progress, or None."
         raise ConfigError(msg)
     threads = min(_MOST_WORKERS, os.cpu_count() or 1) if workers is None else whole_number("workers", workers, 1)
+    processes = whole_number("processes", processes, 0)
     return Options(
         workers=threads,
-        processes=whole_number("processes", processes, 0),
+        processes=processes,
+        limits=_checked_limits(limits, processes),
+        readers=readers,
         keep_versions=whole_number("keep_versions", keep_versions, 0),
         read_only=yes_or_no("read_only", read_only),
         on_progress=on_progress,
     )
+
+
+def _checked_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
+    """Limits of one file; those that nothing would hold are refused, but for the default ones."""
+    if limits is None:
+        return DEFAULT_LIMITS
+    if not isinstance(limits, LoadLimits):
+        msg = f"limits is {limits!r}; give a LoadLimits, or None for the default ones."
+        raise ConfigError(msg)
+    for name in ("time_s", "memory_bytes"):
+        value = getattr(limits, name)
+        if value in (None, getattr(DEFAULT_LIMITS, name)):
+            continue
+        if not processes:
+            msg = (
+                f"limits has {name}={value!r}, and only another process can be held to it. "
+                f"Give processes=1 or more, or {name}=0."
+            )
+            raise ConfigError(msg)
+        if name == "memory_bytes" and not resident_bytes(os.getpid()):
+            msg = f"limits has memory_bytes={value!r}, and this system does not tell it. Give memory_bytes=0."
+            raise ConfigError(msg)
+    return limits
 
 
 def open_builder(

@@ -55,8 +55,8 @@ class Plan:
         files: What it would report of the files.
         steps: What it would do, in order. Numbers of nodes are those of other documents by the size of their texts,
             until something is made: only the loaders are called for a plan.
-        unseen: What decides about results and no fingerprint sees: pairs (group or embed key, what). Where it changes,
-            nothing is made anew; ``version=`` or an attribute ``identity`` tells.
+        unseen: What decides about results and no fingerprint sees: pairs (group, reader or embed key, what). Where it
+            changes, nothing is made anew; ``version=`` or an attribute ``identity`` tells.
     """
 
     files: IngestReport
@@ -78,7 +78,8 @@ def make_plan(builder: Builder, max_deleted: float = MAX_DELETED) -> Plan:
     compared = compare_files(builder, max_deleted)
     changes = compared.changes
     files = [one.file for one in itertools.chain(changes.added, changes.changed, changes.remarked)]
-    tokens = _tokens(builder, files)
+    with builder.loading.running(len(files)):
+        tokens = _tokens(builder, files)
     size = sum(file.signature.size for file in files if file.signature is not None)
     loading = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0)] if files else []
     steps = [*loading, *_steps(builder, len(files), size, tokens)]
@@ -91,7 +92,7 @@ def _tokens(builder: Builder, files: Sequence[FoundFile]) -> int:
     total = 0
     for file in files:
         with suppress(LazyRAGError):
-            total += counter.count(builder.loading.load(file.path).text)
+            total += counter.count(builder.loading.load(file).text)
     return total
 
 
@@ -131,6 +132,10 @@ def _calls(builder: Builder, space: LiveSpace, nodes: int) -> int:
 
 
 def _unseen(builder: Builder) -> Iterator[tuple[str, str]]:
+    for reader in builder.loading.readers.all():
+        if reader.version is None:
+            name = f"reader {reader.pattern}"
+            yield from ((name, f"{what} ({type(held).__name__})") for what, held in reader.fingerprint.unseen)
     for name in builder.graph:
         if builder.definitions.is_defined(name):
             definition = builder.definitions.line(name)[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
@@ -18,7 +17,7 @@ from lazyrag.loaders.directory import FoundFile, signature_of
 
 
 def file_root(
-    load: Callable[[Path], LoadedFile],
+    load: Callable[[FoundFile], LoadedFile],
     file: FoundFile,
     row: DocumentRow,
     said: Mapping[str, Any],
@@ -40,7 +39,7 @@ def file_root(
         ConfigError: If a field's value does not fit, or metadata cannot be kept.
     """
     built_in = looked_at(file)  # before reading, which may change the time of last access
-    loaded = load(file.path)
+    loaded = load(file)
     parts = FileMetadataParts(check_metadata(loaded.metadata), check_metadata(said), json.loads(row.updates), built_in)
     segment = root_segment(file.identity, loaded, parts, schema, build)
     unchanged = signature_of(file.path) == file.signature  # else it may have been another while it was read

@@ -12,9 +12,9 @@ from typing import Any
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, digest, root_uid
 from lazyrag.document.builder import Builder
 from lazyrag.document.changes import Changes, ComparedFile, KnownFile, compare
-from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.ledger.rows import DocumentRow
 from lazyrag.document.ledger.tree import LiveGroup
+from lazyrag.document.readers import loader_identities
 from lazyrag.document.report import Failure, IngestReport
 from lazyrag.document.roots import file_root, renewed_root
 from lazyrag.document.step import LOADING
@@ -28,7 +28,6 @@ from lazyrag.errors import (
     known_names,
     warn_user,
 )
-from lazyrag.loaders.base import known_suffix, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, hash_file
 
 MAX_DELETED = 0.5
@@ -114,8 +113,8 @@ def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError
         file and gives its mark.
     """
     said: dict[str, Mapping[str, Any] | LazyRAGError] = {}
-    loader_of = functools.cache(_loader_identity)
-    mark_of = functools.cache(lambda suffix, text: digest([loader_of(suffix), text]))
+    identity_of = loader_identities(builder.loading.readers)
+    mark_of = functools.cache(lambda loader, text: digest([loader, text]))
 
     def mark(file: FoundFile) -> str:
         try:
@@ -126,7 +125,7 @@ def marker(builder: Builder) -> tuple[dict[str, Mapping[str, Any] | LazyRAGError
             told, text = exc, f"failed: {exc}"
         if told:
             said[file.identity] = told
-        return mark_of(known_suffix(file.path), text)
+        return mark_of(identity_of(file), text)
 
     return said, mark
 
@@ -328,13 +327,6 @@ def _report(compared: Comparison, done: list[Outcome]) -> IngestReport:
         ),
         withheld=tuple(one.identity for one in changes.withheld),
     )
-
-
-def _loader_identity(suffix: str) -> str:
-    """What tells a suffix's loader from others, which may read its files otherwise. Nothing is imported for it."""
-    if suffix not in loaders:
-        return suffix
-    return f"{suffix} {loaders.target(suffix) or fingerprint(loaders[suffix]).value}"
 
 
 def _unreadable(file: FoundFile, exc: OSError) -> Failure:

@@ -1,6 +1,7 @@
 """Loaders: a file into text with places and metadata."""
 
 from lazyrag.loaders.base import DataLoader, LoadedFile, load_file, loaders, register_loader
+from lazyrag.loaders.limits import LoadLimits
 
 for _suffixes, _target, _extra in (
     (".bmp .gif .jpeg .jpg .png .tif .tiff .webp", "media:ImageLoader", None),
@@ -30,10 +31,11 @@ for _suffixes, _target, _extra in (
     (".xlsm .xlsx", "xlsx:XlsxLoader", "office"),
     (".xml", "markup:XmlLoader", None),
     (".yaml .yml", "yaml_records:YamlLoader", "yaml"),
+    (".zip", "zipped:ZipLoader", None),
     (".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua", "source:SourceLoader", None),
     (".mjs .php .pl .ps1 .r .rb .rs .scala .sh .sql .swift .ts .tsx", "source:SourceLoader", None),
 ):
     for _suffix in _suffixes.split():
         loaders.declare(_suffix, f"lazyrag.loaders.{_target}", extra=_extra)
 
-__all__ = ["DataLoader", "LoadedFile", "load_file", "loaders", "register_loader"]
+__all__ = ["DataLoader", "LoadLimits", "LoadedFile", "load_file", "loaders", "register_loader"]

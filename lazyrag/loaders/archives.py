@@ -12,14 +12,13 @@ from typing import TypeAlias
 from lxml import etree
 
 from lazyrag.errors import LoadError
+from lazyrag.loaders.limits import reading
 
 Element: TypeAlias = etree._Element
 """An element of a part that is XML; comments, instructions and entities have no text as their tag."""
 
 MOST_ENTRIES = 50_000
 """Entries in one container."""
-MOST_BYTES = 1 << 29
-"""Unpacked bytes that are read of one container, over all its entries."""
 MOST_RATIO = 200
 """Unpacked bytes for each packed one of an entry, from `SMALL_ENTRY` on; sheets of equal cells come to 50."""
 SMALL_ENTRY = 1 << 20
@@ -40,12 +39,13 @@ class Archive:
     """
 
     def __init__(self, file: zipfile.ZipFile, what: str, save_as: str) -> None:
-        self.names = tuple(file.namelist())
+        self.infos = file.infolist()
+        self.names = tuple(info.filename for info in self.infos)
         self._known = frozenset(self.names)
         self._file = file
         self._what = what
         self._save_as = save_as
-        self._read = 0
+        self._reading = reading()
         if len(self.names) > MOST_ENTRIES:
             msg = (
                 f"The {what} holds {len(self.names)} entries; at most {MOST_ENTRIES} are read. Split it, or {save_as}."
@@ -61,7 +61,7 @@ class Archive:
         Raises:
             LoadError: If there is no such entry, it is damaged or encrypted, or unpacks to more than is allowed.
         """
-        return b"".join(self._pieces(name))
+        return b"".join(self.pieces(name))
 
     def xml(self, name: str) -> Element:
         """The root element of an entry that is XML. Entities are not expanded, and nothing else is fetched.
@@ -86,10 +86,11 @@ class Archive:
             LoadError: As `read`.
         """
         for name in self.names if names is None else names:
-            for _ in self._pieces(name):
+            for _ in self.pieces(name):
                 pass
 
-    def _pieces(self, name: str) -> Iterator[bytes]:
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """The bytes of an entry, piece by piece; see `read`."""
         try:
             packed = self._file.getinfo(name).compress_size
         except KeyError as exc:
@@ -100,7 +101,7 @@ class Archive:
             with self._file.open(name) as entry:
                 while piece := entry.read(_CHUNK):
                     size += len(piece)
-                    self._read += len(piece)
+                    self._reading.count_unpacked(len(piece), self._what)
                     self._weigh(name, size, packed)
                     yield piece
         except RuntimeError as exc:  # how zipfile says that it wants a password
@@ -111,10 +112,8 @@ class Archive:
             raise LoadError(self._advised(msg)) from exc
 
     def _weigh(self, name: str, size: int, packed: int) -> None:
-        if self._read > MOST_BYTES:
-            msg = f"The {self._what} unpacks to more than {MOST_BYTES >> 20} MiB. Split it into several files."
-            raise LoadError(msg)
         if size > SMALL_ENTRY and size > MOST_RATIO * packed:
+            self._reading.exceeded = True
             msg = (
                 f"The {self._what} is packed like a zip bomb: its part {name} unpacks to more than {MOST_RATIO} times "
                 "its size. If it is what you want to read, save it again from the program that it comes from."

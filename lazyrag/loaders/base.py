@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
-from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
+from lazyrag.loaders.limits import FileReader, FindReader, LoadLimits, Reading, check_pages, over_limit, read_within
+from lazyrag.loaders.sniffing import Sniffed, sniff
 from lazyrag.registry import Registry
 
 _PART_BREAK = "\n\n"
@@ -99,48 +101,136 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
     return enter
 
 
-def load_file(path: str | os.PathLike[str]) -> LoadedFile:
-    """Read a file with the loader for its suffix.
+def load_file(
+    path: str | os.PathLike[str],
+    *,
+    name: str = "",
+    limits: LoadLimits | None = None,
+    readers: FindReader | None = None,
+) -> LoadedFile:
+    """Read a file: with the reader for its name, the loader for its suffix, or the one for its content.
+
+    A suffix that was registered by a user decides, whatever the content; one of the built-in ones does unless the first
+    bytes are those of another format; and where no loader reads the suffix, the content decides alone.
 
     Args:
         path: An existing file.
+        name: Its path relative to its dataset or archive, which patterns of readers may match; "" for its own name.
+        limits: What it may take, but for time and memory; None for the default ones.
+        readers: Readers by names of files.
 
     Raises:
-        LoadError: If no loader is registered for the suffix, the loader fails, or the file holds no text.
+        LoadError: If nothing reads the file, its reader fails, it exceeds a limit, or it holds no text.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "README")
+        ...     _ = path.write_text("Green tea", encoding="utf-8")
+        ...     load_file(path).text
+        'Green tea'
     """
     path = Path(path)
-    suffix = known_suffix(path)
-    if suffix not in loaders:
-        msg = (
-            f"No loader reads {suffix or 'files without suffix'}. Read are: {', '.join(loaders)}. "
-            "Register another with @register_loader."
-        )
-        raise LoadError(msg, path=str(path))
-    name = suffix
-    built_in = False
+    known_as = name or path.name
     try:
-        loader = loaders[suffix]
-        name, built_in = loader.__name__, loader.__module__.startswith("lazyrag.")
-        loaded = _loaded(loader().load(path))
+        with read_within(limits, readers) as reading:
+            _check_size(path, reading.limits)
+            return _read(_reader_of(path, known_as, reading), path)
     except (LoadError, MissingDependencyError) as exc:
         told_by = exc.loader if isinstance(exc, LoadError) else ""
         error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-        raise error(str(exc), path=str(path), loader=told_by or name) from (exc.__cause__ or exc)
+        raise error(str(exc), path=str(path), loader=told_by) from (exc.__cause__ or exc)
+
+
+def _check_size(path: Path, limits: LoadLimits) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError:  # the loader meets the same error, and tells it
+        return
+    if limits.bytes is not None and size > limits.bytes:
+        found = f"The file has {size:,} bytes"
+        raise over_limit(found, "bytes", limits.bytes)
+
+
+def _reader_of(path: Path, name: str, reading: Reading) -> FileReader:
+    """What reads a file."""
+    if reading.readers is not None:
+        own_name = path.name if reading.depth == 1 else name  # what lies within another file lies at a path of ours
+        named = reading.readers(name, own_name)
+        if named is not None:
+            return named
+    suffix = known_suffix(path)
+    if suffix in loaders and not is_built_in(suffix):
+        return _registered(suffix)
+    try:
+        found = sniff(path, suffix=suffix if suffix in loaders else "")
+    except OSError:
+        found = None
+    if suffix not in loaders:
+        if found is None or found.suffix not in loaders or not found.decides(suffix):
+            raise LoadError(_nothing_reads(suffix, found))
+        return _registered(found.suffix, by_content=True)
+    if found is None or found.suffix not in loaders or not found.outweighs(suffix):
+        return _registered(suffix)
+    if loaders.target(found.suffix) == loaders.target(suffix):
+        return _registered(suffix)
+    return _registered(found.suffix, by_content=True)
+
+
+def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
+    loader = loaders[suffix]
+    built_in = loader.__module__.startswith("lazyrag.")
+    return FileReader(loader.__name__, lambda path: loader().load(path), suffix, built_in, suffix if by_content else "")
+
+
+def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
+    """Why no loader was found, and what to do."""
+    told = f"No loader reads {suffix or 'files without suffix'}."
+    if found is None:
+        told += " Its content is of no known format."
+    elif found.suffix not in loaders and found.suffix != suffix:
+        told += f" Its content is that of {found.suffix} files, which none reads either."
+    near = nearest(suffix, loaders) if suffix else None
+    meant = f"did you mean {near!r}? " if near else ""
+    return (
+        f"{told} {meant.capitalize()}{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "
+        "Add a reader with Document.add_reader or @register_loader."
+    )
+
+
+def _read(reader: FileReader, path: Path) -> LoadedFile:
+    name = reader.name
+    try:
+        loaded = _loaded(reader.load(path))
+    except (LoadError, MissingDependencyError) as exc:
+        told_by = exc.loader if isinstance(exc, LoadError) else ""
+        error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
+        raise error(str(exc), loader=told_by or name) from (exc.__cause__ or exc)
     except Exception as exc:
         told = f"{type(exc).__name__}: {exc}".rstrip(": \n")
-        if built_in:
+        if reader.built_in:
             msg = (
                 f"{name} could not read the file ({told}). "
                 "It may be damaged, or be of another format than its suffix says."
             )
         else:
-            said = sentence(f"The loader {name} of {suffix} files raised {told}")
+            said = sentence(f"The loader {name} of {reader.of} files raised {told}")
             msg = f"{said} Mend it, or let it raise LoadError for files that it cannot read."
-        raise LoadError(msg, path=str(path), loader=name) from exc
+        raise LoadError(msg, loader=name) from exc
+    for kind in ("page", "slide") if loaded.places else ():
+        # Those of members were counted when they were read.
+        check_pages(sum(place.kind == kind and " > " not in place.label for place in loaded.places), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
-        raise LoadError(msg, path=str(path), loader=name)
+        raise LoadError(msg, loader=name)
+    if reader.content and reader.content != ".txt":
+        return replace(loaded, metadata={"read_as": reader.content, **loaded.metadata})
     return loaded
+
+
+def is_built_in(suffix: str) -> bool:
+    """Whether a suffix is read by the loader that this package declares for it."""
+    return (loaders.target(suffix) or "").startswith("lazyrag.")
 
 
 def known_suffix(path: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mailbox
 import re
-import tempfile
 from collections.abc import Iterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -12,11 +11,11 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, cast
 
-from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, join_parts, known_suffix, load_file, loaders
+from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.encoding import decode
 from lazyrag.loaders.html import read_html
+from lazyrag.loaders.members import members, nested_places
 
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MOST_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
@@ -42,9 +41,9 @@ _POLICY = _Bounded()
 class EmlLoader:
     """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then its attachments.
 
-    Of a body that is there twice the plain text is read, else the page. Attachments that a registered loader reads
-    follow as places of kind ``attachment``. Headers and names of attachments become metadata, and so does why one is
-    not read.
+    Of a body that is there twice the plain text is read, else the page. Attachments that can be read follow as places
+    of kind ``attachment``, and their own pages or headings as places within these. Headers and names of attachments
+    become metadata, and so does why one is not read.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -65,22 +64,30 @@ class MboxLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         box = mailbox.mbox(path, create=False)
-        texts = []
+        mails = []
         unread = {}
         try:
             for number, key in enumerate(box.keys(), start=1):
                 try:
-                    texts.append(_read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key))).text)
+                    mails.append(_read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key))))
                 except LoadError as exc:
                     unread[str(number)] = str(exc)
-                    texts.append("")  # so that the others keep their numbers
+                    mails.append(LoadedFile(""))  # so that the others keep their numbers
         finally:
             box.close()
-        if not texts:
+        if not mails:
             msg = "The file is no mailbox: no line begins with 'From '. Save it again as .mbox, or one mail as .eml."
             raise LoadError(msg)
-        text, places = join_parts(texts, [("message", str(number)) for number in range(1, len(texts) + 1)])
-        return LoadedFile(text, places, {"messages": len(texts), **({"unread_messages": unread} if unread else {})})
+        numbers = [("message", str(number)) for number in range(1, len(mails) + 1)]
+        text, whole = join_parts([mail.text for mail in mails], numbers)
+        places = [
+            place
+            for mail, one in zip(mails, whole, strict=True)
+            for place in nested_places(mail, one.start, one.kind, one.label)
+        ]
+        return LoadedFile(
+            text, tuple(places), {"messages": len(mails), **({"unread_messages": unread} if unread else {})}
+        )
 
 
 def _read_mail(data: bytes) -> LoadedFile:
@@ -155,17 +162,18 @@ def _with_attachments(text: str, attachments: list[EmailMessage], said: dict[str
     places = []
     names = []
     unread = {}
-    for number, part in enumerate(attachments, start=1):
-        name = _file_name(part, number)
-        names.append(name)
-        try:
-            loaded = _read_attachment(part, name)
-        except LoadError as exc:
-            unread[name] = str(exc)
-            continue
-        text += f"\n\nAttachment: {name}\n"
-        places.append(Place(len(text), len(text) + len(loaded.text), "attachment", name))
-        text += loaded.text
+    with members() as inside:
+        for number, part in enumerate(attachments, start=1):
+            name = _file_name(part, number)
+            names.append(name)
+            try:
+                loaded = inside.load(name, [_bytes_of(part)])
+            except LoadError as exc:
+                unread[name] = str(exc)
+                continue
+            text += f"\n\nAttachment: {name}\n"
+            places += nested_places(loaded, len(text), "attachment", name)
+            text += loaded.text
     more = {"attachments": names, "unread_attachments": unread}
     return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
 
@@ -177,19 +185,10 @@ def _file_name(part: EmailMessage, number: int) -> str:
     return given or f"attachment {number}{ending}"
 
 
-def _read_attachment(part: EmailMessage, name: str) -> LoadedFile:
-    """Read an attachment by way of a file, whose name is ours except for its suffix."""
-    suffix = known_suffix(Path(name))
-    if suffix not in loaders:
-        msg = f"No loader reads {suffix or 'files without suffix'}."
-        raise LoadError(msg)
+def _bytes_of(part: EmailMessage) -> bytes:
+    """What an attachment holds; a mail in a mail is not encoded."""
     inner = part.get_payload()
-    if isinstance(inner, list):  # a mail in a mail, which is not encoded
-        data = b"".join(one.as_bytes() for one in inner if isinstance(one, EmailMessage))
-    else:
-        payload = part.get_payload(decode=True)
-        data = payload if isinstance(payload, bytes) else b""
-    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
-        path = Path(folder) / f"attachment{suffix}"
-        path.write_bytes(data)
-        return load_file(path)
+    if isinstance(inner, list):
+        return b"".join(one.as_bytes() for one in inner if isinstance(one, EmailMessage))
+    payload = part.get_payload(decode=True)
+    return payload if isinstance(payload, bytes) else b""

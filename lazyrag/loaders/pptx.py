@@ -8,6 +8,7 @@ from pathlib import Path
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.limits import check_pages
 from lazyrag.loaders.ooxml import Relation, properties, related, relations
 
 _UNSEEN = frozenset(["Fallback", "rPr", "pPr", "endParaRPr"])
@@ -35,6 +36,7 @@ class PptxLoader:
             known = relations(archive, main)
             ids = [_attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
             slides = [known[one].target for one in ids if one in known]
+            check_pages(len(slides), "slides")
             texts = []
             hidden = []
             for number, slide in enumerate(slides, start=1):

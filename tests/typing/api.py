@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import assert_type
@@ -97,6 +98,15 @@ class LogLoader:
     def load(self, path: object) -> str:
         return "text"
 
+
+@docs.add_reader("*.log")
+def read_log(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+assert_type(read_log(Path("a.log")), str)
+assert_type(Document.add_reader("*.log", LogLoader), type[LogLoader])
+Document.add_reader("*.log", 7)  # type: ignore[call-overload]
 
 assert_type(bare("q", node), float)
 assert_type(batch([1.0], [node]), list[tuple[DocNode, float]])

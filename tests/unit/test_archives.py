@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.archives import MOST_ENTRIES, local_name, open_archive
+from lazyrag.loaders.limits import LoadLimits, read_within
 from tests.shared import shared
 
 OLE = bytes.fromhex("d0cf11e0a1b11ae1")
@@ -88,12 +89,14 @@ def test_a_header_that_lies_about_sizes_is_found_out(opened):
         opened(bytes(data))
 
 
-def test_too_much_in_all(opened, monkeypatch):
+def test_too_much_in_all(opened):
     """Entries that are harmless one by one are refused together where they pass the limit."""
-    monkeypatch.setattr("lazyrag.loaders.archives.MOST_BYTES", 3 << 20)
     content = bytes(range(256)) * 4096
     entries = {f"{number}.bin": content for number in range(4)}
-    with pytest.raises(LoadError, match=r"unpacks to more than 3 MiB\. Split it"):
+    with (
+        read_within(LoadLimits(unpacked_bytes=3 << 20), None),
+        pytest.raises(LoadError, match=r"unpacks to more than 3 MiB; the limit unpacked_bytes=3,145,728 is exceeded"),
+    ):
         opened(zipped(entries, zipfile.ZIP_STORED))
 
 

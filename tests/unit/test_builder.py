@@ -254,7 +254,7 @@ def test_a_group_without_any_node(folder):
 def test_failures_of_several_stages(folder):
     """A file may fail in several stages; the report names each, in order of path and stage."""
     embed = Embed("wine")
-    docs = in_lines(folder({**FILES, "d.xyz": "x"}), Lines("coffee"), embed=embed)
+    docs = in_lines(folder({**FILES, "d.xyz": b"\0"}), Lines("coffee"), embed=embed)
     with pytest.warns(IngestionWarning) as caught:
         Retriever(docs, "line")("tea")
     assert len(caught) == 3
@@ -274,7 +274,7 @@ def test_failures_of_several_stages(folder):
 def test_what_failed_is_not_tried_or_told_again(folder):
     """Later questions neither try a failed file again nor warn again, until retry_failed() is called."""
     transform, embed = Lines("coffee"), Embed("wine")
-    docs = in_lines(folder({**FILES, "d.xyz": "x"}), transform, embed=embed)
+    docs = in_lines(folder({**FILES, "d.xyz": b"\0"}), transform, embed=embed)
     with pytest.warns(IngestionWarning):
         Retriever(docs, "line")("tea")
     before = (dict(transform.calls), len(embed.calls))
@@ -288,7 +288,7 @@ def test_what_failed_is_not_tried_or_told_again(folder):
 
 def test_warnings_that_are_errors_break_nothing(folder):
     """Where warnings are errors the first call raises the warning, and the next ones answer from what is in."""
-    docs = in_lines(folder({**FILES, "d.xyz": "x"}), Lines("coffee"))
+    docs = in_lines(folder({**FILES, "d.xyz": b"\0"}), Lines("coffee"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(IngestionWarning, match="failed to load"):
@@ -300,7 +300,7 @@ def test_warnings_that_are_errors_break_nothing(folder):
 
 def test_all_files_fail_to_load(folder):
     """If no file can be loaded every call says so, with the number, the first cause and what to do."""
-    docs = in_lines(folder({"a.xyz": "x", "b.xyz": "y"}))
+    docs = in_lines(folder({"a.xyz": b"\0", "b.xyz": b"\0"}))
     for ask in (
         docs.get_nodes,
         lambda: docs.get_nodes("line"),

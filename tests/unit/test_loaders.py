@@ -363,9 +363,9 @@ def test_what_is_no_loader_class_is_refused(loader):
 
 @pytest.mark.parametrize(("name", "shown"), [("a.xyz", ".xyz"), ("README", "files without suffix"), ("a.", "suffix")])
 def test_unknown_suffixes_name_the_known_ones(tmp_path, name, shown):
-    """A file that no loader reads fails with its suffix, the known ones and the way to add one."""
-    (tmp_path / name).write_text("text", encoding="utf-8")
-    with pytest.raises(LoadError, match=r"\.docx, .*\.htm, \.html.*@register_loader") as caught:
+    """A file that no loader reads fails with its suffix, where the known ones stand and the way to add one."""
+    (tmp_path / name).write_bytes(b"\0\1text")
+    with pytest.raises(LoadError, match=rf"{len(loaders)} suffixes are read, see .*@register_loader") as caught:
         load_file(tmp_path / name)
     assert shown in str(caught.value)
 
@@ -402,7 +402,7 @@ def test_a_loader_may_not_overrule_the_file_system(folder):
 
 def test_a_loader_registered_after_a_failure(folder):
     """Files that no loader read are read by retry_failed() once one is registered."""
-    docs = Document(folder({"a.own": "x", "b.txt": "tea"}))
+    docs = Document(folder({"a.own": b"\0x", "b.txt": "tea"}))
     with pytest.warns(IngestionWarning):
         docs.get_nodes()
     register_loader(".own")(returning("own"))

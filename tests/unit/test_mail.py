@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document, LoadedFile, register_loader
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import load_file, loaders
 from tests.shared import shared
 
 
@@ -138,13 +138,15 @@ def test_what_cannot_be_read_of_a_mail_does_not_hinder_the_rest(load):
     message = mail("body")
     message.add_attachment(b"no PDF", maintype="application", subtype="pdf", filename="a.pdf")
     message.add_attachment("fine", filename="b.txt")
-    message.add_attachment(b"?", maintype="application", subtype="octet-stream")
+    message.add_attachment(b"\0\1?", maintype="application", subtype="octet-stream")
     loaded = load(message)
     assert attached(loaded).keys() == {"b.txt"}
     assert loaded.metadata["attachments"] == ["a.pdf", "b.txt", "attachment 3"]
     assert {name: why.partition(" (")[0] for name, why in loaded.metadata["unread_attachments"].items()} == {
         "a.pdf": "PdfLoader could not read the file",
-        "attachment 3": "No loader reads files without suffix.",
+        "attachment 3": "No loader reads files without suffix. Its content is of no known format. "
+        f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "
+        "Add a reader with Document.add_reader or @register_loader.",
     }
 
 
@@ -154,8 +156,10 @@ def test_a_mail_in_a_mail(load):
     inner.add_attachment("innermost", filename="c.txt")
     message = mail("outer body")
     message.add_attachment(inner)
-    [(name, text)] = attached(load(message)).items()
-    assert name == "attachment 1.eml"
+    found = attached(load(message))
+    assert list(found) == ["attachment 1.eml", "attachment 1.eml > c.txt"]
+    text = found["attachment 1.eml"]
+    assert found["attachment 1.eml > c.txt"] == "innermost\n"
     assert text.startswith("Subject: Inner\n")
     assert text.rstrip().endswith("\n\ninner body\n\nAttachment: c.txt\ninnermost")
 
@@ -251,8 +255,10 @@ def test_a_mailbox(tmp_path):
     before = (tmp_path / "a.mbox").read_bytes()
     assert b">From here" in before
     loaded = load_file(tmp_path / "a.mbox")
-    assert [(place.kind, place.label) for place in loaded.places] == [("message", "1"), ("message", "2")]
-    first, second = (loaded.text[place.start : place.end] for place in loaded.places)
+    labels = [("message", "1"), ("message", "2"), ("attachment", "2 > a.txt")]
+    assert [(place.kind, place.label) for place in loaded.places] == labels
+    first, second, inner = (loaded.text[place.start : place.end] for place in loaded.places)
+    assert inner.strip() == "attached"
     assert first == f"{HEAD}\n\none\n\nFrom here on, green tea."
     assert re.fullmatch(r"(?s)Subject: Two\n.*\n\ntwo\n\nAttachment: a\.txt\nattached\s*", second)
     assert dict(loaded.metadata) == {"messages": 2}

@@ -91,6 +91,13 @@ def _seeds(*suffixes):
     found = [path for folder in (CORPUS, shared("data", "docs")) for path in sorted(folder.rglob("*"))]
     seeds = [path.read_bytes() for path in found if path.suffix in suffixes and path.stat().st_size < LARGEST]
     seeds += [WRITTEN[suffix].encode() for suffix in suffixes if suffix in WRITTEN]
+    if ".zip" in suffixes:
+        members = {f"in/file{suffix}": text for suffix, text in WRITTEN.items()}
+        with io.BytesIO() as packed:
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, text in members.items():
+                    archive.writestr(name, text)
+            seeds.append(packed.getvalue())
     if ".ods" in suffixes:  # the same container as a text's, with other elements in it
         seeds += [
             _repacked(data, lambda text: text.replace(b"office:text", b"office:spreadsheet")) for data in _seeds(".odt")

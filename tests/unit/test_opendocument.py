@@ -8,7 +8,7 @@ import pytest
 
 from lazyrag import LoadedFile
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import load_file, loaders, register_loader
 from tests.shared import shared
 
 NAMES = " ".join(
@@ -170,7 +170,8 @@ def test_locked_files(load):
     ],
 )
 def test_what_is_no_such_document(tmp_path, suffix, name, words):
-    """Files of other formats fail with what to do."""
+    """Files of other formats fail with what to do, where the suffix decides."""
+    register_loader(suffix, replace=True)(loaders[suffix])
     path = tmp_path / f"a{suffix}"
     path.write_bytes(shared("data", "docs", name).read_bytes())
     with pytest.raises(LoadError, match=words):

@@ -12,7 +12,7 @@ from pptx.util import Inches
 
 from lazyrag import Document
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import load_file, loaders, register_loader
 from tests.shared import shared
 
 AREA = (Inches(1), Inches(1), Inches(6), Inches(3))
@@ -181,7 +181,8 @@ def test_what_is_no_presentation(tmp_path, data, words):
 
 
 def test_another_office_format(tmp_path):
-    """A Word document that is called a presentation is said to be of another format."""
+    """A Word document that is called a presentation is said to be of another format, where the suffix decides."""
+    register_loader(".pptx", replace=True)(loaders[".pptx"])
     path = tmp_path / "a.pptx"
     path.write_bytes(shared("data", "docs", "docx-tables.docx").read_bytes())
     with pytest.raises(LoadError, match="no presentation: it is of another format"):

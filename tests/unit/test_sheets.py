@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, Document, Retriever
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import load_file, loaders, register_loader
 from lazyrag.loaders.sheets import Sheet, cell_text, read_sheets, row_lines
 from lazyrag.loaders.xls import _value
 from tests.shared import shared
@@ -240,7 +240,8 @@ def test_a_workbook_is_searched(tmp_path):
     ],
 )
 def test_what_is_no_workbook(tmp_path, name, words):
-    """Locked, empty and disguised files fail with what to do."""
+    """Locked, empty and disguised files fail with what to do, where the suffix decides."""
+    register_loader(".xlsx", replace=True)(loaders[".xlsx"])
     path = tmp_path / "a.xlsx"
     path.write_bytes(shared("data", "docs", name).read_bytes())
     with pytest.raises(LoadError, match=words):
@@ -264,7 +265,8 @@ def test_the_old_format():
     ],
 )
 def test_what_is_no_workbook_of_the_old_format(tmp_path, capfd, name, words):
-    """Empty files and those of other formats fail with what to do, and nothing is printed."""
+    """Empty files and those of other formats fail with what to do, where the suffix decides; nothing is printed."""
+    register_loader(".xls", replace=True)(loaders[".xls"])
     path = tmp_path / "a.xls"
     path.write_bytes(shared("data", "docs", name).read_bytes())
     with pytest.raises(LoadError, match=re.escape(words)):

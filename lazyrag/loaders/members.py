@@ -1,0 +1,72 @@
+"""Files within files: members of archives, attachments of mails."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lazyrag.data.segment import Place
+from lazyrag.loaders.base import LoadedFile, known_suffix, load_file
+
+_SAFE_SUFFIX = re.compile(r"(?:\.\w{1,16}){1,3}$", re.ASCII)
+
+
+class Members:
+    """Reads files that lie within another one, each by way of a temporary file whose name is ours but for its suffix.
+
+    They are read by the readers and loaders that read files of their names elsewhere, and share the limits of the file
+    that they lie within.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, name: str, pieces: Iterable[bytes]) -> LoadedFile:
+        """Read one of them.
+
+        Args:
+            name: Its path within the other file, whatever that is; no file of this name is written.
+            pieces: What it holds.
+
+        Raises:
+            LoadError: If it cannot be read.
+        """
+        suffix = known_suffix(Path(name.replace("\\", "/").rpartition("/")[2]))
+        path = self._folder / f"member{suffix if _SAFE_SUFFIX.match(suffix) else ''}"
+        try:
+            with path.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            return load_file(path, name=name)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def members() -> Iterator[Members]:
+    """Read files within a file; the temporary folder is gone after that."""
+    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
+        yield Members(Path(folder))
+
+
+def nested_places(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Place]:
+    """The places of a text that stands within another one: the whole of it, then what it has itself.
+
+    Args:
+        loaded: The text with its places.
+        start: Where it begins in the other one.
+        kind: What it is there: ``"member"``.
+        label: What it is called there; the labels of its own places stand behind it.
+
+    Example:
+        >>> page = LoadedFile("Green tea", (Place(0, 9, "page", "1"),))
+        >>> [(place.start, place.kind, place.label) for place in nested_places(page, 20, "member", "teas.pdf")]
+        [(20, 'member', 'teas.pdf'), (20, 'page', 'teas.pdf > 1')]
+    """
+    own = [
+        Place(start + place.start, start + place.end, place.kind, f"{label} > {place.label}") for place in loaded.places
+    ]
+    return [Place(start, start + len(loaded.text), kind, label), *own]

@@ -1,0 +1,354 @@
+"""Limits of one file: what is made to harm, or harms by accident, is one failure within them; the others are in."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lazyrag import Document, IngestionWarning, LoadLimits
+from lazyrag.document.loading_process import resident_bytes
+from lazyrag.errors import ConfigError, LoadError
+from lazyrag.loaders import load_file
+from lazyrag.loaders.limits import DEFAULT_LIMITS, check_pages
+from tests.shared import shared
+
+MEBIBYTE = 1 << 20
+
+
+def zipped(entries: dict[str, bytes]) -> bytes:
+    """A zip file of some entries."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def long_pdf(pages: int) -> bytes:
+    """A PDF of so many empty pages."""
+    kids = b" ".join(b"%d 0 R" % (number + 3) for number in range(pages))
+    objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, kids)]
+    objects += [b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]>>"] * pages
+    data = b"%PDF-1.4\n"
+    offsets = []
+    for number, one in enumerate(objects, start=1):
+        offsets.append(len(data))
+        data += b"%d 0 obj%sendobj\n" % (number, one)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
+    head = b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, len(data))
+    return data + head + table + end
+
+
+def cyclic_ole() -> bytes:
+    """A compound file whose chains of sectors point to themselves."""
+    header = bytearray(512)
+    header[:8] = bytes.fromhex("d0cf11e0a1b11ae1")
+    header[24:34] = bytes.fromhex("3e000300feff09000600")
+    header[44:48] = (1).to_bytes(4, "little")  # one sector of the table
+    header[48:52] = (1).to_bytes(4, "little")  # the directory begins in sector 1
+    header[56:60] = (4096).to_bytes(4, "little")
+    header[60:64] = header[68:72] = (0xFFFFFFFE).to_bytes(4, "little")
+    header[76:512] = b"\xff" * 436
+    header[76:80] = (0).to_bytes(4, "little")
+    table = b"".join(number.to_bytes(4, "little") for number in (0xFFFFFFFD, 1, 2)) + b"\xff" * 500
+    entry = bytearray(128)
+    name = "Workbook".encode("utf-16-le")
+    entry[: len(name)] = name
+    entry[64:68] = (len(name) + 2).to_bytes(2, "little") + b"\x02\x01"
+    entry[68:80] = b"\xff" * 12
+    entry[116:124] = (2).to_bytes(4, "little") + (1 << 30).to_bytes(4, "little")
+    root = bytearray(entry)
+    root[:22] = "Root Entry\0".encode("utf-16-le")
+    root[64:68] = (22).to_bytes(2, "little") + b"\x05\x01"
+    root[76:80] = (1).to_bytes(4, "little")
+    return bytes(header) + table + bytes(root) + bytes(entry) + bytes(256) + bytes(512)
+
+
+def laughs(levels: int = 12) -> bytes:
+    """A billion laughs and more, in XML."""
+    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, levels))
+    return f'<?xml version="1.0"?><!DOCTYPE r [<!ENTITY e0 "tea">{entities}]><r>&e{levels - 1};</r>'.encode()
+
+
+def word_with(part: bytes) -> bytes:
+    """A Word document whose body is that."""
+    types = b'<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
+    return zipped({"[Content_Types].xml": types, "word/document.xml": part})
+
+
+BOMB = bytes(64 * MEBIBYTE)
+HOSTILE = {
+    "bomb.zip": (lambda: zipped({"a.txt": BOMB}), "packed like a zip bomb"),
+    "bomb.docx": (lambda: word_with(BOMB), "packed like a zip bomb"),
+    "nested.zip": (lambda: zipped({"inner.zip": zipped({"a.txt": BOMB})}), "packed like a zip bomb"),
+    "laughs.xml": (laughs, "declares an entity"),
+    "laughs.docx": (lambda: word_with(laughs()), "."),
+    "outside.xml": (lambda: b'<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/passwd">]><r>&e;</r>', "declares an entity"),
+    "deep.json": (lambda: b"[" * 100_000, "nested deeper"),
+    "deep.yaml": (lambda: b"[" * 100_000, "."),
+    "deep.xml": (lambda: b"<a>" * 100_000, "nested deeper"),
+    "long.pdf": (lambda: long_pdf(10_000), "10,000 pages; the limit pages=5,000 is exceeded"),
+    "cyclic.xls": (cyclic_ole, "."),
+    "cyclic_without_suffix": (cyclic_ole, "."),
+}
+"""Files that are made to harm, and words of what is said of each."""
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_made_to_harm_is_one_failure(folder, name):
+    """It ends soon and without memory, as one LoadError; the other file is in."""
+    make, words = HOSTILE[name]
+    docs = Document(folder({name: make(), "good.txt": "tea"}))
+    started, before = time.monotonic(), resident_bytes(os.getpid())
+    with pytest.warns(IngestionWarning, match=rf"1 of 2 files failed to load.*{words}"):
+        assert [node.path for node in docs.get_nodes()] == ["good.txt"]
+    [failure] = docs.last_report.failed
+    assert (failure.path, type(failure.error)) == (name, LoadError)
+    assert time.monotonic() - started < 30
+    assert resident_bytes(os.getpid()) - before < 200 * MEBIBYTE
+
+
+def test_many_levels_of_archives(folder):
+    """An archive in an archive is read, to a depth; one that goes on is reported, and nothing is unpacked for ever."""
+    data = b"tea"
+    name = "tea.txt"
+    for _ in range(4):
+        data, name = zipped({name: data}), "inner.zip"
+    assert load_file(folder({"four.zip": data}) / "four.zip").text == "tea"
+    for _ in range(3):
+        data = zipped({"inner.zip": data})
+    with pytest.raises(LoadError, match="It lies deeper than 5 files within files"):
+        load_file(folder({"seven.zip": data}) / "seven.zip")
+
+
+def test_archives_share_a_limit(folder):
+    """What archives in an archive unpack to counts together: many that are small are as bad as one that is large."""
+    content = os.urandom(MEBIBYTE // 2).hex().encode()
+    inner = zipped({"a.txt": content, "b.txt": content})
+    data = zipped({f"{number}.zip": inner for number in range(3)})
+    path = folder({"a.zip": data}) / "a.zip"
+    assert len(load_file(path, limits=LoadLimits(unpacked_bytes=16 * MEBIBYTE)).text) >= 6 * MEBIBYTE
+    words = r"unpacks to more than 4 MiB; the limit unpacked_bytes=4,194,304 is exceeded.*LoadLimits\(unpacked_bytes="
+    with pytest.raises(LoadError, match=words):
+        load_file(path, limits=LoadLimits(unpacked_bytes=4 * MEBIBYTE))
+
+
+@pytest.mark.parametrize(
+    ("limits", "name", "data", "words"),
+    [
+        (LoadLimits(bytes=3), "a.txt", b"tea.", r"has 4 bytes; the limit bytes=3 is exceeded.*LoadLimits\(bytes="),
+        (LoadLimits(pages=9), "a.pdf", long_pdf(10), r"has 10 pages; the limit pages=9 is exceeded"),
+        (LoadLimits(unpacked_bytes=3), "a.zip", zipped({"a.txt": b"tea."}), "the limit unpacked_bytes=3 is exceeded"),
+    ],
+)
+def test_a_limit_of_a_document(folder, limits, name, data, words):
+    """What exceeds it is reported with the limit, its value and how to raise it; with 0 it is read, or fails later."""
+    path = folder({name: data, "b.log": "x"})
+    with pytest.warns(IngestionWarning, match=rf"1 of 2 files.*{words}.*0 is no limit"):
+        Document(path, limits=limits).get_nodes()
+    without = LoadLimits(bytes=0, pages=0, unpacked_bytes=None)
+    if name != "a.pdf":  # its pages are empty
+        assert "tea." in {node.text for node in Document(path, limits=without).get_nodes()}
+
+
+def test_pages_of_members_count_for_each(folder):
+    """An archive of many PDF may have more pages than one may: the limit is that of one document."""
+    pdf = shared("data", "docs", "pdflatex-4-pages.pdf").read_bytes()
+    path = folder({"a.zip": zipped({f"{number}.pdf": pdf for number in range(3)})}) / "a.zip"
+    assert sum(place.kind == "page" for place in load_file(path, limits=LoadLimits(pages=4)).places) == 12
+    with pytest.raises(LoadError, match=r"None of the 3 members.*has 4 pages; the limit pages=3"):
+        load_file(path, limits=LoadLimits(pages=3))
+
+
+def test_what_loaders_say_is_held_to_the_limit(folder):
+    """A user's reader that yields more pages than allowed fails, too, though it has never heard of limits."""
+    docs = Document(folder({"a.book": "x", "b.txt": "tea"}), limits=LoadLimits(pages=2))
+
+    @docs.add_reader("*.book")
+    def read(path):
+        from lazyrag import DocNode
+
+        return [DocNode(text=f"page {number}", metadata={"page": number}) for number in range(3)]
+
+    with pytest.warns(IngestionWarning, match="3 pages; the limit pages=2"):
+        docs.get_nodes()
+
+
+def test_pages_are_checked_outside_of_loading_as_well():
+    """A loader that is called by itself is held to the default limits."""
+    check_pages(DEFAULT_LIMITS.pages)
+    with pytest.raises(LoadError, match="slides"):
+        check_pages(DEFAULT_LIMITS.pages + 1, "slides")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"bytes": -1}, {"pages": 1.5}, {"time_s": -1}, {"time_s": "1"}, {"time_s": float("inf")}, {"memory_bytes": True}],
+)
+def test_wrong_limits_are_refused(wrong):
+    """A limit is a number that is not negative."""
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        LoadLimits(**wrong)
+
+
+def test_limits_that_nothing_would_hold_are_refused():
+    """Time and memory need a process; a limit that would be ignored is an error. Anything but LoadLimits is one."""
+    for name in ("time_s", "memory_bytes"):
+        with pytest.raises(ConfigError, match=f"{name}=.*processes=1"):
+            Document(limits=LoadLimits(**{name: 7}))
+        Document(limits=LoadLimits(**{name: 7}), processes=1)
+        Document(limits=LoadLimits(**{name: 0}))
+    with pytest.raises(ConfigError, match="give a LoadLimits"):
+        Document(limits={"pages": 3})
+    with pytest.raises(ConfigError, match="Did you mean 'pages'"):
+        LoadLimits(page=3)
+
+
+def test_zero_is_none():
+    """Both take a limit away."""
+    assert LoadLimits(pages=0) == LoadLimits(pages=None)
+    assert LoadLimits(pages=0).pages is None
+
+
+LOADERS = '''
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def read(path):
+    """Does what its file says."""
+    what = path.read_text(encoding="utf-8")
+    if what == "hang":
+        with open(tempfile.mkstemp()[1], "w") as file:
+            file.write("left behind")
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        path.with_suffix(".child").write_text(str(child.pid), encoding="utf-8")
+        time.sleep(60)
+    if what == "grow":
+        held = []
+        while True:
+            held.append(b"x" * (8 << 20))
+            time.sleep(0.005)
+    if what == "burst":
+        held = bytearray(b"x" * (4 << 30))
+    return f"{what} in {os.getpid()} at {tempfile.gettempdir()}"
+'''
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """A reader that hangs or eats memory where a file says so, and that other processes can import."""
+    place = tmp_path / "modules"
+    place.mkdir()
+    (place / "hostile_readers.py").write_text(LOADERS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(place))
+    import hostile_readers
+
+    yield hostile_readers.read
+    sys.modules.pop("hostile_readers")
+
+
+def test_a_loader_that_hangs_is_killed(folder, read):
+    """Within its time; what it began is killed with it, what it left behind is gone, and the other files are in."""
+    path = folder({"a.do": "tea", "b.do": "hang", "c.do": "milk"})
+    started = time.monotonic()
+    with Document(path, processes=1, limits=LoadLimits(time_s=2)) as docs:
+        docs.add_reader("*.do", read)
+        words = r"1 of 3 files.*took longer than 2 s; the limit time_s=2 is exceeded\. Raise it with Document\(limits="
+        with pytest.warns(IngestionWarning, match=words):
+            found = {node.path: node.text for node in docs.get_nodes()}
+        [failure] = docs.last_report.failed
+    assert 2 <= time.monotonic() - started < 30
+    assert sorted(found) == ["a.do", "c.do"]
+    assert failure.error.loader == "read"
+    folders = {text.rpartition(" at ")[2] for text in found.values()}
+    assert len(folders) == 2
+    assert not any(os.path.exists(one) for one in folders)  # noqa: PTH110
+    child = int((path / "b.child").read_text(encoding="utf-8"))
+    for _ in range(50):
+        if not resident_bytes(child):
+            break
+        time.sleep(0.05)
+    assert resident_bytes(child) == 0
+
+
+@pytest.mark.skipif(not resident_bytes(os.getpid()), reason="this system does not tell what a process has in memory")
+@pytest.mark.parametrize("what", ["grow", "burst"])
+def test_a_loader_that_eats_memory_is_stopped(folder, read, what):
+    """Slowly or at once: it ends as one failure that names the limit; the other files are in."""
+    path = folder({"a.do": "tea", "b.do": what, "c.do": "milk"})
+    with Document(path, processes=1, limits=LoadLimits(memory_bytes=300 * MEBIBYTE)) as docs:
+        docs.add_reader("*.do", read)
+        words = r"1 of 3 files.*took more than 300 MiB; the limit memory_bytes=314,572,800 is exceeded"
+        with pytest.warns(IngestionWarning, match=words):
+            assert [node.path for node in docs.get_nodes()] == ["a.do", "c.do"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system kills in another way")
+def test_a_program_that_is_killed_leaves_no_process_behind(folder, tmp_path, read):
+    """A process that loads for it, and would go on for ever, ends within seconds."""
+    path = folder({"a.do": "hang", "b.do": "tea"})
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "modules")!r})
+from hostile_readers import read
+from lazyrag import Document
+if __name__ == "__main__":
+    docs = Document({str(path)!r}, processes=1, workers=1)
+    docs.add_reader("*.do", read)
+    docs.get_nodes()
+""",
+        encoding="utf-8",
+    )
+    running = subprocess.Popen([sys.executable, str(program)])
+    note = path / "a.child"
+    deadline = time.monotonic() + 30
+    while not (note.exists() and note.read_text(encoding="utf-8")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child = int(note.read_text(encoding="utf-8"))
+    loading = int(Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+    assert resident_bytes(loading) > 0
+    running.kill()
+    running.wait()
+    deadline = time.monotonic() + 10
+    while resident_bytes(loading) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert resident_bytes(loading) == 0
+    os.kill(child, signal.SIGKILL)
+
+
+def test_processes_are_recycled(folder, read):
+    """After so many files another process takes the place of one, and every file is in."""
+    path = folder({f"{number}.do": "tea" for number in range(5)})
+    with Document(path, processes=1, limits=LoadLimits(files_per_process=2)) as docs:
+        docs.add_reader("*.do", read)
+        found = [node.text.split()[2] for node in docs.get_nodes()]
+    assert sorted(found.count(one) for one in set(found)) == [1, 2, 2]
+
+
+def test_a_single_file_goes_to_a_process(folder, read):
+    """Where processes are asked for, a sync of one file is protected as well, and so is a plan."""
+    with Document(folder({"a.do": "tea"}), processes=1) as docs:
+        docs.add_reader("*.do", read)
+        assert docs.plan().steps
+        [node] = docs.get_nodes()
+        assert int(node.text.split()[2]) != os.getpid()
+    with Document(folder({"a.do": "hang"}), processes=1, limits=LoadLimits(time_s=2)) as docs:
+        docs.add_reader("*.do", read)
+        started = time.monotonic()
+        docs.plan()
+        assert time.monotonic() - started < 30
