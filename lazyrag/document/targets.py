@@ -216,7 +216,15 @@ class TargetMaker:
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
         definition = self._definitions.line(group.name)[0]
         parent = groups[definition.parent].id
-        return GroupTarget(group.id, group.name, parent, group.collection, definition.transform, definition.sees_nodes)
+        return GroupTarget(
+            group.id,
+            group.name,
+            parent,
+            group.collection,
+            definition.transform,
+            definition.sees_nodes,
+            definition.path_told,
+        )
 
 
 def step_of(group: str, space: LiveSpace) -> Step:

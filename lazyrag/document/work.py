@@ -43,6 +43,7 @@ class GroupTarget:
         collection: Of its segments.
         transform: Makes its nodes.
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
+        path_told: What of a document's path decides about its nodes; None where nothing does.
     """
 
     id: int
@@ -51,6 +52,7 @@ class GroupTarget:
     collection: str
     transform: Callable[[DocNode], Any]
     sees_nodes: bool
+    path_told: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
