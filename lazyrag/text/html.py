@@ -16,10 +16,11 @@ _HEADING = re.compile(r"h[1-6]")
 _RAW = frozenset(["script", "style", "textarea", "title", "xmp"])
 _UNSEEN = frozenset(["script", "style", "template", "title"])
 BLOCKS = frozenset(
-    "address article aside blockquote body br caption dd details div dl dt fieldset figcaption figure footer form h1 h2 "
-    "h3 h4 h5 h6 head header hr html li main nav ol p pre section summary table tbody td tfoot th thead title tr "
-    "ul".split()
+    "address article aside blockquote body br caption dd details div dl dt fieldset figcaption figure footer form "
+    "h1 h2 h3 h4 h5 h6 head header hr html li main nav ol p pre section summary table tbody td tfoot th thead title "
+    "tr ul".split()
 )
+"""Names of the elements that browsers put on lines of their own."""
 
 
 class Tag(NamedTuple):
@@ -88,11 +89,11 @@ def html_headings(text: str) -> Iterator[Heading]:
 
 
 def html_text(text: str) -> str:
-    """What a reader sees: text without tags, blocks as lines, no scripts and styles; white space as browsers show it.
+    r"""What a reader sees: text without tags, blocks as lines, no scripts and styles; white space as browsers show it.
 
     Example:
         >>> html_text("<h1>Tea</h1><p>Green &amp; <b>black</b></p>")
-        'Tea\\nGreen & black'
+        'Tea\nGreen & black'
     """
     pieces: list[str] = []
     at = hidden = preserved = 0

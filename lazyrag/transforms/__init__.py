@@ -6,7 +6,6 @@ from lazyrag.transforms.code import CodeSplitter
 from lazyrag.transforms.html import HTMLSplitter
 from lazyrag.transforms.json import JSONSplitter
 from lazyrag.transforms.markdown import MarkdownSplitter
-
 from lazyrag.transforms.semantic import SemanticSplitter
 from lazyrag.transforms.separators import CharacterSplitter, RecursiveSplitter, TokenSplitter
 from lazyrag.transforms.splitters import SentenceSplitter

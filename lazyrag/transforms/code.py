@@ -35,7 +35,7 @@ class Definition(NamedTuple):
 
 @known_arguments
 class CodeSplitter(NodeTransform):
-    """Splits source code at its definitions: as many whole functions, classes or statements as fit make a chunk.
+    r"""Splits source code at its definitions: as many whole functions, classes or statements as fit make a chunk.
 
     What does not fit is taken apart by what stands in it: a class by its methods, a function by its statements, those
     at the ends of lines; no token is cut in two unless it alone does not fit. A comment stays with what follows it.
@@ -57,11 +57,11 @@ class CodeSplitter(NodeTransform):
         MissingDependencyError: If a language is given whose grammar is not installed.
 
     Example:
-        >>> code = "def boil(heat):\\n    return heat\\n\\n\\nclass Kettle:\\n    volume = 1\\n"
+        >>> code = "def boil(heat):\n    return heat\n\n\nclass Kettle:\n    volume = 1\n"
         >>> for node in CodeSplitter(chunk_size=14, language="python")(DocNode(text=code)):
         ...     print(node.metadata["definition"], repr(node.text))
-        boil 'def boil(heat):\\n    return heat\\n\\n\\n'
-        Kettle 'class Kettle:\\n    volume = 1\\n'
+        boil 'def boil(heat):\n    return heat\n\n\n'
+        Kettle 'class Kettle:\n    volume = 1\n'
     """
 
     def __init__(

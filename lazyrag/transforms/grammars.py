@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -113,7 +113,7 @@ def syntax(text: str, language: str) -> Iterator[Part]:
 
     data = text.encode("utf-8", "surrogatepass")
     places = _places(text, data)
-    cursor = tree_sitter.Parser(grammar).parse(data).walk()
+    cursor: Any = tree_sitter.Parser(grammar).parse(data).walk()
     depth = 0
     while True:
         node = cursor.node
@@ -150,5 +150,5 @@ class _Bytes:
         return self._at[place]
 
 
-def _places(text: str, data: bytes) -> Any:
+def _places(text: str, data: bytes) -> Callable[[int], int]:
     return int if len(text) == len(data) else _Bytes(text)

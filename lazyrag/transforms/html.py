@@ -21,7 +21,7 @@ from lazyrag.transforms.separators import word_ends
 
 @known_arguments
 class HTMLSplitter(NodeTransform):
-    """Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
+    r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
 
     A block is a paragraph, an item, a row, a table. One that does not fit is cut at the ends of sentences, then of
     words; a tag only where it alone does not fit. Each chunk says in its metadata under which headings it stands:
@@ -43,8 +43,8 @@ class HTMLSplitter(NodeTransform):
         >>> splitter = HTMLSplitter(chunk_size=20, text_only=True)
         >>> for node in splitter(DocNode(text="<h1>Tea</h1><p>It keeps.</p><h2>Water</h2><p>80 degrees.")):
         ...     print(node.metadata["heading"], repr(node.text))
-        Tea 'Tea\\nIt keeps.'
-        Tea > Water 'Water\\n80 degrees.'
+        Tea 'Tea\nIt keeps.'
+        Tea > Water 'Water\n80 degrees.'
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.packing import Packer, closed
 
 _FORMS = ("json", "lines")
-_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
+_ESCAPE = re.compile(r"\\u[0-9a-f]{4}|\\.")
 
 
 @known_arguments
@@ -123,14 +123,15 @@ class JSONSplitter(NodeTransform):
                 first += 1
 
     def _pieces(self, source: str, path: str) -> Iterator[DocNode]:
-        """A text's pieces, each a JSON string again; no escape is torn."""
-        inner = source[1:-1]
+        """A text's pieces, each a JSON string again; no escape is torn, and there are only those that JSON needs."""
+        inner = json.dumps(string_value(source), ensure_ascii=False)[1:-1]
         room = Packer(max(1, self.chunk_size - self.counter.count('""')), 0, self.counter)
         torn = {at for escape in _ESCAPE.finditer(inner) for at in range(escape.start() + 1, escape.end())}
         levels = [
             array("q", (end for end in sentence_ends(inner) if end not in torn)),
             array("q", (end for end in _breaks(inner) if end not in torn)),
             array("q", (end for end in range(1, len(inner) + 1) if end not in torn and is_boundary(inner, end))),
+            array("q", (end for end in range(1, len(inner) + 1) if end not in torn)),
         ]
         for start, end in room.spans(inner, [closed(ends, len(inner)) for ends in levels]):
             yield _node(f'"{inner[start:end]}"', path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Iterator, Sequence
 from numbers import Real
@@ -128,7 +129,7 @@ class SemanticSplitter(NodeTransform):
         distances = 1 - np.divide(products, scale, out=np.ones_like(products), where=scale > 0)
         limit = float(np.percentile(distances, self.percentile)) if self.threshold is None else self.threshold
         starts = [0, *(at + 1 for at in np.flatnonzero(distances > limit + 1e-9).tolist()), len(sentences)]
-        return [(sentences[one][0], sentences[other - 1][1]) for one, other in zip(starts, starts[1:], strict=False)]
+        return [(sentences[one][0], sentences[other - 1][1]) for one, other in itertools.pairwise(starts)]
 
     def _joined(self, text: str, parts: Sequence[Span]) -> list[Span]:
         """Those with fewer tokens than ``min_size`` joined to the one before or behind, where that leaves room."""
