@@ -44,6 +44,7 @@ CASES = {
         lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
         "opensearch",
     ),
+    "CodeSplitter(language='python')": (lambda _: lazyrag.CodeSplitter(language="python"), "code"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),

@@ -107,7 +107,9 @@ def html_text(text: str) -> str:
             hidden = max(0, hidden + step)
         elif tag.name == "pre":
             preserved = max(0, preserved + step)
-        if tag.name in BLOCKS:
-            pieces.append("\t" if tag.name in ("td", "th") and tag.closes else "\n")
+        if tag.name in ("td", "th"):
+            pieces.append("\t" if tag.closes else "")
+        elif tag.name in BLOCKS:
+            pieces.append("\n")
     lines = (line.strip(" \t\n") if not preserved else line for line in "".join(pieces).split("\n"))
     return "\n".join(line for line in lines if line.strip())

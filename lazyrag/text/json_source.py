@@ -12,7 +12,7 @@ DEEPEST = 200
 """How many arrays and objects may stand in one another."""
 
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*)*"')
 _OTHER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null|NaN|-?Infinity)(?!\w)")
 _PLAIN_KEY = re.compile(r"[^\W\d]\w*")
 
@@ -60,11 +60,7 @@ def json_values(text: str) -> list[Value]:
 
 
 def string_value(source: str) -> str:
-    """The text that a JSON string stands for.
-
-    Raises:
-        ValueError: If it has an escape that there is not.
-    """
+    """The text that a JSON string stands for."""
     value: str = json.loads(source, strict=False)
     return value
 

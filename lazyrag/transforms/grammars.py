@@ -117,7 +117,7 @@ def syntax(text: str, language: str) -> Iterator[Part]:
     depth = 0
     while True:
         node = cursor.node
-        named = node.child_by_field_name("name") if _defines(node.type) else None
+        named = _named(node) if _defines(node.type) else None
         name = "" if named is None else text[places(named.start_byte) : places(named.end_byte)]
         start, end = places(node.start_byte), places(node.end_byte)
         yield Part(start, end, node.type, depth, name, node.child_count == 0)
@@ -128,6 +128,16 @@ def syntax(text: str, language: str) -> Iterator[Part]:
             if not cursor.goto_parent():
                 return
             depth -= 1
+
+
+def _named(node: Any) -> Any:
+    """The node of the name that a definition gives; in C it stands inside of what is declared."""
+    found = node.child_by_field_name("name")
+    inner = node.child_by_field_name("declarator") if node.type == "function_definition" else None
+    while found is None and inner is not None:
+        inner, outer = inner.child_by_field_name("declarator"), inner
+        found = outer if inner is None else None
+    return found
 
 
 def _defines(kind: str) -> bool:

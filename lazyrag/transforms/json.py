@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import re
 from array import array
 from collections.abc import Iterator, Sequence
 
@@ -15,10 +15,12 @@ from lazyrag.text.json_source import Value, json_values, string_value
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
-from lazyrag.transforms.packing import Packer, closed
+from lazyrag.transforms.packing import Packer
+from lazyrag.transforms.separators import word_ends
 
 _FORMS = ("json", "lines")
-_ESCAPE = re.compile(r"\\u[0-9a-f]{4}|\\.")
+_ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in (*range(32), ord('"'), ord("\\"))}
+"""What JSON does not allow in a text, by its code."""
 
 
 @known_arguments
@@ -124,16 +126,14 @@ class JSONSplitter(NodeTransform):
 
     def _pieces(self, source: str, path: str) -> Iterator[DocNode]:
         """A text's pieces, each a JSON string again; no escape is torn, and there are only those that JSON needs."""
-        inner = json.dumps(string_value(source), ensure_ascii=False)[1:-1]
+        text = string_value(source)
+        inner = text.translate(_ESCAPES)
+        places = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
         room = Packer(max(1, self.chunk_size - self.counter.count('""')), 0, self.counter)
-        torn = {at for escape in _ESCAPE.finditer(inner) for at in range(escape.start() + 1, escape.end())}
-        levels = [
-            array("q", (end for end in sentence_ends(inner) if end not in torn)),
-            array("q", (end for end in _breaks(inner) if end not in torn)),
-            array("q", (end for end in range(1, len(inner) + 1) if end not in torn and is_boundary(inner, end))),
-            array("q", (end for end in range(1, len(inner) + 1) if end not in torn)),
-        ]
-        for start, end in room.spans(inner, [closed(ends, len(inner)) for ends in levels]):
+        whole = (at for at in range(1, len(text) + 1) if is_boundary(text, at))
+        found = (sentence_ends(text), word_ends(text), whole, range(1, len(text) + 1))
+        levels = [array("q", (places[end] for end in ends)) for ends in found]
+        for start, end in room.spans(inner, levels):
             yield _node(f'"{inner[start:end]}"', path)
 
     def _lines(self, text: str, value: Value | None = None) -> Iterator[DocNode]:
@@ -163,10 +163,6 @@ class JSONSplitter(NodeTransform):
 
 def _node(text: str, path: str, span: Span | None = None) -> DocNode:
     return DocNode(text=text, span=span, metadata={"path": path})
-
-
-def _breaks(text: str) -> Iterator[int]:
-    return (match.end() for match in re.finditer(r"\s+|\\[nrt]", text) if is_boundary(text, match.end()))
 
 
 def _leaves(text: str, value: Value, steps: list[str]) -> Iterator[tuple[list[str], str]]:
