@@ -48,6 +48,7 @@ CASES = {
         "opensearch",
     ),
     "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
+    "CodeSplitter(language='python')": (lambda _: lazyrag.CodeSplitter(language="python"), "code"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.msg'": (lambda _: loaders[".msg"], "office"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),

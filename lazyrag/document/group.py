@@ -15,6 +15,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, digest
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
+from lazyrag.transforms.adaptive import AdaptiveTransform, Entry, TransformArgs, listed_transforms
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.splitters import SentenceSplitter
 
@@ -49,6 +50,7 @@ class NodeGroup:
             which no version speaks; 0 for others. It is never stored.
         sees_nodes: Whether the transform looks at nodes; else it sees nothing but their content.
         given: What the user gave as the transform, instantiated.
+        path_told: What of a document's path decides about the result; None where nothing does.
     """
 
     name: str
@@ -59,6 +61,7 @@ class NodeGroup:
     revision: int = 0
     sees_nodes: bool = False
     given: Any = None
+    path_told: Callable[[str], str] | None = None
 
     def differs_from(self, other: NodeGroup) -> str:
         """In what two definitions of one name differ; "" if they are the same, as far as one can tell."""
@@ -88,6 +91,21 @@ def make_group(
     if version is not None and not isinstance(version, str):
         msg = f"version is {version!r}; give a text, such as '2' or the name of a model."
         raise ConfigError(msg)
+    entries = listed_transforms(name, transform)
+    if entries is None:
+        made, on_node, sees_nodes, mark = _made(name, transform, kwargs, trans_node=trans_node, version=version)
+    else:
+        made, on_node, sees_nodes, mark = _made_of(name, entries, kwargs, trans_node=trans_node, version=version)
+    told = getattr(made, "path_told", None)
+    return NodeGroup(
+        name, group_name(parent), on_node, mark, version, sees_nodes=sees_nodes, given=made, path_told=told
+    )
+
+
+def _made(
+    name: str, transform: Any, kwargs: dict[str, Any], *, trans_node: bool, version: str | None
+) -> tuple[Any, Callable[[DocNode], Any], bool, Fingerprint]:
+    """A transform: instantiated, as a function of nodes, whether it sees those, and its fingerprint."""
     made = _instantiated(name, transform, kwargs)
     is_given_nodes = isinstance(made, NodeTransform) or trans_node
     sees_nodes = is_given_nodes and getattr(made, "reads_text_only", False) is not True
@@ -98,8 +116,32 @@ def make_group(
         def on_node(node: DocNode) -> Any:
             return made(node.content)
 
-    mark = fingerprint(made, "node" if trans_node else "content", version or "")
-    return NodeGroup(name, group_name(parent), on_node, mark, version, sees_nodes=sees_nodes, given=made)
+    return made, on_node, sees_nodes, fingerprint(made, "node" if trans_node else "content", version or "")
+
+
+def _made_of(
+    name: str, entries: Sequence[TransformArgs], kwargs: dict[str, Any], *, trans_node: bool, version: str | None
+) -> tuple[Any, Callable[[DocNode], Any], bool, Fingerprint]:
+    """The same of entries. A single one without pattern is the transform that it names, as if given itself."""
+    if kwargs:
+        msg = (
+            f"create_node_group({name!r}) got the keyword {next(iter(kwargs))!r} beside its transform's own arguments; "
+            f"give TransformArgs(f, kwargs={kwargs!r:.80}). "
+            f"{known_names(next(iter(kwargs)), ('name', 'transform', 'parent', 'trans_node', 'replace', 'version'))}"
+        )
+        raise ConfigError(msg)
+    ready, marks, sees = [], [], []
+    for args in entries:
+        as_node = trans_node if args.trans_node is None else args.trans_node
+        given, on_node, sees_nodes, mark = _made(name, args.f, dict(args.kwargs), trans_node=as_node, version=version)
+        if len(entries) == 1 and args.pattern is None:
+            return given, Entry(on_node, args, given) if args.num_workers else on_node, sees_nodes, mark
+        ready.append(Entry(on_node, args, given))
+        sees.append(sees_nodes)
+        marks += [mark, fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))]
+    unseen = tuple((f"transform[{at // 2}].{what}", one) for at, mark in enumerate(marks) for what, one in mark.unseen)
+    whole = AdaptiveTransform(ready)
+    return whole, whole, any(sees), Fingerprint(digest(["list", *(mark.value for mark in marks)]), unseen)
 
 
 def _instantiated(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable[..., Any]:
@@ -121,7 +163,7 @@ def _instantiated(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable
     if not callable(transform):
         msg = (
             f"The transform of {name!r} is {transform!r}; give a function, a NodeTransform class or instance, "
-            "another callable, or the name of a registered transform."
+            "another callable, the name of a registered transform, TransformArgs, or a list of those."
         )
         raise ConfigError(msg)
     if inspect.iscoroutinefunction(transform) or inspect.isasyncgenfunction(transform):

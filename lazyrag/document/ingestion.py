@@ -132,7 +132,7 @@ class Ingestion:
         for work, number in zip(ready, numbers, strict=True):
             above = work.current[target.parent]
             line = [work.segments[group] for group in above_it]
-            told = input_digest(line, sees_nodes=target.sees_nodes)
+            told = input_digest(line, sees_nodes=target.sees_nodes, path_told=target.path_told)
             known = written.get((work.row.id, above.number, told))
             if known is not None:
                 work.current[target.id] = known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,7 +213,9 @@ def _told(places: Iterable[Place]) -> list[tuple[int, int, str, str]]:
     return [(place.start, place.end, place.kind, place.label) for place in places]
 
 
-def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
+def input_digest(
+    line: Sequence[Sequence[Segment]], *, sees_nodes: bool, path_told: Callable[[str], str] | None = None
+) -> str:
     """Digest of what a transform can see of the nodes it is called with.
 
     The six built-in fields are left out: a file that is moved or touched costs no transform. So is what stands beside
@@ -223,6 +225,7 @@ def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
         line: The document's nodes of the parent group, of the group above that and so on; the root node last.
         sees_nodes: Whether it is called with nodes, through which it reaches those above; else it sees nothing but the
             parents' content.
+        path_told: What of the document's path it reads; None for nothing.
     """
     parts = [str(len(line[0])), *itertools.chain.from_iterable(map(_content_told, line[0]))]
     if sees_nodes:
@@ -231,7 +234,8 @@ def input_digest(line: Sequence[Sequence[Segment]], *, sees_nodes: bool) -> str:
             parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
         parts += [told for nodes in line[1:] for one in nodes for told in _content_told(one)]
         parts += [_SORTED.encode([place.start, place.end, place.kind, place.label]) for place in line[-1][0].places]
-    return digest(parts)
+    # Behind a slash, so that who does not know the transform can compare the rest.
+    return digest(parts) + ("" if path_told is None else f"/{path_told(line[-1][0].path)}")
 
 
 def _metadata_text(segment: Segment) -> str:

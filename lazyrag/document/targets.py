@@ -223,6 +223,7 @@ class TargetMaker:
             group.collection,
             definition.transform,
             definition.sees_nodes,
+            path_told=definition.path_told,
             asks_models=bool(getattr(definition.given, "calls_per_node", 0)),
         )
 

@@ -44,6 +44,7 @@ class GroupTarget:
         transform: Makes its nodes.
         sees_nodes: Whether the transform looks at nodes; else it sees nothing but content.
         asks_models: Whether it asks models, so that one call saved is worth a look at the store.
+        path_told: What of a document's path decides about its nodes; None where nothing does.
     """
 
     id: int
@@ -53,6 +54,7 @@ class GroupTarget:
     transform: Callable[[DocNode], Any]
     sees_nodes: bool
     asks_models: bool = False
+    path_told: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-from lazyrag.data.segment import Place
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import find_encoding
+from lazyrag.text.definitions import python_definitions
 
 _COOKIE = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
-_OPENING = re.compile(r'"""|\'\'\'|["\'#]')
-_CLOSING = {
-    **{mark: re.compile(rf"\\.|{mark}", re.DOTALL) for mark in ('"""', "'''")},
-    **{mark: re.compile(rf"\\(?:\r\n|.)|{mark}|(?=[\r\n])", re.DOTALL) for mark in "\"'"},
-    "#": re.compile(r"(?=[\r\n])"),
-}
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
-_DEFINITION = re.compile(r"(?:async[ \t]+def|def|class)[ \t]+([^\W\d]\w*)")
 
 
 class SourceLoader:
@@ -38,47 +29,4 @@ class PythonLoader:
         data = path.read_bytes()
         cookies = (_COOKIE.match(line) for line in data.split(b"\n", 2)[:2])
         read = find_encoding(data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None))
-        return LoadedFile(read.text, tuple(_definitions(read.text)), read.metadata)
-
-
-def _definitions(text: str) -> Iterator[Place]:
-    """Functions and classes at the margin, up to their last line that is neither blank nor a comment.
-
-    Read from the lines: `ast` fails on code of other versions of Python and on half a file, warns of what it finds in
-    code, and ends on deep nesting.
-    """
-    bare = _covered(text)
-    start = end = depth = 0
-    decorated: int | None = None
-    name = ""
-    continued = False
-    for found in _LINE.finditer(bare):
-        line = found[0].rstrip()
-        if not line:
-            continue
-        definition = _DEFINITION.match(line)  # nor does it stand in brackets, whatever broken code says
-        if definition or not (line[0].isspace() or depth > 0 or continued):
-            if name:
-                yield Place(start, end, "definition", name)
-            start = found.start() if decorated is None else decorated
-            name = definition[1] if definition else ""
-            decorated = start if line[0] == "@" else None
-        end = found.start() + len(line)
-        depth = (0 if definition else depth) + sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
-        continued = line.endswith("\\")
-    if name:
-        yield Place(start, end, "definition", name)
-
-
-def _covered(text: str) -> str:
-    """Python code in which NULs stand for the characters of texts, line ends too, and spaces for comments."""
-    pieces = []
-    at = 0
-    while opening := _OPENING.search(text, at):
-        pieces.append(text[at : opening.start()])
-        closing = _CLOSING[opening[0]].search(text, opening.end())
-        while closing and closing[0].startswith("\\"):
-            closing = _CLOSING[opening[0]].search(text, closing.end())
-        at = closing.end() if closing else len(text)
-        pieces.append((" " if opening[0] == "#" else "\0") * (at - opening.start()))
-    return "".join([*pieces, text[at:]])
+        return LoadedFile(read.text, tuple(python_definitions(read.text)), read.metadata)

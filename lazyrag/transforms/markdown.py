@@ -14,7 +14,7 @@ from lazyrag.text.markdown import Block, markdown_blocks, markdown_headings
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
-from lazyrag.transforms.packing import Packer, chunks
+from lazyrag.transforms.packing import Packer, chunks, closed
 
 
 class Section(NamedTuple):
@@ -100,7 +100,7 @@ def _levels(text: str, *, has_heading: bool) -> list[array[int]]:
     fine = array("q")
     for block in blocks:
         fine.extend(end for end in _ends_within(text, block) if end > least)
-    return [_closed(ends, len(text)), _closed(fine, len(text))]
+    return [closed(ends, len(text)), closed(fine, len(text))]
 
 
 def _ends_within(text: str, block: Block) -> Iterator[int]:
@@ -122,12 +122,6 @@ def _heading_end(text: str) -> int:
     if not first.lstrip().startswith("#") and others:
         end += len(others[0])
     return end + len(text[end:]) - len(text[end:].lstrip())
-
-
-def _closed(ends: array[int], length: int) -> array[int]:
-    if length and (not ends or ends[-1] != length):
-        ends.append(length)
-    return ends
 
 
 transforms.register("MarkdownSplitter", MarkdownSplitter)

@@ -107,3 +107,10 @@ def _last_at_most(ends: array[int], limit: int) -> int:
     """The last of some ascending positions that is not above a limit, or 0."""
     at = bisect_right(ends, limit)
     return ends[at - 1] if at else 0
+
+
+def closed(ends: array[int], length: int) -> array[int]:
+    """Some ascending ends of parts with the text's own end as the last one."""
+    if length and (not ends or ends[-1] != length):
+        ends.append(length)
+    return ends

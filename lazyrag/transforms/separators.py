@@ -157,7 +157,12 @@ class TokenSplitter(NodeTransform):
 
     def split(self, text: str) -> list[Span]:
         """The spans of the chunks of a text, in order; see `lazyrag.transforms.packing.Packer.spans`."""
-        return self._packer.spans(text, [_whole(text, (match.end() for match in _WORD.finditer(text)))])
+        return self._packer.spans(text, [word_ends(text)])
+
+
+def word_ends(text: str) -> array[int]:
+    """Where words end, the white space behind them included; a Chinese, Japanese or Korean character is a word."""
+    return _whole(text, (match.end() for match in _WORD.finditer(text)))
 
 
 def _checked_separators(name: str, given: Sequence[str]) -> tuple[str, ...]:

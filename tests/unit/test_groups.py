@@ -423,7 +423,9 @@ def test_registered_transforms(docs):
         ("SentencSplitter", {}, NotRegisteredError, "Did you mean 'SentenceSplitter'"),
         (None, {}, ConfigError, "transform of 'group' is None; give a function"),
         (5, {}, ConfigError, "transform of 'group' is 5; give a function"),
-        (["a"], {}, ConfigError, "give a function"),
+        ([], {}, ConfigError, "is an empty list; give at least one TransformArgs"),
+        ([5], {}, ConfigError, "f=5; give a function"),
+        (["SentencSplitter"], {}, NotRegisteredError, "Did you mean 'SentenceSplitter'"),
         (
             Upper,
             {"ende": "!"},

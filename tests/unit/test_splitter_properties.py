@@ -1,0 +1,295 @@
+"""What every splitter promises of any text: places, nothing lost, sizes, overlaps, order, whole characters."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lazyrag import (
+    CharacterSplitter,
+    CodeSplitter,
+    DocNode,
+    HTMLSplitter,
+    JSONSplitter,
+    MarkdownSplitter,
+    RecursiveSplitter,
+    SemanticSplitter,
+    SentenceSplitter,
+    SentenceWindow,
+    TokenSplitter,
+)
+from lazyrag.text.html import html_tags, html_text
+from lazyrag.text.tokens import token_counters
+from lazyrag.transforms.base import run_transform
+
+UTF8 = token_counters["utf8"]
+
+
+class Words:
+    """Counts words and cannot fit: splitters have to search."""
+
+    name = "words"
+
+    def count(self, text: str) -> int:
+        """Words in a text."""
+        return len(text.split())
+
+
+def _vector(text):
+    """Some direction that depends on the text and nothing else."""
+    return [1 + len(text) % 5, sum(map(ord, text)) % 7, text.count("茶")]
+
+
+def _semantic(size, overlap, counter):
+    return SemanticSplitter(_vector, size, threshold=0.1, window=0, min_size=size // 3, counter=counter)
+
+
+SPLITTERS = {
+    "character": lambda size, overlap, counter: CharacterSplitter("\n\n", size, overlap, counter=counter),
+    "code": lambda size, overlap, counter: CodeSplitter(size, overlap, language="python", counter=counter),
+    "code, C#": lambda size, overlap, counter: CodeSplitter(size, overlap, language="csharp", counter=counter),
+    "code by lines": lambda size, overlap, counter: CodeSplitter(size, overlap, counter=counter),
+    "comma": lambda size, overlap, counter: CharacterSplitter("，", size, overlap, counter=counter),
+    "html": lambda size, overlap, counter: HTMLSplitter(size, overlap, counter=counter),
+    "markdown": lambda size, overlap, counter: MarkdownSplitter(size, overlap, counter=counter),
+    "recursive": lambda size, overlap, counter: RecursiveSplitter(
+        ("\n\n", "\n", "。", " "), size, overlap, counter=counter
+    ),
+    "semantic": _semantic,
+    "sentence": lambda size, overlap, counter: SentenceSplitter(size, overlap, counter=counter),
+    "token": lambda size, overlap, counter: TokenSplitter(size, overlap, counter=counter),
+}
+WITHOUT_OVERLAP = {"semantic"}
+
+# A text is made of characters as people see them, so where it may be cut is known without the package's rules.
+WHOLES = [
+    "\r\n",
+    "e\u0301",  # a letter and a combining mark
+    "o\u0323\u0302",
+    "ب\u064e",  # Arabic with a vowel mark
+    "か\u3099",  # kana and a voiced mark
+    "👨‍👩‍👧‍👦",  # joined by ZWJ
+    "👩🏽‍🔬",
+    "❤\ufe0f",
+    "1\ufe0f\u20e3",
+    "🇨🇳",
+    "\u1112\u1161\u11ab",  # a Hangul syllable in parts
+    "👍🏽",
+]
+RUNS = [
+    "茶",
+    "绿茶很好。",
+    "他走了，然后",
+    "お茶は熱い。",
+    "コーヒー、",
+    "차를 마신다. ",
+    "한국어",
+    "الشاي أخضر. ",
+    "مرحبا؟ ",
+    "Dr. Li left. ",
+    "word ",
+    "tea,",
+    "3.14",
+    "x" * 30,
+    "🍵",
+    "…",
+    "!!! ",
+    "\n",
+    "\n\n",
+    "\t",
+    "\u3000",
+    " ",
+]
+MARKUP = [
+    "<p>",
+    "</p>",
+    '<a title="x > y">',
+    "<h2>茶</h2>",
+    "<br/>",
+    "# Tea\n",
+    "```\n",
+    "def f():\n",
+    "    return 1\n",
+    "}\n",
+]
+
+
+def _characters(pieces):
+    """The pieces as characters as people see them: a whole stays whole, the others fall apart."""
+    return [one for piece in pieces for one in ([piece] if piece in WHOLES else piece)]
+
+
+plain = st.lists(st.sampled_from(WHOLES) | st.sampled_from(RUNS), max_size=40).map(_characters)
+marked = st.lists(st.sampled_from(WHOLES) | st.sampled_from(RUNS) | st.sampled_from(MARKUP), max_size=40).map(
+    _characters
+)
+sizes = st.integers(1, 30).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size // 2)))
+counters = st.sampled_from([UTF8, Words()])
+each_splitter = pytest.mark.parametrize("name", SPLITTERS)
+
+
+def _split(name, text, sizes, counter):
+    size, overlap = sizes
+    return run_transform(SPLITTERS[name](size, overlap, counter), DocNode(text=text))
+
+
+@each_splitter
+@settings(max_examples=50)
+@given(marked, sizes, counters)
+def test_chunks_stand_where_they_say_and_nothing_is_lost(name, characters, sizes, counter):
+    """The text at each span is the chunk's; spans go forward; what is in none of them is white space."""
+    text = "".join(characters)
+    done = 0
+    previous = -1
+    for draft in _split(name, text, sizes, counter):
+        start, end = draft.span
+        assert text[start:end] == draft.content
+        assert previous < start
+        assert end > done
+        assert not text[done:start].strip()
+        previous, done = start, end
+    assert not text[done:].strip()
+
+
+@each_splitter
+@settings(max_examples=50)
+@given(marked, sizes, counters)
+def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters, sizes, counter):
+    """In tokens of the chosen counter; only a single character may have more than fit."""
+    text = "".join(characters)
+    spans = [draft.span for draft in _split(name, text, sizes, counter)]
+    for start, end in spans:
+        assert counter.count(text[start:end]) <= sizes[0] or end - start == 1
+    for (_, done), (start, _) in itertools.pairwise(spans):
+        assert counter.count(text[start:done]) <= (0 if name in WITHOUT_OVERLAP else sizes[1])
+
+
+@each_splitter
+@settings(max_examples=50)
+@given(marked, sizes, counters)
+def test_characters_as_people_see_them_are_not_cut(name, characters, sizes, counter):
+    """No combining mark, joined emoji, flag, syllable or line end is torn, unless that alone does not fit."""
+    text = "".join(characters)
+    places = [0, *itertools.accumulate(map(len, characters))]
+    torn = {inside: text[at:upto] for at, upto in itertools.pairwise(places) for inside in range(at + 1, upto)}
+    for draft in _split(name, text, sizes, counter):
+        for place in draft.span:
+            assert place not in torn or counter.count(torn[place]) > sizes[0]
+
+
+@each_splitter
+@settings(max_examples=50)
+@given(plain, sizes, counters)
+def test_a_chunk_split_again_is_itself(name, characters, sizes, counter):
+    """What fits stays whole, with all that was read of it."""
+    for draft in _split(name, "".join(characters), sizes, counter):
+        again = _split(name, draft.content, sizes, counter)
+        if counter.count(draft.content) <= sizes[0]:
+            assert [one.content for one in again] == [draft.content]
+
+
+@each_splitter
+@settings(max_examples=50)
+@given(st.text(max_size=60), sizes)
+def test_any_unicode_is_split(name, text, sizes):
+    """Control characters, lone marks and lone surrogates as well."""
+    drafts = _split(name, text, sizes, UTF8)
+    covered = {at for draft in drafts for at in range(*draft.span)}
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+
+
+@given(plain, st.integers(0, 3), st.integers(0, 3))
+def test_windows_lose_nothing(characters, before, after):
+    """Sentences with windows cover the text, in order, and each stands in its window."""
+    text = "".join(characters)
+    drafts = run_transform(SentenceWindow(before, after), DocNode(text=text))
+    done = 0
+    for draft in drafts:
+        assert draft.span[0] >= done
+        assert not text[done : draft.span[0]].strip()
+        assert draft.content in draft.metadata["window"]
+        done = draft.span[1]
+    assert not text[done:].strip()
+
+
+@given(marked, st.integers(1, 30), counters)
+def test_the_text_of_html_keeps_what_readers_see(characters, size, counter):
+    """Chunks of text only have all the characters that the whole page's text has, and keep to the size."""
+    text = "".join(characters)
+    chunks = [
+        one.content for one in run_transform(HTMLSplitter(size, text_only=True, counter=counter), DocNode(text=text))
+    ]
+    assert _ink("".join(chunks)) == _ink(html_text(text))
+    assert all(counter.count(one) <= size or len(one) == 1 for one in chunks)
+
+
+@given(marked, st.integers(12, 40))
+def test_tags_that_fit_are_not_cut(characters, size):
+    """No chunk of HTML begins or ends inside a tag, which are all shorter than a chunk."""
+    text = "".join(characters)
+    inside = {at for tag in html_tags(text) for at in range(tag.start + 1, tag.end) if tag.end - tag.start < size}
+    for draft in run_transform(HTMLSplitter(size), DocNode(text=text)):
+        assert not inside.intersection(draft.span)
+
+
+json_texts = st.lists(st.sampled_from([*WHOLES, *RUNS, '"', "\\", "😀"]), max_size=8).map("".join)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-999, 999) | json_texts,
+    lambda inner: (
+        st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from(["a", "茶", "a b", "'"]), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(json_values, st.integers(4, 40), st.sampled_from([None, 2]), st.booleans())
+def test_pieces_of_json_are_json(value, size, indent, ascii_only):
+    """Each chunk is JSON again, fits, and says where it stands; leaves come in order and all of them."""
+    source = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    drafts = run_transform(JSONSplitter(size), DocNode(text=source))
+    found = []
+    for draft in drafts:
+        assert UTF8.count(draft.content) <= size
+        assert draft.span is None or source[slice(*draft.span)] == draft.content
+        assert draft.metadata["path"].startswith("$")
+        found += _leaves(json.loads(draft.content))
+        again = [one.content for one in run_transform(JSONSplitter(size), DocNode(text=draft.content))]
+        assert again == [draft.content]
+    assert _joined(found) == _joined(_leaves(value))
+
+
+@given(json_values, st.integers(1, 40), counters)
+def test_lines_of_json_keep_every_leaf(value, size, counter):
+    """Each text, number and literal is there, in order; no chunk is above the size."""
+    source = json.dumps(value, ensure_ascii=False)
+    drafts = run_transform(JSONSplitter(size, form="lines", counter=counter), DocNode(text=source))
+    assert all(counter.count(one.content) <= size or len(one.content) == 1 for one in drafts)
+    position = 0
+    whole = _ink("".join(draft.content for draft in drafts))
+    for leaf in _leaves(value):
+        for character in _ink(leaf if isinstance(leaf, str) else json.dumps(leaf)):
+            position = whole.find(character, position) + 1
+            assert position
+
+
+def _ink(text):
+    return re.sub(r"\s", "", text)
+
+
+def _leaves(value):
+    """The texts, numbers and literals in a value; of an empty container, itself."""
+    if isinstance(value, dict) and value:
+        return [leaf for one in value.values() for leaf in _leaves(one)]
+    if isinstance(value, list) and value:
+        return [leaf for one in value for leaf in _leaves(one)]
+    return [value]
+
+
+def _joined(leaves):
+    """Leaves as one text, for which it does not matter where texts are cut."""
+    return "".join(one if isinstance(one, str) else json.dumps(one) for one in leaves)

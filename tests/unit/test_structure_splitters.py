@@ -1,0 +1,322 @@
+"""Splitters that know what they split: HTML by headings, JSON by members, code by definitions, text by meaning."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from lazyrag import CodeSplitter, DocNode, Document, HTMLSplitter, JSONSplitter, SemanticSplitter
+from lazyrag.document.fingerprint import fingerprint
+from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, TransformError
+from lazyrag.transforms import code as code_module
+from lazyrag.transforms import grammars
+from lazyrag.transforms.base import run_transform
+
+HTML = """<html><head><title>Tea</title><style>p > b {color: red}</style></head><body>
+<h1>Green <em>tea</em></h1><p>It keeps &amp; it sells. It is <b>green</b>.</p>
+<script>if (a < b) document.write("<h2>no heading</h2>")</script>
+<!-- <h2>no heading either</h2> -->
+<H2 class="x > y">Water</H2><ul><li>80 degrees</li><li>soft</li></ul>
+<h2></h2><h3>Kettle</h3><table><tr><td>small</td><td>1 l</td></tr></table>
+</body></html>"""
+
+PYTHON = '''"""Kettles."""
+import os
+
+# How to boil.
+@cached
+def boil(heat):
+    return heat
+
+
+class Kettle:
+    volume = 1
+
+    def pour(self, cup):
+        if cup:
+            return "into the cup"
+        return [
+            "onto the table",
+        ]
+
+    async def close(self): ...
+'''
+
+
+def _chunks(splitter, text):
+    return run_transform(splitter, DocNode(text=text))
+
+
+def test_html_is_split_at_its_headings():
+    """Each section says the headings above it; scripts, comments and empty headings open none."""
+    chunks = _chunks(HTMLSplitter(), HTML)
+    assert [one.metadata.get("heading") for one in chunks] == [
+        None,
+        "Green tea",
+        "Green tea > Water",
+        "Green tea > Water > Kettle",
+    ]
+    assert "".join(one.content for one in chunks) == HTML
+
+
+def test_the_text_of_html_is_what_a_reader_sees():
+    """Without tags, scripts and styles; blocks are lines; characters stand for themselves."""
+    chunks = _chunks(HTMLSplitter(text_only=True), HTML)
+    assert [one.content for one in chunks] == [
+        "Green tea\nIt keeps & it sells. It is green.",
+        "Water\n80 degrees\nsoft",
+        "Kettle\nsmall\t1 l",
+    ]
+    assert all(one.span is None for one in chunks)
+
+
+def test_a_long_section_of_html_is_cut_between_blocks():
+    """An item stays whole, and a heading with what follows it."""
+    contents = [one.content for one in _chunks(HTMLSplitter(17), HTML)]
+    assert '<H2 class="x > y">Water</H2><ul><li>80 degrees</li>' in contents
+    assert "<li>soft</li></ul>\n" in contents, contents
+
+
+@pytest.mark.parametrize("text", ["<" * 200_000, "<a '" * 50_000, "<!--" * 50_000, "<h1>" * 50_000, "<a b=" * 50_000])
+def test_broken_html_takes_no_quadratic_time(text):
+    """A megabyte of what is never closed is split within seconds."""
+    since = time.monotonic()
+    assert "".join(one.content for one in _chunks(HTMLSplitter(), text)) == text
+    assert time.monotonic() - since < 20
+
+
+def test_json_is_split_by_its_structure():
+    """Members that fit together are one chunk; what does not fit is taken apart, and its path says where it stood."""
+    source = json.dumps(
+        {"shop": {"teas": [{"name": "绿茶", "g": 50}, {"name": "红茶", "g": 100}], "open": True}, "n": 1}
+    )
+    chunks = _chunks(JSONSplitter(14), source)
+    assert [(one.metadata["path"], json.loads(one.content)) for one in chunks] == [
+        ("$.shop.teas[0:1]", [{"name": "绿茶", "g": 50}]),
+        ("$.shop.teas[1:2]", [{"name": "红茶", "g": 100}]),
+        ("$.shop", {"open": True}),
+        ("$", {"n": 1}),
+    ]
+
+
+def test_json_as_lines():
+    """Each leaf is a line with its path; lines beneath one container are together, and say which."""
+    source = '{"teas": [{"name": "Longjing"}, {"name": "Keemun"}], "a b": {"c": null}}'
+    chunks = _chunks(JSONSplitter(16, form="lines"), source)
+    assert [(one.metadata["path"], one.content) for one in chunks] == [
+        ("$.teas", "teas[0].name: Longjing\nteas[1].name: Keemun"),
+        ("$['a b'].c", "['a b'].c: null"),
+    ]
+
+
+def test_json_lines_and_long_texts():
+    """Several values in a text are split like an array; the pieces of a long text are texts again."""
+    chunks = _chunks(JSONSplitter(9), '{"a": 1}\n{"a": 2}\n{"a": 3}\n')
+    assert [(one.metadata["path"], one.content) for one in chunks] == [
+        ("$[0:2]", '[{"a": 1}, {"a": 2}]'),
+        ("$[2:3]", '[{"a": 3}]'),
+    ]
+    pieces = _chunks(JSONSplitter(8), json.dumps({"t": "First one.\nSecond “one”. Third."}))
+    assert [json.loads(one.content) for one in pieces] == ["First one.\n", "Second “one”. ", "Third."]
+    assert {one.metadata["path"] for one in pieces} == {"$.t"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{'a': 1}", "no key at line 1, column 2"),
+        ('{"a": 1,\n "b" 2}', "no ':' at line 2, column 6"),
+        ('{"a": [1, 2', "no ',' at line 1, column 12"),
+        ("[1, 02]", "no value at line 1, column 5"),
+        ("tea", "no value at line 1, column 1"),
+        ('["a\\x"' + "]", "no value at line 1, column 2"),
+        ("[" * 100_000, "nested deeper than 200"),
+    ],
+)
+def test_what_is_no_json_is_told(text, told):
+    """The error says where, and what to do for files of other kinds."""
+    with pytest.raises(TransformError, match=told) as caught:
+        _chunks(JSONSplitter(2), text)
+    assert "pattern=" in str(caught.value)
+
+
+def test_code_is_split_at_its_definitions():
+    """Whole definitions with their comments and decorators; a class by its methods; each chunk says what it is of."""
+    chunks = _chunks(CodeSplitter(45, language="python"), PYTHON)
+    assert [(one.metadata["definition"], one.content.strip().splitlines()[0]) for one in chunks] == [
+        ("boil", '"""Kettles."""'),
+        ("Kettle", "class Kettle:"),
+        ("Kettle.pour", "def pour(self, cup):"),
+        ("Kettle.close", "async def close(self): ..."),
+    ]
+    assert "".join(one.content for one in chunks) == PYTHON
+    assert {one.metadata["language"] for one in chunks} == {"python"}
+
+
+SOURCES = {
+    "bash": "boil() {\n  echo hot\n}\npour() {\n  echo wet\n}\n",
+    "c": "int boil(int heat) {\n  return 1;\n}\nint pour(void) {\n  return 2;\n}\n",
+    "cpp": "class Kettle {\n  int boil() { return 1; }\n};\nint pour() {\n  return 2;\n}\n",
+    "csharp": "class Kettle {\n  int Boil() { return 1; }\n}\nclass Cup {\n  int Pour() { return 2; }\n}\n",
+    "go": "package tea\nfunc boil() int {\n\treturn 1\n}\nfunc pour() int {\n\treturn 2\n}\n",
+    "java": "class Kettle {\n  int boil() { return 1; }\n}\nclass Cup {\n  int pour() { return 2; }\n}\n",
+    "javascript": "function boil() {\n  return 1;\n}\nclass Cup {\n  pour() { return 2; }\n}\n",
+    "php": "<?php\nfunction boil() {\n  return 1;\n}\nclass Cup {\n  function pour() { return 2; }\n}\n",
+    "python": "def boil():\n    return '茶👩🏽‍🔬'\n\ndef pour():\n    return 2\n",
+    "ruby": "def boil\n  1\nend\nclass Cup\n  def pour\n    2\n  end\nend\n",
+    "rust": "fn boil() -> i32 {\n  1\n}\nstruct Cup {\n  pour: i32,\n}\n",
+    "tsx": "function boil(): number {\n  return 1;\n}\nconst Cup = () => <b>pour</b>;\n",
+    "typescript": "interface Kettle {\n  boil: number;\n}\nfunction pour(): number {\n  return 2;\n}\n",
+}
+
+
+@pytest.mark.parametrize("language", grammars.LANGUAGES)
+def test_every_language_is_read_by_its_grammar(language):
+    """Definitions stay whole where they fit, and are named."""
+    source = SOURCES[language]
+    chunks = _chunks(CodeSplitter(14, language=language), source)
+    assert "".join(one.content for one in chunks) == source
+    assert len(chunks) > 1
+    assert all(one.content.endswith("\n") for one in chunks)
+    assert {"boil", "Kettle", "Kettle.boil", "Kettle.Boil"} & {one.metadata.get("definition") for one in chunks}
+
+
+def test_the_language_is_told_by_the_suffix(folder):
+    """Files of known languages are read by their grammars, others by their lines."""
+    docs = Document(folder({"a.py": PYTHON, "b.go": SOURCES["go"], "c.txt": "alpha\n\nbeta\n"}))
+    docs.create_node_group("code", CodeSplitter, chunk_size=20)
+    found = {(node.path, node.metadata.get("language")) for node in docs.get_nodes("code")}
+    assert found == {("a.py", "python"), ("b.go", "go"), ("c.txt", None)}
+
+
+def test_without_a_grammar_code_is_split_by_its_lines(monkeypatch):
+    """Functions and classes at the margin are chunks, as long as nobody asks for the language by name."""
+    monkeypatch.setattr(code_module, "is_installed", lambda language: False)
+    splitter = CodeSplitter(32)
+    monkeypatch.setattr(splitter, "path_told", lambda path: "python")
+    chunks = _chunks(splitter, PYTHON)
+    assert "".join(one.content for one in chunks) == PYTHON
+    assert "boil" in {one.metadata["definition"] for one in chunks}
+    assert any(one.content.startswith("class Kettle") for one in chunks)
+    assert splitter.identity != CodeSplitter(32, language="python").identity
+
+
+def test_a_language_asked_for_is_never_given_up_silently(monkeypatch):
+    """An unknown one is a ConfigError with the known ones; one whose grammar is missing says what to install."""
+    with pytest.raises(ConfigError, match=r"language is 'pyton'.*Did you mean 'python'"):
+        CodeSplitter(language="pyton")
+    monkeypatch.setitem(grammars._GRAMMARS, "python", ("tree_sitter_of_nowhere", "language", ".py"))
+    grammars._language.cache_clear()
+    with pytest.raises(MissingDependencyError, match=r'pip install "lazyrag\[code\]"'):
+        CodeSplitter(language="python")
+
+
+def _about(text):
+    return [text.count("tea"), text.count("rain") + text.count("雨"), 0.1]
+
+
+SUBJECTS = "Green tea keeps. Black tea too. Some tea is white. It may rain. 雨很大。More rain comes."
+
+
+def test_text_is_split_where_its_subject_changes():
+    """By an absolute threshold, and by a percentile of the text's own distances; windows of neighbours smooth both."""
+    for splitter in (
+        SemanticSplitter(_about, threshold=0.5, window=0),
+        SemanticSplitter(_about, percentile=90, window=0),
+        SemanticSplitter(_about, window=0),
+    ):
+        contents = [one.content for one in _chunks(splitter, SUBJECTS)]
+        assert contents == [
+            "Green tea keeps. Black tea too. Some tea is white. ",
+            "It may rain. 雨很大。More rain comes.",
+        ]
+    assert len(_chunks(SemanticSplitter(_about, threshold=2), SUBJECTS)) == 1
+
+
+def test_small_subjects_are_joined_and_large_ones_cut():
+    """min_size joins, chunk_size cuts at the ends of sentences."""
+    text = "Tea tea. Rain rain. Tea and more tea. "
+    assert len(_chunks(SemanticSplitter(_about, threshold=0.5, window=0, min_size=6), text)) < 3
+    cut = [one.content for one in _chunks(SemanticSplitter(_about, 11, threshold=2), SUBJECTS)]
+    assert cut[0] == "Green tea keeps. Black tea too. "
+
+
+def test_an_embedder_is_asked_in_batches_and_for_each_window_once():
+    """Equal windows are one text; a callable with batch_size gets lists."""
+    asked = []
+
+    def embed(texts):
+        asked.append(len(texts))
+        return [_about(text) for text in texts]
+
+    embed.batch_size = 4
+    _chunks(SemanticSplitter(embed, window=0), "Tea. " * 5 + SUBJECTS)
+    assert asked == [4, 3]
+
+
+def test_what_an_embedder_gets_wrong_is_told():
+    """No vector, no chunks: the error is the embedder's."""
+    with pytest.raises(TransformError, match="returned None") as caught:
+        _chunks(SemanticSplitter(lambda text: None), SUBJECTS)
+    assert isinstance(caught.value.__cause__, EmbeddingError)
+    for wrong, told in (
+        ({"percentile": 101}, "percentile is 101"),
+        ({"threshold": -1}, "threshold is -1"),
+        ({"percentile": 5, "threshold": 1}, "both given"),
+        ({"min_size": 9, "chunk_size": 8}, "min_size"),
+        ({"window": -1}, "window"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            SemanticSplitter(_about, **wrong)
+    with pytest.raises(ConfigError, match="give a callable"):
+        SemanticSplitter("bge")
+
+
+class Model:
+    """An embedder that says who it is."""
+
+    dimension = 2
+    max_tokens = None
+    normalised = False
+
+    def __init__(self, identity):
+        self.identity = identity
+
+    def embed(self, texts, input_type="document"):
+        """A direction for each text."""
+        return np.array([_about(text)[:2] for text in texts], np.float32)
+
+
+def test_the_embedder_takes_part_in_the_fingerprint():
+    """By its identity where it says one, else by its code."""
+    values = [
+        fingerprint(SemanticSplitter(one)).value
+        for one in (Model("a"), Model("b"), _about, lambda text: [1.0, len(text)], lambda text: [2.0, len(text)])
+    ]
+    assert len(set(values)) == len(values)
+    assert fingerprint(SemanticSplitter(Model("a"))).value == values[0]
+    assert fingerprint(SemanticSplitter(_about)).value == values[2]
+
+
+def test_whatever_decides_about_chunks_is_in_the_identity():
+    """Two that give other chunks are other definitions."""
+    made = [
+        HTMLSplitter(10),
+        HTMLSplitter(10, 1),
+        HTMLSplitter(10, text_only=True),
+        JSONSplitter(10),
+        JSONSplitter(11),
+        JSONSplitter(10, form="lines"),
+        CodeSplitter(10),
+        CodeSplitter(10, language="go"),
+        CodeSplitter(10, 1, language="go"),
+        SemanticSplitter(Model("a"), 10),
+        SemanticSplitter(Model("a"), 10, percentile=90),
+        SemanticSplitter(Model("a"), 10, threshold=0.9),
+        SemanticSplitter(Model("a"), 10, window=2),
+        SemanticSplitter(Model("a"), 10, min_size=2),
+    ]
+    assert len({one.identity for one in made}) == len(made)
