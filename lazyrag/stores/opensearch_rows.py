@@ -140,8 +140,8 @@ def segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
         ConfigError: If it holds what is no JSON value.
     """
     _, _, group, document_id, path, parent, number, content, metadata, fields, span, places = segment
-    parts = [group, document_id, path, parent, number, content]
-    more = [metadata, untold(fields, indexed), span, [dataclasses.astuple(place) for place in places]]
+    parts: list[Any] = [group, document_id, path, parent, number, content]
+    more: list[Any] = [metadata, untold(fields, indexed), span, [dataclasses.astuple(place) for place in places]]
     while more and not more[-1]:
         more.pop()
     parts += [part or None for part in more]
