@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from lazyrag.errors import SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.milvus_texts import CUT, field_text, field_value, is_told, plain_text, read_text
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.segment_rows import schema_text
-from lazyrag.typing import SPARSE, Embedding, Fields, FieldValue, SparseVector
+from lazyrag.typing import SPARSE, Embedding, Fields, FieldValue, SparseVector, Vector
 
 KEY, VECTOR, ROW = "key", "vector", "row"
 
@@ -139,40 +139,64 @@ def row_columns(fields: Schema) -> tuple[str, ...]:
     return (KEY, VECTOR, *field_columns(fields))
 
 
-def row_values(row: VectorRow, schema: VectorSchema) -> dict[str, Any]:
-    """A row, whose vector goes with the collection, as Milvus keeps it.
+def written(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[str, Any]]:
+    """Rows, whose vectors go with the collection, as Milvus keeps them.
 
     Raises:
-        StoreError: If its key or its fields are longer than Milvus's texts.
-        UnsupportedError: If its vector is so long or short that float32 numbers cannot rank it.
+        StoreError: If a key or fields are longer than Milvus's texts.
+        UnsupportedError: If a vector is so long or short that float32 numbers cannot rank it.
     """
-    is_aside = _is_aside(row, schema)
-    vector, pairs = row.vector, list[tuple[int, float]]()
-    if isinstance(vector, dict) and is_aside:
-        vector, pairs = _STAND_IN, [*vector.items()]
-    values: dict[str, Any] = {KEY: plain_text(row.key), VECTOR: vector, ROW: ""}
-    others = dict(row.fields)
-    for name, column in columns_of(schema.fields).items():
-        value, field = row.fields.get(name), schema.fields[name]
+    columns = [(name, column, schema.fields[name]) for name, column in columns_of(schema.fields).items()]
+    by_object: dict[int, tuple[dict[str, str], Fields]] = {}  # the rows of one file share their fields
+    found = []
+    for row, is_aside in zip(rows, _are_aside(rows, schema), strict=True):
+        shared = by_object.get(id(row.fields))
+        if shared is None:
+            shared = by_object[id(row.fields)] = _told_and_others(row.fields, columns)
+        told, others = shared
+        vector, pairs = row.vector, list[tuple[int, float]]()
+        if isinstance(vector, dict) and is_aside:
+            vector, pairs = _STAND_IN, [*vector.items()]
+        values = {KEY: plain_text(row.key), VECTOR: vector, ROW: "", **told}
+        if others or is_aside:
+            values[ROW] = (_ASIDE if is_aside else _RANKED) + _json([others, pairs])
+        _check_sizes(row.key, values)
+        found.append(values)
+    return found
+
+
+def _told_and_others(fields: Fields, columns: Sequence[tuple[str, str, DocField]]) -> tuple[dict[str, str], Fields]:
+    """The fields' columns, and those fields that they do not tell."""
+    told, others, seen = dict[str, str](), dict[str, FieldValue](), 0
+    for name, column, field in columns:
+        value = fields.get(name)
         text = field_text(field, value)
-        values[column] = text[:CUT]
         if value is not None and is_told(field, value, text):
-            del others[name]
-    if others or is_aside:
-        values[ROW] = (_ASIDE if is_aside else _RANKED) + _json([others, pairs])
-    for what, column in (("a key", KEY), ("fields", ROW)):
-        size = len(values[column].encode())
-        if size > MOST_BYTES:
+            told[column] = text
+            seen += 1
+        else:
+            told[column] = text[:CUT]
+            if name in fields:
+                others[name] = value
+                seen += 1
+    if seen < len(fields):
+        known = {name for name, _, _ in columns}
+        others |= {name: value for name, value in fields.items() if name not in known}
+    return told, others
+
+
+def _check_sizes(key: str, values: Mapping[str, Any]) -> None:
+    for what, text in (("a key", values[KEY]), ("fields", values[ROW])):
+        if 4 * len(text) > MOST_BYTES and (size := len(text.encode())) > MOST_BYTES:
             msg = (
-                f"Row {row.key[:80]!r} has {what} of {size} bytes as Milvus keeps them; it takes at most {MOST_BYTES}. "
+                f"Row {key[:80]!r} has {what} of {size} bytes as Milvus keeps them; it takes at most {MOST_BYTES}. "
                 "Shorten what the fields hold, or keep the vectors in another store."
             )
             raise StoreError(msg, store="milvus")
-    return values
 
 
 def row_of(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
-    """The row that `row_values` wrote, equal to the first."""
+    """The row that `written` wrote, equal to the first."""
     vector: Embedding
     if schema.is_sparse:
         is_aside = values[ROW].startswith(_ASIDE)
@@ -184,7 +208,7 @@ def row_of(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
 
 
 def row_fields(values: Mapping[str, Any], fields: Schema) -> Fields:
-    """The fields of the row that `row_values` wrote in a collection with those fields."""
+    """The fields of the row that `written` wrote in a collection with those fields."""
     found: dict[str, FieldValue] = {}
     for name, column in columns_of(fields).items():
         value = field_value(fields[name], values[column])
@@ -205,7 +229,7 @@ def _rest(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
 
 def row_bytes(values: Mapping[str, Any]) -> int:
-    """About how long a row of `row_values` is in a message."""
+    """About how long a row of `written` is in a message."""
     vector = values[VECTOR]
     size = 8 * len(vector) if isinstance(vector, dict) else 4 * len(vector)
     return size + sum(len(value) for value in values.values() if isinstance(value, str))
@@ -220,20 +244,25 @@ def plain_query(query: Embedding, schema: VectorSchema) -> Embedding | None:
     return query if _is_plain(_length(query)) or (schema.metric != "cosine" and not query.any()) else None
 
 
-def _is_aside(row: VectorRow, schema: VectorSchema) -> bool:
-    vector = row.vector
-    if isinstance(vector, dict):
-        return not vector or max(vector) > _MOST_DIMENSION or not all(map(_is_plain, vector.values()))
-    length = _length(vector)
-    if not length:
-        return schema.metric == "cosine"  # Milvus 2.3 never finds it: its cosine is no number
-    if not _is_plain(length):
-        msg = (
-            f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with float32 numbers, and can "
-            "rank those from 2**-60 to 2**60 (and 0). Scale the vectors, or keep them in the map store."
-        )
-        raise UnsupportedError(msg, store="milvus")
-    return False
+def _are_aside(rows: Sequence[VectorRow], schema: VectorSchema) -> list[bool]:
+    """Of each row, whether Milvus does not rank it as we do."""
+    if schema.is_sparse:
+        return [_is_odd(cast("SparseVector", row.vector)) for row in rows]
+    vectors = np.stack([cast("Vector", row.vector) for row in rows])
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)).tolist()
+    for row, length in zip(rows, lengths, strict=True):
+        if length and not _is_plain(length):
+            msg = (
+                f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with float32 numbers, and "
+                "can rank those from 2**-60 to 2**60 (and 0). Scale the vectors, or keep them in the map store."
+            )
+            raise UnsupportedError(msg, store="milvus")
+    # Milvus 2.3 never finds one without length by the cosine, which is no number there.
+    return [schema.metric == "cosine" and not length for length in lengths]
+
+
+def _is_odd(vector: SparseVector) -> bool:
+    return not vector or max(vector) > _MOST_DIMENSION or not all(map(_is_plain, vector.values()))
 
 
 def _is_plain(number: float) -> bool:

@@ -19,7 +19,7 @@ from lazyrag.errors import (
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.milvus_client import MilvusConnection
 from lazyrag.stores.milvus_index import IndexSettings
-from lazyrag.stores.milvus_schema import Layout, plain_query, row_of, row_values, window_of
+from lazyrag.stores.milvus_schema import Layout, plain_query, row_of, window_of, written
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
 from lazyrag.testing.rows import FIELDS, SCHEMA
 from lazyrag.typing import SPARSE
@@ -33,6 +33,12 @@ SAMPLE = [
     {"embed_key": "vec1", "index_type": "HNSW", "metric_type": "COSINE"},
     {"embed_key": "vec2", "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "IP"},
 ]
+
+
+def _values(row, schema):
+    """One row as Milvus keeps it."""
+    [values] = written([row], schema)
+    return values
 
 
 def test_it_is_registered() -> None:
@@ -177,7 +183,7 @@ def test_hard_fields_come_back_as_they_were(fields, left_out) -> None:
     if len(told.get("name") or "") > 20_000:
         told["name"] = None
     told["names"] = told["names"] and tuple(one for one in told["names"] if len(one) < 20_000)
-    read = row_of(row_values(VectorRow("k", np.ones(4, np.float32), told), schema), schema)
+    read = row_of(_values(VectorRow("k", np.ones(4, np.float32), told), schema), schema)
     assert {name: repr(value) for name, value in read.fields.items()} == {
         name: repr(value) for name, value in told.items()
     }
@@ -187,7 +193,7 @@ def test_what_filters_read_is_not_written_twice() -> None:
     """A row of declared fields has nothing in its own column, and a short text for each field."""
     schema = VectorSchema(4, "cosine", {"year": DocField(DataType.INT64), "author": DocField(DataType.VARCHAR)})
     row = VectorRow("0a-1", np.ones(4, np.float32), {"year": 1900, "author": "lu yu"})
-    values = row_values(row, schema)
+    values = _values(row, schema)
     del values["vector"]
     assert values == {"key": "0a.j1", "row": "", "f0": "slu.Wx1u", "f1": "d76c"}
 
@@ -197,7 +203,7 @@ def test_rows_come_back_equal(fields) -> None:
     """Keys, float32 values and fields, whatever they hold."""
     vector = np.random.default_rng(3).normal(size=4).astype(np.float32)
     row = VectorRow("键 ' \" \\ \ud800", vector, fields)
-    read = row_of(row_values(row, DENSE), DENSE)
+    read = row_of(_values(row, DENSE), DENSE)
     assert (read.key, dict(read.fields)) == (row.key, dict(fields))
     assert read.vector.tobytes() == vector.tobytes()
 
@@ -216,7 +222,7 @@ def test_rows_come_back_equal(fields) -> None:
 )
 def test_sparse_rows_come_back_equal_and_odd_ones_are_aside(vector, aside) -> None:
     """What Milvus refuses, or ranks otherwise than we do, is kept beside a stand-in."""
-    values = row_values(VectorRow("k", vector, FIELDS[0]), SPARSE_SCHEMA)
+    values = _values(VectorRow("k", vector, FIELDS[0]), SPARSE_SCHEMA)
     assert values["row"].startswith("1") == bool(aside)
     assert values["vector"] == (vector if not aside else {0: 1.0})
     assert row_of(values, SPARSE_SCHEMA).vector == vector
@@ -225,14 +231,14 @@ def test_sparse_rows_come_back_equal_and_odd_ones_are_aside(vector, aside) -> No
 def test_dense_vectors_without_length_are_aside_under_the_cosine_only() -> None:
     """Milvus 2.3 does not find them by the cosine; by the other metrics it does."""
     row = VectorRow("k", np.zeros(4, np.float32), {})
-    assert (row_values(row, DENSE)["row"][:1], row_values(row, L2)["row"][:1]) == ("1", "")
+    assert (_values(row, DENSE)["row"][:1], _values(row, L2)["row"][:1]) == ("1", "")
 
 
 @pytest.mark.parametrize("length", [1e20, 1e-20])
 def test_vectors_beyond_float32_sums_are_refused(length: float) -> None:
     """Squares of such lengths overflow, or vanish: an UnsupportedError names the row."""
     with pytest.raises(UnsupportedError, match=r"'k'.*length"):
-        row_values(VectorRow("k", np.full(4, length, np.float32), {}), DENSE)
+        _values(VectorRow("k", np.full(4, length, np.float32), {}), DENSE)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ def test_vectors_beyond_float32_sums_are_refused(length: float) -> None:
 def test_what_is_longer_than_a_text_of_milvus_is_refused(row: VectorRow) -> None:
     """Nothing is cut off without a word."""
     with pytest.raises(StoreError, match="at most 65535"):
-        row_values(row, VectorSchema(4, "cosine", {"a": DocField(DataType.VARCHAR)}))
+        _values(row, VectorSchema(4, "cosine", {"a": DocField(DataType.VARCHAR)}))
 
 
 def test_queries_that_milvus_cannot_rank_rows_for() -> None:
