@@ -105,20 +105,24 @@ class NodeStore:
     def children(self, view: View, segment: Segment, group: LiveGroup) -> list[Segment]:
         """What a child group made of a node, in order.
 
-        Ordinals begin at 1 without a gap, so the uids are known: they are asked for until one is missing.
-
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
+        return [child for page in self.child_pages(view, segment, group) for child in page]
+
+    def child_pages(self, view: View, segment: Segment, group: LiveGroup) -> Iterator[list[Segment]]:
+        """The same in pages, each larger than the one before.
+
+        Ordinals begin at 1 without a gap, so the uids are known: they are asked for until one is missing.
+        """
         self.followed(view, segment)
-        found: list[Segment] = []
         first, size = 1, _FIRST_CHILDREN
         while True:
             uids = child_uids(segment.uid, group.name, range(first, first + size))
             page = self._live(group, segment.document_id, uids)
-            found += page
+            yield page
             if len(page) < size:
-                return found
+                return
             first, size = first + size, 4 * size
 
     def ordinal(self, view: View, segment: Segment) -> tuple[Build, int]:

@@ -73,9 +73,15 @@ class Relatives:
             self._above[segment.uid] = self._nodes.parent(self._builder.views.of_question(), segment)
         return self._above[segment.uid]
 
-    def children(self, segment: Segment, group: str) -> list[Segment]:
-        """What a group made of a node, in order, as far as it is in scope."""
-        return self._beneath(segment, [group])
+    def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
+        """What a group made of a node, in order, as far as it is in scope; None if these are more than so many."""
+        found: list[Segment] = []
+        view = self._builder.views.of_question()
+        for page in self._nodes.child_pages(view, segment, self._group(group)):
+            found += [one for one in page if self.sees(one)]
+            if len(found) > most:  # what a large document holds is not read for nothing
+                return None
+        return found
 
     def ordinal(self, segment: Segment) -> tuple[Build, int]:
         """The live build that a node stands in, and which of its nodes it is, from 0.
