@@ -23,7 +23,8 @@ def consistent_read(builders: Sequence[Builder], read: Callable[[], R]) -> R:
     """What a read gives of one state of each Document.
 
     What is live when it begins stays what it sees, whatever becomes live meanwhile. Only where something was removed
-    under it, or had to be built in the middle of it, it is done again.
+    under it, or had to be built in the middle of it, it is done again. A read within another one is a part of that:
+    only the whole can be done again.
 
     Args:
         builders: Of the Documents that are read.
@@ -35,6 +36,8 @@ def consistent_read(builders: Sequence[Builder], read: Callable[[], R]) -> R:
         StoreError: If other programs remove things all the time.
     """
     builders = list({id(builder): builder for builder in builders}.values())
+    if builders and all(builder.views.is_pinned for builder in builders):
+        return read()
     deadline = time.monotonic() + _PATIENCE_S
     for tries in itertools.count(1):
         with ExitStack() as stack:

@@ -105,20 +105,24 @@ class NodeStore:
     def children(self, view: View, segment: Segment, group: LiveGroup) -> list[Segment]:
         """What a child group made of a node, in order.
 
-        Ordinals begin at 1 without a gap, so the uids are known: they are asked for until one is missing.
-
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
+        return [child for page in self.child_pages(view, segment, group) for child in page]
+
+    def child_pages(self, view: View, segment: Segment, group: LiveGroup) -> Iterator[list[Segment]]:
+        """The same in pages, each larger than the one before.
+
+        Ordinals begin at 1 without a gap, so the uids are known: they are asked for until one is missing.
+        """
         self.followed(view, segment)
-        found: list[Segment] = []
         first, size = 1, _FIRST_CHILDREN
         while True:
             uids = child_uids(segment.uid, group.name, range(first, first + size))
             page = self._live(group, segment.document_id, uids)
-            found += page
+            yield page
             if len(page) < size:
-                return found
+                return
             first, size = first + size, 4 * size
 
     def ordinal(self, view: View, segment: Segment) -> tuple[Build, int]:
@@ -135,16 +139,24 @@ class NodeStore:
             raise _stale(segment)
         return build, build.uids.index(segment.uid)
 
-    def stretch(self, group: LiveGroup, build: Build, first: int, last: int) -> list[Segment]:
-        """The nodes of a build from one ordinal to another, from 0, both included.
+    def stretches(self, view: View, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
+        """The nodes of builds, each from one ordinal to another, from 0, both included.
 
         Raises:
             StoreError: If some are missing in the store.
         """
-        keys = [store_key(uid, build.number) for uid in build.uids[first : last + 1]]
-        found = self.segments.get(group.collection, keys)
-        _check_number(build, len(found) + len(build.uids) - len(keys))
-        return found
+        keys = [
+            (build, [store_key(uid, build.number) for uid in build.uids[first : last + 1]])
+            for build, first, last in wanted
+        ]
+        found: dict[str, Segment] = {}
+        for name in dict.fromkeys(build.group for build, _ in keys):
+            own = [key for build, some in keys if build.group == name for key in some]
+            found |= {one.key: one for one in self.segments.get(view.groups[name].collection, own)}
+        nodes = [[found[key] for key in some if key in found] for _, some in keys]
+        for (build, some), there in zip(keys, nodes, strict=True):
+            _check_number(build, len(there) + len(build.uids) - len(some))
+        return nodes
 
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
         """Make a collection of an embed key's vectors ready: `SPARSE` ones, or dense ones of that length.

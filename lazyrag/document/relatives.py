@@ -64,18 +64,28 @@ class Relatives:
         return relate
 
     def above(self, segment: Segment) -> Segment | None:
-        """The parent of a node, in scope or not; None for a root node.
+        """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
 
         Raises:
             StaleNodeError: If the node does not stand in the live tree any more.
         """
-        if segment.uid not in self._above:
-            self._above[segment.uid] = self._nodes.parent(self._builder.views.of_question(), segment)
-        return self._above[segment.uid]
+        if segment.parent is None:
+            return None
+        view = self._builder.views.of_question()
+        self._nodes.followed(view, segment)
+        if segment.parent not in self._above:
+            self._above[segment.parent] = self._nodes.parent(view, segment)
+        return self._above[segment.parent]
 
-    def children(self, segment: Segment, group: str) -> list[Segment]:
-        """What a group made of a node, in order, as far as it is in scope."""
-        return self._beneath(segment, [group])
+    def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
+        """What a group made of a node, in order, as far as it is in scope; None if these are more than so many."""
+        found: list[Segment] = []
+        view = self._builder.views.of_question()
+        for page in self._nodes.child_pages(view, segment, self._group(group)):
+            found += [one for one in page if self.sees(one)]
+            if len(found) > most:  # what a large document holds is not read for nothing
+                return None
+        return found
 
     def ordinal(self, segment: Segment) -> tuple[Build, int]:
         """The live build that a node stands in, and which of its nodes it is, from 0.
@@ -85,10 +95,17 @@ class Relatives:
         """
         return self._nodes.ordinal(self._builder.views.of_question(), segment)
 
-    def stretch(self, build: Build, first: int, last: int) -> list[Segment]:
-        """A live build's nodes from one ordinal to another, both included, as far as they are in scope."""
-        group = self._builder.views.of_question().groups[build.group]
-        return [one for one in self._nodes.stretch(group, build, first, last) if self.sees(one)]
+    def stretches(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
+        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope."""
+        found = self._nodes.stretches(self._builder.views.of_question(), wanted)
+        return [[one for one in nodes if self.sees(one)] for nodes in found]
+
+    def source(self, segment: Segment) -> Segment | None:
+        """See `NodeSource.source`."""
+        above: Segment | None = segment
+        while above is not None and above.span is not None:
+            above = self.above(above)
+        return above
 
     def _beneath(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
         """What stands beneath a node, down through groups one after the other, as far as it is in scope."""

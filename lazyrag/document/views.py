@@ -86,6 +86,11 @@ class Views:
             self._pins.pin = outer
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether this thread is answering a question, which keeps to one view."""
+        return self._pin is not None
+
+    @property
     def _pin(self) -> Pin | None:
         found: Pin | None = getattr(self._pins, "pin", None)
         return found

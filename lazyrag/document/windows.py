@@ -12,6 +12,7 @@ from lazyrag.data.segment import Segment, Span, digest
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.ledger.tree import Build
 from lazyrag.document.reader import Reader
+from lazyrag.document.relatives import Relatives
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ def windows(reader: Reader, nodes: Sequence[DocNode], before: int, after: int) -
     """
 
     def read() -> list[DocNode]:
-        return [node for _, window in _windows(reader, nodes, before, after) for node in window]
+        return [node for _, window in _windows(reader, reader.relatives(), nodes, (before, after)) for node in window]
 
     return consistent_read([reader.tree], read)
 
@@ -62,17 +63,18 @@ def merged_windows(reader: Reader, nodes: Sequence[DocNode], before: int, after:
     """The windows of some nodes, each as one node; see `windows`."""
 
     def read() -> list[DocNode]:
-        found = _windows(reader, nodes, before, after)
-        return [merged_window(reader, window, score) for score, window in found]
+        relatives = reader.relatives()
+        found = _windows(reader, relatives, nodes, (before, after))
+        return [_merged(reader, relatives, window, score) for score, window in found]
 
     return consistent_read([reader.tree], read)
 
 
 def _windows(
-    reader: Reader, nodes: Sequence[DocNode], before: int, after: int
+    reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], reach: tuple[int, int]
 ) -> list[tuple[float | None, list[DocNode]]]:
     """The windows in the order of the first node that leads to each, with its score; those that meet are one."""
-    relatives = reader.relatives()
+    before, after = reach
     found = []
     for rank, node in enumerate(nodes):
         segment = reader.show(relatives.checked(node)).segment
@@ -83,19 +85,15 @@ def _windows(
     for stretch in sorted(found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)):
         if not (joined and joined[-1].takes_in(stretch)):
             joined.append(stretch)
+    joined.sort(key=lambda one: one.rank)
+    read = relatives.stretches([(one.build, one.first, one.last) for one in joined])
     return [
-        (
-            stretch.score,
-            [
-                DocNode.from_segment(one, reader, score=stretch.own.get(one.uid, stretch.score))
-                for one in relatives.stretch(stretch.build, stretch.first, stretch.last)
-            ],
-        )
-        for stretch in sorted(joined, key=lambda one: one.rank)
+        (one.score, [DocNode.from_segment(node, reader, score=one.own.get(node.uid, one.score)) for node in nodes])
+        for one, nodes in zip(joined, read, strict=True)
     ]
 
 
-def merged_window(reader: Reader, nodes: Sequence[DocNode], score: float | None) -> DocNode:
+def _merged(reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], score: float | None) -> DocNode:
     """A window as one node, whose text holds nothing twice where spans tell what its nodes share.
 
     White space and punctuation that no node holds come back from the source. Where spans are missing, or letters
@@ -103,6 +101,7 @@ def merged_window(reader: Reader, nodes: Sequence[DocNode], score: float | None)
 
     Args:
         reader: Through which the nodes are seen.
+        relatives: The ways to their sources.
         nodes: At least one, in the order of the document.
         score: What it carries.
 
@@ -112,7 +111,7 @@ def merged_window(reader: Reader, nodes: Sequence[DocNode], score: float | None)
     if len(nodes) == 1:
         return nodes[0].with_score(score)
     segments = [node.segment for node in nodes]
-    text, span = _joined(segments, _remembering(reader))
+    text, span = _joined(segments, relatives.source)
     first = segments[0]
     common = {
         name: value
@@ -152,15 +151,3 @@ def _more(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool)
     if is_next and between and not any(map(str.isalnum, between)):
         return between + text
     return None
-
-
-def _remembering(reader: Reader) -> Callable[[Segment], Segment | None]:
-    """The source of segments with spans; siblings share it."""
-    known: dict[str | None, Segment | None] = {}
-
-    def source_of(segment: Segment) -> Segment | None:
-        if segment.parent not in known:
-            known[segment.parent] = reader.source(segment)
-        return known[segment.parent]
-
-    return source_of

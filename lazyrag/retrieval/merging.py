@@ -187,7 +187,10 @@ class _Merging:
         parent = self._relatives.above(children[0].segment)
         if parent is None or not self._relatives.sees(parent):
             return
-        whole = {one.uid for one in self._relatives.children(parent, group)}
+        siblings = self._relatives.few_children(parent, group, int(len(children) / self._rule.ratio) + 1)
+        if siblings is None:
+            return
+        whole = {one.uid for one in siblings}
         children = [one for one in children if one.segment.uid in whole]  # a merged window is nobody's child
         if len(children) >= self._rule.least and len(children) / len(whole) >= self._rule.ratio:
             self._replace(children, parent)

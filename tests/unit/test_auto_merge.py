@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, DocNode, Document, Retriever, auto_merge, register_similarity
 from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError
+from lazyrag.stores.map import MapSegmentStore
 
 GROUPS = ("part", "line", "word", "letters")
 TEXT = "a b c d|e f;g h;i j"
@@ -284,3 +285,17 @@ def test_whatever_was_found(case, ratio, least, up_to):
     again = auto_merge(merged, ratio=ratio, least=least, up_to=up_to)
     assert [(one, one.score, one.merged_from) for one in again] == [(one, one.score, one.merged_from) for one in merged]
     assert auto_merge(hits[::-1], ratio=ratio, least=least, up_to=up_to) == merged
+
+
+def test_a_large_document_is_not_read_for_a_few_hits(monkeypatch: pytest.MonkeyPatch):
+    """Of a parent with far more children than hits, no more are read than it takes to know that."""
+    docs = define(Document())
+    docs.add_texts({"large": " ".join(["w"] * 5000)})
+    hits = [node.with_score(1.0) for node in docs.get_nodes("word", limit=6)]
+    read: list[str] = []
+    get = MapSegmentStore.get
+    monkeypatch.setattr(
+        MapSegmentStore, "get", lambda self, where, keys: (read.extend(keys), get(self, where, keys))[1]
+    )
+    assert auto_merge(hits) == sorted(hits, key=lambda node: node.uid)
+    assert len(read) < 200, "nor is their parent looked up for each of them"

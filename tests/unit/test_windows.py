@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -320,3 +323,37 @@ def test_windows_are_contiguous(documents, chosen, before, after, overlapping):
         assert one.source.text[one.span[0] : one.span[1]] == one.text
     ends = {(by_uid[row[-1]].path, by_uid[row[-1]].number + 1) for row in rows}
     assert not ends & reached
+
+
+def test_a_window_is_of_one_version():
+    """While a document is replaced all the time, a window is of one of its versions, or the node is stale."""
+    docs = Document()
+    docs.create_node_group("line", transform=str.splitlines)
+
+    def write(version: int) -> None:
+        docs.add_texts({"a": "\n".join(["always", *[f"v{version} step {number}" for number in range(9)]])})
+
+    write(0)
+    done = threading.Event()
+    seen: set[str] = set()
+
+    def replace() -> None:
+        for version in range(1, 40):
+            write(version)
+        done.set()
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        while not done.is_set():
+            first, *_, last = docs.get_nodes("line")
+            found = docs.window(first, 9, 9, merge=True)  # it stands in every version
+            with contextlib.suppress(StaleNodeError):
+                assert docs.window(last, 9, 9, merge=True).text.endswith(last.text)
+            versions = {word for word in found.text.split() if word.startswith("v")}
+            assert len(versions) == 1
+            assert found.text.count("step") == 9
+            seen |= versions
+    finally:
+        thread.join()
+    assert seen
