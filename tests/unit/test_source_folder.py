@@ -167,7 +167,22 @@ def test_half_a_line_of_a_killed_run_is_passed_over(tmp_path):
     assert (report.unchanged, report.removed) == (("a",), ("b",))
 
 
-@pytest.mark.parametrize("damage", ["tea\n", "[]\n", '{"source": "listed"}\n', '{"source": "listed", "format": 9}\n'])
+_HEAD = '{"source": "listed", "format": 1}\n'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "tea\n",
+        "[]\n",
+        '{"source": "listed"}\n',
+        '{"source": "listed", "format": 9}\n',
+        _HEAD + "7\n",
+        _HEAD + '{"name": "../other.txt", "identity": "x", "metadata": {}}\n',
+        _HEAD + '{"name": ".hidden", "identity": "x", "metadata": {}}\n',
+    ],
+)
 def test_a_damaged_manifest_is_an_error(damage, tmp_path):
     """Nothing is guessed: what the folder knew of its files is gone."""
     (tmp_path / MANIFEST).write_text(damage)

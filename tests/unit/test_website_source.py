@@ -275,6 +275,12 @@ def test_closing_early_ends_the_threads(web):
     events.close()
 
 
+def test_an_empty_page_has_no_links(web):
+    """A page without an element is kept, and leads nowhere."""
+    web.routes["/"] = (200, {"Content-Type": "text/html"}, b"")
+    assert paths(source_of(web)) == ["/"]
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_page(data):
     """Links are found or not; nothing is an error, and all are URLs of the web."""
