@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -19,7 +22,7 @@ from lazyrag.loaders.directory import find_files
 from lazyrag.sources import CutShort, FailedItem, SourceItem, fetch, metadata_of
 from lazyrag.sources.folder import file_name
 from lazyrag.sources.items import loaded_items
-from lazyrag.sources.manifest import MANIFEST
+from lazyrag.sources.manifest import MANIFEST, Manifest
 from tests.interpreter import ROOT
 
 
@@ -156,6 +159,55 @@ def test_a_killed_run_leaves_whole_files(tmp_path):
     assert len(texts_in(tmp_path)) == 10
     report = fetch(Listed(*(SourceItem(str(one), b"%d " % one * 1000) for one in range(1, 10))), tmp_path)
     assert (len(report.unchanged), report.removed) == (9, ("0",))
+
+
+class Killed(BaseException):
+    """Nothing after this runs, as far as the files are concerned."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_may_end_at_every_step(when, tmp_path, monkeypatch):
+    """Whatever change of the file system is the last one, each file is whole, and the next run leaves what it should."""
+    before, after = teas("a 1", "b 1", "c 1"), teas("a 1", "b 2", "d 1", "e 1")
+    steps = [(pathlib.Path, "replace"), (pathlib.Path, "write_bytes"), (pathlib.Path, "unlink"), (Manifest, "_append")]
+
+    def run(folder, last):
+        """Run up to a step; returns how many there were, or None if it was ended."""
+        count = 0
+
+        def counted(real):
+            def step(self, *args, **kwargs):
+                nonlocal count
+                count += 1
+                if count == last and when == "before":
+                    raise Killed
+                result = real(self, *args, **kwargs)
+                if count == last:
+                    raise Killed
+                return result
+
+            return step
+
+        with monkeypatch.context() as patched:
+            for owner, name in steps:
+                patched.setattr(owner, name, counted(getattr(owner, name)))
+            with contextlib.suppress(Killed):
+                fetch(after, folder)
+                return count
+        return None
+
+    for last in itertools.count(1):
+        folder = tmp_path / str(last)
+        fetch(before, folder)
+        done = run(folder, last)
+        assert set(texts_in(folder)) <= {"a 1", "b 1", "c 1", "b 2", "d 1", "e 1"}
+        fetch(after, folder)
+        assert texts_in(folder) == ["a 1", "b 2", "d 1", "e 1"]
+        assert fetch(teas("a 1"), folder).removed == ("b", "d", "e")
+        assert texts_in(folder) == ["a 1"]
+        if done is not None:
+            break
+    assert last > 10
 
 
 def test_half_a_line_of_a_killed_run_is_passed_over(tmp_path):
