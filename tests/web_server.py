@@ -56,8 +56,8 @@ class Web:
                 with contextlib.suppress(OSError):  # whoever asks may have had enough
                     web._handle(self.rfile, self.connection)
 
-        socketserver.ThreadingTCPServer.daemon_threads = True
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
         self._server.request_queue_size = 64
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)

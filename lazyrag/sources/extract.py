@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from lazyrag.arguments import known_arguments
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders import load_file
 from lazyrag.sources.items import LoadedItem
 from lazyrag.sources.notion import NotionSource
@@ -26,6 +27,7 @@ _NOTION_KINDS = {"page": "pages", "database": "databases", "data_source": "data_
 _NOTION_KEYS = frozenset(
     "notion_access_token notion_obj_id notion_page_type notion_workspace_id credential_id tenant_id base_url".split()
 )
+_UNSAFE = re.compile(r"[^\w.-]")
 _PARSED_HERE = (None, "", "parse_by_server")
 
 
@@ -123,9 +125,12 @@ def _uploaded(file: Any) -> LoadedItem:
         msg = f"upload_file gave {type(content).__name__}; open it in binary mode."
         raise ConfigError(msg)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "upload" + "".join(PurePath(name).suffixes[-2:]).replace("\0", ""))
+        path = Path(folder, "upload" + _UNSAFE.sub("_", "".join(PurePath(name).suffixes[-2:]))[-40:])
         path.write_bytes(content)
-        loaded = load_file(path)
+        try:
+            loaded = load_file(path)
+        except LoadError as exc:
+            raise LoadError(str(exc), path=name, loader=exc.loader) from exc
     return LoadedItem(name, loaded.text, loaded.places, loaded.metadata)
 
 

@@ -44,6 +44,7 @@ class HttpRecordsSource:
         metadata: The paths that become metadata.
         max_pages: Pages at most; a run that comes to a limit is cut short, and removes nothing.
         max_seconds: Seconds at most.
+        max_total_bytes: Bytes of all answers at most.
         web: The keywords of `lazyrag.sources.client.WebClient`, such as ``headers`` and ``allow_private``.
 
     Raises:
@@ -72,6 +73,7 @@ class HttpRecordsSource:
         metadata: Sequence[str] = (),
         max_pages: int = 1000,
         max_seconds: float = 3600.0,
+        max_total_bytes: int = 1_000_000_000,
         **web: Unpack[WebOptions],
     ) -> None:
         if params is not None and not isinstance(params, Mapping):
@@ -88,6 +90,7 @@ class HttpRecordsSource:
         self._form()
         self._max_pages = whole_number("max_pages", max_pages, 1)
         self._max_seconds = checked_seconds("max_seconds", max_seconds)
+        self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
         self._client = make_client("HttpRecordsSource", own, web)
 
     def __repr__(self) -> str:
@@ -108,6 +111,7 @@ class HttpRecordsSource:
         ends_at = time.monotonic() + self._max_seconds
         seen: set[WebUrl] = set()
         read: set[bytes] = set()
+        total = 0
         url: WebUrl | None = self._paging.first(self._url)
         while url is not None:
             reason = self._reason_to_stop(url, seen, ends_at)
@@ -122,11 +126,15 @@ class HttpRecordsSource:
                     raise
                 yield CutShort(f"page {len(seen)}: {exc}")
                 return
-            digest = hashlib.blake2b(answer.body, digest_size=16).digest()
-            if found and digest in read:
+            total += len(answer.body)
+            if total > self._max_total_bytes:
+                yield CutShort(f"there are more than max_total_bytes={self._max_total_bytes:,}")
+                return
+            mark = hashlib.blake2b(answer.body, digest_size=16).digest()
+            if found and mark in read:
                 yield CutShort(f"page {len(seen)} repeats an earlier one: the API does not take this paging")
                 return
-            read.add(digest)
+            read.add(mark)
             for number, record in enumerate(found, start=1):
                 where = f"page {len(seen)}, record {number}"
                 if isinstance(record, JsonObject):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,6 +20,7 @@ MANIFEST = ".lazyrag-source.jsonl"
 _NEW_MANIFEST = ".lazyrag-source.new"
 _LOCK = ".lazyrag-source.lock"
 _FORMAT = 1
+_FILE_NAME = re.compile(r"[a-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,12 @@ class Manifest:
         if owner != source and self.entries:
             msg = (
                 f"The folder {folder} is filled from {owner!r}, not from {source!r}; each run would delete the other's "
-                "files. Give a folder for each source; they may lie beside each other in the dataset's folder. If it is "
-                "the same source, changed, delete the folder and fetch anew: what is equal is not embedded again."
+                "files. Give a folder for each source; they may lie beside each other in the dataset's folder. If it "
+                "is the same source, changed, delete the folder and fetch anew: what is equal is not embedded again."
             )
             raise ConfigError(msg)
         self.compact()
-        self._file: TextIO = (folder / MANIFEST).open("a", encoding="utf-8")
+        self._file: TextIO = (folder / MANIFEST).open("a", encoding="utf-8", newline="\n")
 
     def close(self) -> None:
         """Write nothing more."""
@@ -78,7 +81,10 @@ class Manifest:
         lines = [json.dumps({"source": self._source, "format": _FORMAT}, ensure_ascii=False)]
         lines += [_line(name, self.entries[name]) for name in sorted(self.entries)]
         new = self._folder / _NEW_MANIFEST
-        new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with new.open("w", encoding="utf-8", newline="\n") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(self._folder / MANIFEST)
 
     def _append(self, line: str) -> None:
@@ -114,10 +120,11 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
             raise LoadError(msg, path=str(folder / MANIFEST))
         for line in lines[1:]:
             told = json.loads(line)
+            name = _file_name(told["name"])
             if "identity" in told:
-                entries[told["name"]] = Entry(told["identity"], told["metadata"])
+                entries[name] = Entry(told["identity"], told["metadata"])
             else:
-                entries.pop(told["name"], None)
+                entries.pop(name, None)
     except (ValueError, KeyError, IndexError, TypeError) as exc:
         msg = (
             f"{folder / MANIFEST} is damaged ({type(exc).__name__}). Delete it together with the files of its folder, "
@@ -125,6 +132,13 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
         )
         raise LoadError(msg, path=str(folder / MANIFEST)) from exc
     return str(source), entries
+
+
+def _file_name(name: str) -> str:
+    """A name that leads to nothing outside of the folder: what it names may be removed."""
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError
+    return name
 
 
 @contextmanager

@@ -58,6 +58,7 @@ class WebsiteSource:
         concurrency: Requests at the same time, 1 to 16; 1 where a host asks for a pause between requests.
         delay_s: Seconds between the starts of two requests; a host's own ``Crawl-delay`` counts if it is longer.
         max_seconds: Seconds at most.
+        max_total_bytes: Bytes of all answers at most.
         web: The keywords of `lazyrag.sources.client.WebClient`, such as ``user_agent`` and ``allow_private``.
 
     Raises:
@@ -82,6 +83,7 @@ class WebsiteSource:
         concurrency: int = 2,
         delay_s: float = 0.0,
         max_seconds: float = 3600.0,
+        max_total_bytes: int = 1_000_000_000,
         **web: Unpack[WebOptions],
     ) -> None:
         self._url = web_url(url)
@@ -96,6 +98,7 @@ class WebsiteSource:
             raise ConfigError(msg)
         self._delay_s = float(delay_s)
         self._max_seconds = checked_seconds("max_seconds", max_seconds)
+        self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
         self._client = make_client("WebsiteSource", self._url, web)
 
     def __repr__(self) -> str:
@@ -166,6 +169,7 @@ class _Crawl:
         self._read: set[WebUrl] = set()
         self._kept = 0
         self._asked = 0
+        self._bytes = 0
         self._starts_at: dict[tuple[str, str, int], float] = {}
         self._cut_short = ""
         self._not_followed = ""  # what leaves the run incomplete without ending it
@@ -242,6 +246,10 @@ class _Crawl:
                 return None
             self._read.add(answer.url)
             self._known.add(answer.url)
+            self._bytes += len(answer.body)
+            if self._bytes > self._source._max_total_bytes:
+                self._cut_short = f"there are more than max_total_bytes={self._source._max_total_bytes:,}"
+                return None
             return self._item(visit, answer)
         except _PassedOver as exc:
             if visit.depth == 0:

@@ -65,6 +65,16 @@ def test_an_uploaded_file(tmp_path):
             assert (item.identity, item.text, item.places[0].label) == ("茶.md", "# Tea\n\nSencha", "Tea")
 
 
+@pytest.mark.parametrize("name", ["茶", "a.xyz", "a." + "x" * 300, "a.\0txt", "a.b:c"])
+def test_an_upload_that_cannot_be_read_names_itself(name):
+    """「上传文件对象」: whatever it is called, the error names it, not a file of ours."""
+    file = io.BytesIO(b"tea")
+    file.name = name
+    with pytest.raises(LoadError) as caught:
+        extract(ExtractSetting("upload_file", upload_file=file))
+    assert caught.value.path == name
+
+
 def test_notion_import():
     """「`notion_info` | dict | 仅 `notion_import` 时必填 | Notion 页面信息」, with Dify's keys."""
     notion = Notion()

@@ -166,6 +166,16 @@ def test_queries_that_fail(connect, query, message):
         list(DatabaseSource(connect, query, identity="id").items())
 
 
+def test_a_connection_that_fails():
+    """What the function raises is told; nothing is left open."""
+
+    def refused():
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(LoadError, match=r"ConnectionRefusedError.*Connection refused"):
+        list(DatabaseSource(refused, "SELECT 1 AS id", identity="id").items())
+
+
 def test_a_misspelt_column_is_told_the_nearest(connect):
     """Of templates and metadata, too."""
     for names in ({"text": "{nme}"}, {"metadata": ["nme"]}, {"fields": ["nme"]}):

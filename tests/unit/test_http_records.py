@@ -143,6 +143,7 @@ def by_a_circle(request):
         (TEAS, {"paging": PageNumber()}, "does not take this paging"),
         (by_an_unknown_number, {"paging": PageNumber(), "max_pages": 5}, "max_pages=5"),
         (by_an_unknown_number, {"paging": PageNumber(), "max_seconds": 0.05}, "max_seconds"),
+        (by_an_unknown_number, {"paging": PageNumber(), "max_total_bytes": 99}, "max_total_bytes=99"),
     ],
 )
 def test_pages_without_end_end(web, route, options, reason):

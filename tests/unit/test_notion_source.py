@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.sources import CutShort, NotionSource, SourceItem
+from lazyrag.sources import CutShort, FailedItem, NotionSource, SourceItem
 from lazyrag.sources.notion_blocks import markdown_of
 from tests.notion_server import TOKEN, Notion, notion_id, text
 
@@ -246,6 +246,21 @@ def test_answers_that_cannot_be_used(notion, answer):
     notion.faults = [(200, {}, answer)] * 5
     with pytest.raises(LoadError, match=r"base_url|circle"):
         list(source_of(notion, databases=[notion_id(9)]).items())
+
+
+def test_a_page_that_fails_alone(notion, monkeypatch):
+    """One that is too long, holds a table that fails for now, or has no id of its own, is one failure among others."""
+    rows = [notion.page(number, f"Row {number}", notion.block("paragraph", "x")) for number in (1, 2, 3)]
+    notion.databases[notion_id(9)] = rows
+    long = [notion.block("paragraph", "x") for _ in range(5)]
+    notion.children[rows[0]] = long
+    notion.children[rows[1]] = [{"type": "child_page", "id": "odd"}, notion.block("paragraph", "x")]
+    monkeypatch.setattr("lazyrag.sources.notion._MOST_BLOCKS", 4)
+    *failed, item = source_of(notion, databases=[notion_id(9)]).items()
+    assert [type(one) for one in failed] == [FailedItem, FailedItem]
+    assert "more than 4 blocks" in failed[0].error
+    assert "'odd'" in failed[1].error
+    assert item.identity == rows[2]
 
 
 def test_blocks_in_a_circle_end(notion):

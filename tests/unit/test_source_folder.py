@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,7 +22,7 @@ from lazyrag.loaders.directory import find_files
 from lazyrag.sources import CutShort, FailedItem, SourceItem, fetch, metadata_of
 from lazyrag.sources.folder import file_name
 from lazyrag.sources.items import loaded_items
-from lazyrag.sources.manifest import MANIFEST
+from lazyrag.sources.manifest import MANIFEST, Manifest
 from tests.interpreter import ROOT
 
 
@@ -158,6 +161,57 @@ def test_a_killed_run_leaves_whole_files(tmp_path):
     assert (len(report.unchanged), report.removed) == (9, ("0",))
 
 
+class Killed(BaseException):
+    """Nothing after this runs, as far as the files are concerned."""
+
+
+@pytest.mark.parametrize("when", ["before", "within", "after"])
+@pytest.mark.parametrize("healed", [True, False], ids=["run again", "source changed"])
+def test_a_run_may_end_at_every_step(when, healed, tmp_path, monkeypatch):
+    """Whatever change of the file system is the last one, each file is whole, and the next run heals the rest."""
+    before, after = teas("a 1", "b 1", "c 1"), teas("a 1", "b 2", "d 1", "e 1")
+    steps = [(Path, "replace"), (Path, "write_bytes"), (Path, "unlink"), (Manifest, "_append")]
+
+    def run(folder, last):
+        """Run up to a step; returns whether there were fewer."""
+        count = 0
+
+        def counted(real):
+            def step(self, *args, **kwargs):
+                nonlocal count
+                count += 1
+                if count == last and when == "before":
+                    raise Killed
+                half = count == last and when == "within" and args and isinstance(args[0], bytes)
+                result = real(self, *([args[0][:1]] if half else args), **kwargs)
+                if count == last:
+                    raise Killed
+                return result
+
+            return step
+
+        with monkeypatch.context() as patched:
+            for owner, name in steps:
+                patched.setattr(owner, name, counted(getattr(owner, name)))
+            with contextlib.suppress(Killed):
+                fetch(after, folder)
+        return count < last
+
+    for last in itertools.count(1):
+        folder = tmp_path / str(last)
+        fetch(before, folder)
+        was_short = run(folder, last)
+        assert set(texts_in(folder)) <= {"a 1", "b 1", "c 1", "b 2", "d 1", "e 1"}
+        if healed:
+            fetch(after, folder)
+            assert texts_in(folder) == ["a 1", "b 2", "d 1", "e 1"]
+        fetch(teas("a 1"), folder)
+        assert texts_in(folder) == ["a 1"]
+        if was_short:
+            break
+    assert last > 10
+
+
 def test_half_a_line_of_a_killed_run_is_passed_over(tmp_path):
     """The manifest's last line may be half a line."""
     fetch(teas("a 1", "b 1"), tmp_path)
@@ -167,7 +221,22 @@ def test_half_a_line_of_a_killed_run_is_passed_over(tmp_path):
     assert (report.unchanged, report.removed) == (("a",), ("b",))
 
 
-@pytest.mark.parametrize("damage", ["tea\n", "[]\n", '{"source": "listed"}\n', '{"source": "listed", "format": 9}\n'])
+_HEAD = '{"source": "listed", "format": 1}\n'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "tea\n",
+        "[]\n",
+        '{"source": "listed"}\n',
+        '{"source": "listed", "format": 9}\n',
+        _HEAD + "7\n",
+        _HEAD + '{"name": "../other.txt", "identity": "x", "metadata": {}}\n',
+        _HEAD + '{"name": ".hidden", "identity": "x", "metadata": {}}\n',
+    ],
+)
 def test_a_damaged_manifest_is_an_error(damage, tmp_path):
     """Nothing is guessed: what the folder knew of its files is gone."""
     (tmp_path / MANIFEST).write_text(damage)
@@ -325,6 +394,25 @@ def test_a_document_follows_the_source(tmp_path):
     fetch(Listed(item("assam", "Assam is strong", 12)), folder)
     report, found = ask("strong")
     assert (len(report.deleted), found) == (1, [("assam", 12)])
+
+
+def test_a_page_with_the_same_text_is_not_embedded_again(tmp_path):
+    """Markup that differs at each visit is an update of the file, and none of its nodes."""
+    embedded = []
+
+    def embed(text):
+        embedded.append(text)
+        return [1.0, len(text)]
+
+    conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
+    for token in ("1", "2"):
+        page = f"<meta name=token content={token}><p>Sencha</p>".encode()
+        report = fetch(Listed(SourceItem("page", page, ".html")), tmp_path / "in")
+        with Document(tmp_path / "in", embed=embed, store_conf=conf) as docs:
+            docs.create_node_group("whole", transform=lambda text: [text])
+            Retriever(docs, "whole", similarity="cosine", topk=1)("tea")
+    assert report.updated == ("page",)
+    assert embedded == ["Sencha", "tea", "tea"]
 
 
 def test_loading_without_a_folder():

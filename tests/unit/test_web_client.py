@@ -263,6 +263,7 @@ def test_silence_ends(web):
     """A server that says nothing is waited for no longer than timeout_s."""
     web.routes["/"] = lambda _: time.sleep(1) or "tea"
     assert "silent for 0.2 s" in str(failed(web, "/", timeout_s=0.2))
+    assert "not done after 0.2 s" in str(failed(web, "/", timeout_s=20, deadline_s=0.2))
 
 
 def test_a_body_that_is_cut(web):

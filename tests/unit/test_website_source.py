@@ -219,6 +219,15 @@ def test_limits(web):
     assert "max_seconds" in last.reason
 
 
+def test_all_pages_together_have_a_limit(web):
+    """What would be more than max_total_bytes is not kept, and the run says so."""
+    web.routes["/"] = page("home", "/a", "/b")
+    web.routes["/a"] = web.routes["/b"] = page("x" * 1000)
+    *items, last = paths(source_of(web, max_total_bytes=3000))
+    assert items == ["/", "/a"]
+    assert last == CutShort("there are more than max_total_bytes=3,000")
+
+
 def test_a_hundred_thousand_links(web):
     """The first links of a page are followed, and the run says that it is not complete."""
     web.routes["/"] = page("home", *(f"/{number}" for number in range(100_000)))
@@ -275,6 +284,12 @@ def test_closing_early_ends_the_threads(web):
     events.close()
 
 
+def test_an_empty_page_has_no_links(web):
+    """A page without an element is kept, and leads nowhere."""
+    web.routes["/"] = (200, {"Content-Type": "text/html"}, b"")
+    assert paths(source_of(web)) == ["/"]
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_page(data):
     """Links are found or not; nothing is an error, and all are URLs of the web."""
@@ -294,6 +309,7 @@ def test_any_bytes_are_a_page(data):
         {"delay_s": -1},
         {"max_seconds": 0},
         {"max_bytes": 0},
+        {"max_total_bytes": 0},
     ],
 )
 def test_values_are_checked(options):
