@@ -41,7 +41,8 @@ FORMATS = (
         "HTML",
         _of(".htm .html"),
         "lxml (BSD)",
-        "blocks, numbered lists, tables as rows, code as it is, words of links; headings, title, description, author, language",
+        "blocks, numbered lists, tables as rows, code as it is, words of links; headings, title, description, author, "
+        "language",
         "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
         "side bars and footers if `main_text=True`",
     ),
