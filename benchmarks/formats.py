@@ -2,12 +2,12 @@
 
     python benchmarks/formats.py [--seconds 1] [--formats docx html]
 
-The files are those of the shared documents that can be read, grouped as lazyrag.loaders.formats does; small text files
-are left out where there are larger ones. Each engine runs in a process of its own and reads each file again and again
-for some time; its shortest time counts, imports do not. Speed is the files' bytes by the sum of times, over the files that
-the engine read with all texts that the manifest says are in them: ``read`` says how many, and what was read without
-them, or not at all, does not count for it. Ratios compare the files that both read. Results go to build/bench and to
-benchmarks/formats.json, of which docs/formats.md is made.
+The files are those of the shared documents that can be read, grouped as lazyrag.loaders.formats does. Each engine runs
+in a process of its own and reads each file again and again for some time; its shortest time counts, imports do not.
+Speed is the files' bytes by the sum of times, over the files that the engine read with all texts that the manifest says
+are in them: ``read`` says how many; what was read without them, or not at all, does not count for it. Ratios compare
+the files that both read. Results go to build/bench, and of a run with all formats to benchmarks/formats.json, of which
+docs/formats.md is made.
 """
 
 from __future__ import annotations
