@@ -2,12 +2,12 @@
 
     python benchmarks/formats.py [--seconds 1] [--formats docx html]
 
-The files are those of the shared documents that can be read, grouped as lazyrag.loaders.formats does; small text files
-are left out where there are larger ones. Each engine runs in a process of its own and reads a file again and again for
-some time; its shortest time counts, imports do not. Speed is the files' bytes by the sum of times, over the files that
-the engine read with all texts that the manifest says are in them: ``read`` says how many, and what was read without
-them, or not at all, does not count for it. Ratios compare the files that both read. Results go to build/bench and to
-benchmarks/formats.json, of which docs/formats.md is made.
+The files are those of the shared documents that can be read, grouped as lazyrag.loaders.formats does. Each engine runs
+in a process of its own and reads each file again and again for some time; its shortest time counts, imports do not.
+Speed is the files' bytes by the sum of times, over the files that the engine read with all texts that the manifest says
+are in them: ``read`` says how many; what was read without them, or not at all, does not count for it. Ratios compare
+the files that both read. Results go to build/bench, and of a run with all formats to benchmarks/formats.json, of which
+docs/formats.md is made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 import unicodedata
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,14 @@ def folded(text: str) -> str:
     return plain.translate(dict.fromkeys(map(ord, "\\*_|`")))
 
 
-def measured(name: str, entry: dict[str, Any], least_s: float) -> dict[str, Any]:
-    """One engine on one file, in a new process: seconds, or why it does not count."""
-    of, environment = ENGINES[name]
-    with Engine("formats", of, environment) as engine:
-        try:
-            found = engine.call("measure", path=str(entry["path"]), least_s=least_s)
-        except EngineError as exc:
-            return {"failed": str(exc).strip().splitlines()[-1][:200]}
+def measured(engine: Engine, entry: dict[str, Any], least_s: float) -> dict[str, Any]:
+    """One engine on one file: seconds, or why it does not count."""
+    try:
+        found = engine.call("measure", path=str(entry["path"]), least_s=least_s)
+    except EngineError as exc:
+        return {"failed": str(exc).strip().splitlines()[-1][:200]}
     text = folded(found.pop("text"))
-    if "\0" in text:
+    if text.count("\0") > len(text) / 100:
         return {**found, "failed": "bytes taken for text"}
     lacking = [one for one in entry["contains"] if folded(one) not in text]
     return {**found, "failed": f"lacks {lacking[0]!r}"} if lacking else found
@@ -101,29 +100,33 @@ def main() -> int:
     if not SHARED.exists():
         print(f"no {SHARED}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
-    versions: dict[str, dict[str, str]] = {}
     left_out: dict[str, str] = {}
-    for name, (of, environment) in ENGINES.items():
-        try:
-            with Engine("formats", of, environment) as engine:
-                versions[name] = engine.versions
-        except EngineError as exc:
-            if name == OURS:
-                raise
-            print(f"{name} is left out: {exc} ({ADVICE})")
-            left_out[name] = str(exc)
     wanted = {f".{suffix}" for suffix in options.formats or ()}
     rows: list[Row] = []
-    for of, entries in files().items():
-        if wanted and not any(entry["path"].suffix in wanted for entry in entries):
-            continue
-        runs = {name: [measured(name, entry, options.seconds) for entry in entries] for name in versions}
-        new = [row_of(of, name, entries, runs) for name in versions]
-        print(table(new, COLUMNS), flush=True)
-        for row in new:
-            for file, reason in row["failed"].items():
-                print(f"  {row['engine']}: {file}: {reason}")
-        rows += new
+    with ExitStack() as stack:
+        engines: dict[str, Engine] = {}
+        for name, (of, environment) in ENGINES.items():
+            try:
+                engines[name] = stack.enter_context(Engine("formats", of, environment))
+            except EngineError as exc:
+                if name == OURS:
+                    raise
+                print(f"{name} is left out: {exc} ({ADVICE})")
+                left_out[name] = str(exc)
+        for of, entries in files().items():
+            if wanted and not any(entry["path"].suffix in wanted for entry in entries):
+                continue
+            runs = {
+                name: [measured(engine, entry, options.seconds) for entry in entries]
+                for name, engine in engines.items()
+            }
+            new = [row_of(of, name, entries, runs) for name in engines]
+            print(table(new, COLUMNS), flush=True)
+            for row in new:
+                for file, reason in row["failed"].items():
+                    print(f"  {row['engine']}: {file}: {reason}")
+            rows += new
+        versions = {name: engine.versions for name, engine in engines.items()}
     path = save("formats", rows, versions=versions, left_out=left_out)
     if not wanted:
         KEPT.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")

@@ -13,6 +13,7 @@ from lazyrag.loaders.archives import Archive, open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean
 from lazyrag.loaders.formulas import formula_text
+from lazyrag.loaders.numbering import Numbering
 from lazyrag.loaders.ooxml import related, relations
 from lazyrag.text.headings import Heading, heading_places
 
@@ -39,7 +40,8 @@ class DocxLoader:
 
     Headings become places; title, author, subject, keywords and dates of the document's properties become metadata.
     Footnotes and endnotes are numbered as they are met and follow the text, as places of kind ``footnote``. Tracked
-    changes are read as if accepted, formulas as lines. Numbers of lists and pictures are left out.
+    changes are read as if accepted, formulas as lines. Lists
+    are numbered as Word numbers them. Pictures are left out.
 
     Args:
         comments: Read comments, too: they follow the text, as places of kind ``comment``.
@@ -58,7 +60,7 @@ class DocxLoader:
             archive.check()
             main = related(archive, "officeDocument")
             document = docx.Document(str(path))
-            page = _Page(_heading_levels(document))
+            page = _Page(_heading_levels(document), Numbering(archive, main))
             around = _headers_and_footers(archive, main, page) if self._headers else {}
             for line in around.get("header", ()):
                 page.add(line)
@@ -81,9 +83,11 @@ class _Page:
 
     Args:
         levels: Levels of headings by the ids of styles.
+        numbering: What numbers paragraphs.
     """
 
     levels: dict[str, int]
+    numbering: Numbering
     lines: list[str] = field(default_factory=list)
     length: int = 0
     headings: list[Heading] = field(default_factory=list)
@@ -173,7 +177,9 @@ def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int]]:
     for child in parent:
         if child.tag == f"{_W}p":
             style = child.find(f"{_W}pPr/{_W}pStyle")
-            yield "".join(_run_text(child, page)), page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
+            text = "".join(_run_text(child, page))
+            mark = page.numbering.mark(child) if text.strip() else ""
+            yield mark + text, page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
             # Text boxes hang inside a paragraph and hold paragraphs of their own.
             for box in child.iter(f"{_W}txbxContent"):
                 own = next(box.iterancestors(f"{_W}p")) is child  # not a box inside one of its boxes

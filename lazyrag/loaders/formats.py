@@ -41,8 +41,10 @@ FORMATS = (
         "HTML",
         _of(".htm .html"),
         "lxml (BSD)",
-        "blocks, lists, tables as rows, code as it is, words of links; headings, title, description, author, language",
-        "scripts, styles, hidden parts, navigation, addresses of links; side bars and footers if `main_text=True`",
+        "blocks, numbered lists, tables as rows, code as it is, words of links; headings, title, description, author, "
+        "language",
+        "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
+        "side bars and footers if `main_text=True`",
     ),
     Format(
         "PDF",
@@ -55,9 +57,9 @@ FORMATS = (
         "Word",
         _of(".docx"),
         "python-docx (MIT)",
-        "body in order, nested tables, text boxes, foot- and endnotes, insertions, formulas on a line; headings, "
-        "properties; comments, headers and footers if wanted",
-        "deletions, numbers of lists, pictures, addresses of links",
+        "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
+        "line; headings, properties; comments, headers and footers if wanted",
+        "deletions, pictures, addresses of links",
     ),
     Format(
         "Old Word and PowerPoint",

@@ -141,6 +141,8 @@ def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None
         writer.line(_BREAKS.get(tag, 1), folded=folded)
     if tag in _HEADINGS:
         writer.open_heading(_HEADINGS[tag])
+    elif tag == "li":
+        writer.number(element)
     elif tag == "pre":
         inside.append(tag)
     writer.write(_without_first_line_end(element) if tag == "pre" else element.text, verbatim="pre" in inside)
@@ -151,8 +153,14 @@ def _close(tag: str, writer: _Writer, inside: list[str]) -> None:
         writer.close_heading()
     if inside and tag == inside[-1]:
         inside.pop()
+    if tag == "li":
+        writer.end_item()
     if tag in _BREAKS:
         writer.line(_BREAKS[tag], folded=not _CELLS.isdisjoint(inside))
+
+
+def _integer(text: str | None, default: int) -> int:
+    return int(text) if text is not None and re.fullmatch(r"-?\d{1,6}", text, re.ASCII) else default
 
 
 def _without_first_line_end(pre: html.HtmlElement) -> str:
@@ -168,6 +176,8 @@ class _Writer:
         self._length = 0
         self._owed = ""  # what stands between the last word and the next one
         self._owed_for_line_end = False  # whether an owed space was a line end in the source
+        self._items: dict[html.HtmlElement, int] = {}  # ordered lists, and the number of their last item
+        self._numbered = False  # whether nothing has come yet behind an item's number
         self._open_headings: list[list[int]] = []  # level, and once a word came: start, first piece
 
     def write(self, text: str | None, *, verbatim: bool) -> None:
@@ -189,6 +199,8 @@ class _Writer:
 
     def line(self, breaks: int, *, folded: bool) -> None:
         """Owe line ends, or a space inside a table's cell."""
+        if self._numbered:
+            return
         if not folded and not self._owed.startswith("\n" * breaks):
             self._owed = "\n" * breaks
         elif folded and not self._owed:
@@ -199,6 +211,20 @@ class _Writer:
         """Owe one more line end, at most an empty line; or a space inside a table's cell."""
         ends = self._owed.count("\n")
         self.line(min(ends + 1, 2), folded=folded)
+
+    def number(self, item: html.HtmlElement) -> None:
+        """Write the number of an item, if its list is an ordered one."""
+        above = item.getparent()
+        if above is None or above.tag != "ol" or above.get("reversed") is not None:
+            return
+        before = self._items.get(above, _integer(above.get("start"), 1) - 1)
+        self._items[above] = _integer(item.get("value"), before + 1)
+        self.write(f"{self._items[above]}. ", verbatim=False)
+        self._numbered = True
+
+    def end_item(self) -> None:
+        """Note that what follows stands no longer behind an item's number."""
+        self._numbered = False
 
     def cell(self) -> None:
         """Owe the mark between two cells, unless the cell is the first of its row."""
@@ -229,6 +255,7 @@ class _Writer:
             if not (torn and _IS_CJK_EDGE.match(self.pieces[-1][-1:]) and _IS_CJK_EDGE.match(text)):
                 self._put(self._owed)
         self._owed = ""
+        self._numbered = False
         for heading in self._open_headings:
             if len(heading) == 1 and text.strip():
                 heading += [self._length, len(self.pieces)]

@@ -35,9 +35,10 @@ _UNSEEN = frozenset(
     "colortbl filetbl fldinst footer footerf footerl footerr header headerf headerl headerr nonesttables nonshppict "
     "objdata objclass objname pict private revtbl rsidtbl rxe shprslt sp tc template txe xe annotation atnauthor atnid "
     "comment company operator creatim revtim printim buptim bkmkstart bkmkend keywords category manager hlinkbase "
-    "nesttableprops listtable listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl".split()
+    "nesttableprops listtable listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl "
+    "mmathPict".split()
 )
-_SEEN_IF_MARKED = frozenset(["shpinst", "shptxt", "shpgrp", "footnote"])
+_SEEN_IF_MARKED = frozenset(["shpinst", "shptxt", "shpgrp", "footnote", "moMath", "moMathPara"])
 _PROPERTIES = {"title": "title", "author": "author", "subject": "subject"}
 _CODE_PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850", "ansi": "cp1252"}
 _CHARSETS = {
@@ -52,9 +53,8 @@ _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 class RtfLoader:
     """Reads a text in Rich Text Format: paragraphs as lines, tables row by row with ``|`` between the cells.
 
-    Headings become places; title, author and subject metadata. Footnotes are numbered as
-    they are met and follow the text, as places of kind ``footnote``.
-    Headers, footers, comments, pictures, hidden and deleted text are left out.
+    Headings become places; title, author and subject metadata. Footnotes are numbered as they are met and follow the
+    text, as places of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are left out.
     """
 
     def load(self, path: Path) -> LoadedFile:

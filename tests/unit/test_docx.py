@@ -20,6 +20,7 @@ from lazyrag import Document
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.docx import DocxLoader
+from lazyrag.loaders.numbering import _chinese, _letters, _roman
 from tests.shared import shared
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -254,6 +255,98 @@ def test_words_split_over_runs_stay_whole(word, load):
     one.add_run("绿").italic = True
     one.add_run("茶")
     assert load(word).text == "green tea, 绿茶"
+
+
+def define_list(word: Word, key: int, *levels: str, override: str = "") -> None:
+    """Add a definition of a list, its levels as ``decimal %1.``, and a list of that definition."""
+    inside = "".join(
+        f"<w:lvl w:ilvl='{depth}'><w:start w:val='1'/><w:numFmt w:val='{form}'/><w:lvlText w:val='{text}'/></w:lvl>"
+        for depth, (form, text) in enumerate(level.split(" ", 1) for level in levels)
+    )
+    numbering = word.document.part.numbering_part.element
+    numbering.append(parse_xml(f"<w:abstractNum {NAMESPACES} w:abstractNumId='{key}'>{inside}</w:abstractNum>"))
+    numbering.append(
+        parse_xml(f"<w:num {NAMESPACES} w:numId='{key}'><w:abstractNumId w:val='{key}'/>{override}</w:num>")
+    )
+
+
+def item(text: str, depth: int, key: int) -> str:
+    """A paragraph of a list."""
+    numbered = f"<w:numPr><w:ilvl w:val='{depth}'/><w:numId w:val='{key}'/></w:numPr>"
+    return f"<w:p><w:pPr>{numbered}</w:pPr>{run(text) if text else ''}</w:p>"
+
+
+def test_lists_are_numbered_as_word_numbers_them(word, load):
+    """Levels are counted each for itself, begin anew below a new one above, and go on behind what is no item."""
+    define_list(word, 90, "decimal %1.", "decimal %1.%2", "lowerLetter (%3)")
+    for depth, text in ((0, "a"), (1, "b"), (1, "c"), (2, "d"), (0, "e"), (1, "f"), (0, "")):
+        word.xml(item(text, depth, 90))
+    word.paragraph("between")
+    word.xml(item("g", 2, 90))
+    word.xml(f"<w:tbl><w:tr>{cell(item('h', 0, 90))}{cell(item('i', 1, 90))}</w:tr></w:tbl>")
+    lines = ["1. a", "1.1 b", "1.2 c", "(a) d", "2. e", "2.1 f", "", "between", "(a) g", "3. h | 3.1 i"]
+    assert load(word).text.split("\n") == lines
+
+
+@pytest.mark.parametrize(
+    ("form", "marks"),
+    [
+        ("decimal %1)", ["1) ", "2) ", "3) ", "4) "]),
+        ("decimalZero %1", ["01 ", "02 ", "03 ", "04 "]),
+        ("upperRoman 第%1条", ["第I条 ", "第II条 ", "第III条 ", "第IV条 "]),
+        ("lowerRoman %1", ["i ", "ii ", "iii ", "iv "]),
+        ("upperLetter %1", ["A ", "B ", "C ", "D "]),
+        ("chineseCounting %1、", ["一、 ", "二、 ", "三、 ", "四、 "]),
+        ("bullet \uf0b7", ["• "] * 4),
+        ("none %1", [""] * 4),
+        ("somethingNew %1.", ["1. ", "2. ", "3. ", "4. "]),
+    ],
+)
+def test_forms_of_numbers(word, load, form, marks):
+    """Numbers are written in the form of their list; bullets, which stand in fonts of symbols, as one mark."""
+    define_list(word, 90, form)
+    for _ in marks:
+        word.xml(item("x", 0, 90))
+    assert load(word).text.split("\n") == [f"{mark}x" for mark in marks]
+
+
+def test_a_list_that_begins_anew(word, load):
+    """Two lists of one definition count on, unless the second says where it begins."""
+    define_list(word, 90, "decimal %1.")
+    numbering = word.document.part.numbering_part.element
+    for key, inside in ((91, ""), (92, "<w:lvlOverride w:ilvl='0'><w:startOverride w:val='5'/></w:lvlOverride>")):
+        numbering.append(
+            parse_xml(f"<w:num {NAMESPACES} w:numId='{key}'><w:abstractNumId w:val='90'/>{inside}</w:num>")
+        )
+    for key in (90, 91, 92, 92):
+        word.xml(item("x", 0, key))
+    assert load(word).text.split("\n") == ["1. x", "2. x", "5. x", "6. x"]
+
+
+def test_numbers_of_styles(word, load):
+    """Styles of lists number their paragraphs; a number of 0 takes it off; headings keep their number in the label."""
+    word.paragraph("a", "List Number")
+    word.paragraph("b", "List Bullet")
+    word.xml(
+        f"<w:p><w:pPr><w:pStyle w:val='ListNumber'/><w:numPr><w:numId w:val='0'/></w:numPr></w:pPr>{run('c')}</w:p>"
+    )
+    word.paragraph("d", "List Number")
+    define_list(word, 90, "decimal %1.")
+    numbered = "<w:pStyle w:val='Heading1'/><w:numPr><w:numId w:val='90'/></w:numPr>"
+    word.xml(f"<w:p><w:pPr>{numbered}</w:pPr>{run('Scope')}</w:p>")
+    loaded = load(word)
+    assert loaded.text.split("\n") == ["1. a", "• b", "c", "2. d", "1. Scope"]
+    assert [place.label for place in loaded.places] == ["1. Scope"]
+
+
+@pytest.mark.parametrize(
+    ("number", "letters", "chinese"),
+    [(1, "a", "一"), (26, "z", "二十六"), (27, "aa", "二十七"), (110, "fffff", "一一零")],
+)
+def test_large_numbers(number, letters, chinese):
+    """Letters are doubled behind z; Chinese numbers have their tens up to 99."""
+    assert (_letters(number), _chinese(number)) == (letters, chinese)
+    assert (_chinese(10), _chinese(20), _chinese(0), _roman(1994)) == ("十", "二十", "零", "mcmxciv")
 
 
 def _formula(inside: str) -> str:

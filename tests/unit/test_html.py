@@ -176,6 +176,24 @@ def test_lists():
 
 
 @pytest.mark.parametrize(
+    ("markup", "lines"),
+    [
+        ("<ol><li>a<li>b</ol><p>c</p><ol><li>d</ol>", ["1. a", "2. b", "c", "1. d"]),
+        ("<ol start=3><li>a<li value=7>b<li>c</ol>", ["3. a", "7. b", "8. c"]),
+        ("<ol><li><p>a</p><p>b</p></li><li><h2>c</h2></ol>", ["1. a", "b", "2. c"]),
+        ("<ol><li>a<ol><li>b</ol></li><li>c<ul><li>d</ul></ol>", ["1. a", "1. b", "2. c", "d"]),
+        ("<ol><li></li><li>b</li></ol>", ["1.", "2. b"]),
+        ("<ol start=x reversed><li>a</ol><ol start=x><li>b</ol>", ["a", "1. b"]),
+        ("<table><tr><td>x<ol><li>a<li>b</ol></td><td>c</td></tr></table>", ["x 1. a 2. b | c"]),
+        ("<ol><li><pre>a\n  b</pre></ol>", ["1. a", "  b"]),
+    ],
+)
+def test_ordered_lists_have_their_numbers(markup, lines):
+    """Items of ordered lists are numbered as a browser numbers them, whatever blocks they hold."""
+    assert [line for line in text_of(markup).splitlines() if line] == lines
+
+
+@pytest.mark.parametrize(
     ("markup", "text"),
     [
         ("<p>绿茶是未经发酵的\n茶叶</p>", "绿茶是未经发酵的茶叶"),

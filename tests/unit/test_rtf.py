@@ -45,6 +45,7 @@ def text_of(body: bytes) -> str:
         (rb"{\header h}{\footerr f}a{\*\annotation c}", "a"),
         (b"a\\bin4 }{\\} b", "a b"),
         (rb"{\listtext\bullet\tab}first\par", "•\tfirst"),
+        (rb"{\mmath{\*\moMathPara{\*\moMathParaPr{\mjc 1}}{\*\moMath{\mr a=b}}}}{\mmathPict no}", "a=b"),
         (rb"{\shp{\*\shpinst\shpleft0{\sp{\sn x}{\sv y}}{\shptxt boxed}}{\shprslt old}}", "boxed"),
     ],
 )
@@ -69,6 +70,16 @@ def test_nested_tables():
         rb"\pard\intbl\itap1\cell\pard\intbl c\cell\row\pard"
     )
     assert text_of(body) == "a | b | c"
+
+
+def test_what_mac_programs_write():
+    """Fonts without groups of their own, paragraphs as line ends behind a backslash, words of links."""
+    markup = (
+        b"{\\rtf1\\ansi\\ansicpg1252\\cocoartf2577\n{\\fonttbl\\f0\\fswiss\\fcharset0 Helvetica;\\f1\\fcharset134 P;}\n"
+        b"{\\colortbl;\\red255;}\n{\\*\\expandedcolortbl;;}\n\\pard\\tx566\n\n\\f0\\fs24 \\cf0 one\\\n\\\n"
+        b"See: {\\field{\\*\\fldinst{HYPERLINK \"http://x.y\"}}{\\fldrslt there}} \\f1 \\'c2\\'cc\\\r\nend}"
+    )
+    assert read_rtf(markup).text == "one\n\nSee: there 绿\nend"
 
 
 def test_footnotes_follow_the_text():
