@@ -77,7 +77,7 @@ def test_a_long_section_of_html_is_cut_between_blocks():
     """An item stays whole, and a heading with what follows it."""
     contents = [one.content for one in _chunks(HTMLSplitter(17), HTML)]
     assert '<H2 class="x > y">Water</H2><ul><li>80 degrees</li>' in contents
-    assert "<li>soft</li></ul>\n" in contents, contents
+    assert any(one.startswith("<li>soft</li></ul>") for one in contents)
 
 
 @pytest.mark.parametrize("text", ["<" * 200_000, "<a '" * 50_000, "<!--" * 50_000, "<h1>" * 50_000, "<a b=" * 50_000])
