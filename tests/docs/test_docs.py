@@ -183,7 +183,7 @@ def test_a_quick_start_runs_in_a_checkout(number: int, monkeypatch: pytest.Monke
     run_blocks(README, sections[number], monkeypatch)
 
 
-@pytest.mark.parametrize(("name", "blocks"), [("guide.md", 20), (MODELS, 8)])
+@pytest.mark.parametrize(("name", "blocks"), [("guide.md", 20), (MODELS, 8), ("splitters.md", 5)])
 def test_both_languages_say_the_same(name: str, blocks: int):
     """An English page and its Chinese twin have the same code blocks, their comments aside, in the same order."""
     english, chinese = blocks_of(DOCS / name), blocks_of(DOCS / "zh" / name)
@@ -194,7 +194,7 @@ def test_both_languages_say_the_same(name: str, blocks: int):
             assert ast.dump(ast.parse(one.text)) == ast.dump(ast.parse(other.text)), f"lines {one.line}, {other.line}"
 
 
-@pytest.mark.parametrize("name", ["guide.md", MODELS])
+@pytest.mark.parametrize("name", ["guide.md", MODELS, "splitters.md"])
 def test_both_languages_have_the_same_sections(name: str):
     """The headings of an English page and its Chinese twin have the same levels in the same order."""
     levels = [

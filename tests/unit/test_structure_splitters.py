@@ -140,7 +140,7 @@ def test_what_is_no_json_is_told(text, told):
     """The error says where, and what to do for files of other kinds."""
     with pytest.raises(TransformError, match=told) as caught:
         _chunks(JSONSplitter(2), text)
-    assert "pattern=" in str(caught.value)
+    assert "which RecursiveSplitter splits" in str(caught.value)
 
 
 def test_code_is_split_at_its_definitions():
