@@ -194,8 +194,8 @@ class AdaptiveTransform:
         """What of a document's path decides about the result: which entry it takes, and what that one reads of it."""
         try:
             number = next((number for number, one in enumerate(self.entries) if one.fits(path)), None)
-        except Exception:  # noqa: BLE001  it is reported with the file, when the transform runs
-            return f"path {path}"
+        except Exception as exc:  # noqa: BLE001  it is reported with the file, when the transform runs
+            return f"{path} {type(exc).__name__}"
         if number is None:
             return "none"
         told = getattr(self.entries[number].given, "path_told", None)

@@ -19,6 +19,7 @@ PACKAGES = (
     "faiss",
     "opensearchpy",
     "openpyxl",
+    "tree_sitter",
     "xlrd",
     "yaml",
 )
@@ -33,7 +34,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 17
+    assert done.stdout.count("pip install") == 18
 
 
 @pytest.mark.parametrize(
