@@ -186,6 +186,11 @@ class AdaptiveTransform:
         return None if entry is None else entry(node)
 
     @property
+    def chunk_size(self) -> int | None:
+        """The largest of its entries' chunk sizes; None where none has one."""
+        return max((one.given.chunk_size for one in self.entries if hasattr(one.given, "chunk_size")), default=None)
+
+    @property
     def calls_per_node(self) -> int:
         """Most calls of a model that a node costs, for plans."""
         return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
