@@ -21,6 +21,8 @@ class NodeTransform:
 
     A subclass overrides `transform`. Its class source and its attributes that are plain values make its fingerprint;
     what they cannot tell (a model, a client) belongs into ``identity`` or into ``create_node_group(version=...)``.
+    A file that moves is not transformed again. Where a subclass reads ``node.path``, a method ``path_told(path)`` gives
+    as a text what of it decides; where that changes, the nodes are made anew.
 
     Example:
         >>> class Words(NodeTransform):

@@ -260,3 +260,27 @@ def test_wrong_values_are_told(kwargs, told):
     """The error names the argument and what is allowed."""
     with pytest.raises(ConfigError, match=told):
         TransformArgs(**kwargs)
+
+
+class Named(NodeTransform):
+    """The name of the folder that a document lies in."""
+
+    def transform(self, node):
+        """One node."""
+        return self.path_told(node.path)
+
+    def path_told(self, path):
+        """The folder."""
+        return path.rpartition("/")[0] or "top"
+
+
+def test_a_transform_may_say_what_of_the_path_decides(folder):
+    """Its nodes are made anew where that changes, and kept where the file moves otherwise."""
+    path = folder({"a.txt": "One."})
+    docs = Document(path)
+    docs.create_node_group("where", Named)
+    assert _texts(docs, "where") == {"a.txt": ["top"]}
+    (path / "b").mkdir()
+    (path / "a.txt").rename(path / "b" / "a.txt")
+    docs.sync()
+    assert _texts(docs, "where") == {"b/a.txt": ["b"]}
