@@ -176,7 +176,9 @@ class Document(MaintainedDocument, NavigableDocument):
         Args:
             name: Its name.
             transform: A function of a node's content; a `NodeTransform` class or instance; the name of a registered
-                transform. It returns a str, a DocNode, a number or mapping, None, or an iterable of those.
+                transform; `TransformArgs`, or a mapping of its arguments. It returns a str, a DocNode, a number or
+                mapping, None, or an iterable of those. A list of any of these: each document takes the first entry
+                whose pattern fits its path, and has no nodes where none does.
             parent: The group it is made of; the root group by default.
             trans_node: Give the function the DocNode instead of its content.
             replace: Take the place of another definition of that name; the groups beneath are built anew.

@@ -14,6 +14,7 @@ from lazyrag.document.ledger.tree import LiveGroup, LiveSpace, SpaceKey, Tree
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.step import Step
 from lazyrag.document.work import GroupTarget, Targets, TermsTarget, VectorsTarget
+from lazyrag.errors import IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.stores.segment_rows import schema_text
 from lazyrag.text.terms import analysers, term_function
@@ -109,8 +110,25 @@ class TargetMaker:
 
         Where a group was there by another definition, all that is live beneath it is built anew as well.
         """
+        self._warn_of_window(step)
         with self._definitions.held():
             return self._of_step(step)
+
+    def _warn_of_window(self, step: Step) -> None:
+        """Say once, before a group is embedded, that its chunks may be larger than what the model reads whole."""
+        checked = self._embedders.get(step.embed_key or "")
+        if checked is None or step.group == LAZY_ROOT_NAME:
+            return
+        embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
+        window, size = embedder.max_tokens, getattr(self._definitions.line(step.group)[0].given, "chunk_size", None)
+        if window is None or size is None or size <= window or getattr(embedder, "too_long", None) == "split":
+            return
+        warn_user(
+            f"The chunks of {step.group!r} have up to {size} tokens as their counter counts, and the embed of key "
+            f"{step.embed_key!r} reads {window} at once: it may cut or refuse longer ones. Define a group with "
+            f"chunk_size={window} or less, or use a model that reads more.",
+            IngestionWarning,
+        )
 
     def _of_step(self, step: Step) -> Rebuild:
         tree = self._ledger.tree

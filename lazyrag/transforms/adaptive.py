@@ -186,6 +186,11 @@ class AdaptiveTransform:
         return None if entry is None else entry(node)
 
     @property
+    def chunk_size(self) -> int | None:
+        """The largest of its entries' chunk sizes; None where none has one."""
+        return max((one.given.chunk_size for one in self.entries if hasattr(one.given, "chunk_size")), default=None)
+
+    @property
     def calls_per_node(self) -> int:
         """Most calls of a model that a node costs, for plans."""
         return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
@@ -194,8 +199,8 @@ class AdaptiveTransform:
         """What of a document's path decides about the result: which entry it takes, and what that one reads of it."""
         try:
             number = next((number for number, one in enumerate(self.entries) if one.fits(path)), None)
-        except Exception:  # noqa: BLE001  it is reported with the file, when the transform runs
-            return f"path {path}"
+        except Exception as exc:  # noqa: BLE001  it is reported with the file, when the transform runs
+            return f"{path} {type(exc).__name__}"
         if number is None:
             return "none"
         told = getattr(self.entries[number].given, "path_told", None)

@@ -23,6 +23,8 @@ class NodeTransform:
     what they cannot tell (a model, a client) belongs into ``identity`` or into ``create_node_group(version=...)``.
     With a method ``transform_all(nodes)`` it gets all nodes of a file together, and yields for each, in order, what
     `transform` would return: for models that answer several questions at once.
+    A file that moves is not transformed again. Where a subclass reads ``node.path``, a method ``path_told(path)`` gives
+    as a text what of it decides; where that changes, the nodes are made anew.
 
     Example:
         >>> class Words(NodeTransform):

@@ -34,6 +34,9 @@ class JSONSplitter(NodeTransform):
     ``form="lines"`` writes a line for each number, text and literal instead, ``teas[2].name: Longjing``, which is
     what full-text search and embedding models read best.
 
+    The loader of ``.json`` files writes such lines itself; this is for JSON that came as text, such as that of
+    `Document.add_texts`, or read by a loader of your own.
+
     Args:
         chunk_size: Most tokens of a chunk, at least 1.
         form: ``"json"`` or ``"lines"``.
@@ -77,8 +80,8 @@ class JSONSplitter(NodeTransform):
             yield from found
         except ValueError as exc:
             msg = (
-                f"The text is no JSON: {exc}. JSONSplitter takes JSON as it is written; for other files of a group "
-                'use a list: transform=[TransformArgs("JSONSplitter", pattern="*.json"), "SentenceSplitter"].'
+                f"The text is no JSON: {exc}. JSONSplitter takes JSON as it is written, such as that of add_texts; the "
+                "loader of .json files writes lines of 'name: value' instead, which RecursiveSplitter splits."
             )
             raise TransformError(msg) from exc
 

@@ -22,6 +22,7 @@ PACKAGES = (
     "olefile",
     "openpyxl",
     "tinytag",
+    "tree_sitter",
     "xlrd",
     "yaml",
 )

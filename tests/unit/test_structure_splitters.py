@@ -8,7 +8,17 @@ import time
 import numpy as np
 import pytest
 
-from lazyrag import CodeSplitter, DocNode, Document, HTMLSplitter, JSONSplitter, SemanticSplitter
+from lazyrag import (
+    CodeSplitter,
+    DocNode,
+    Document,
+    HTMLSplitter,
+    IngestionWarning,
+    JSONSplitter,
+    Retriever,
+    SemanticSplitter,
+    TransformArgs,
+)
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, TransformError
 from lazyrag.transforms import code as code_module
@@ -77,7 +87,7 @@ def test_a_long_section_of_html_is_cut_between_blocks():
     """An item stays whole, and a heading with what follows it."""
     contents = [one.content for one in _chunks(HTMLSplitter(17), HTML)]
     assert '<H2 class="x > y">Water</H2><ul><li>80 degrees</li>' in contents
-    assert "<li>soft</li></ul>\n" in contents, contents
+    assert any(one.startswith("<li>soft</li></ul>") for one in contents)
 
 
 @pytest.mark.parametrize("text", ["<" * 200_000, "<a '" * 50_000, "<!--" * 50_000, "<h1>" * 50_000, "<a b=" * 50_000])
@@ -140,7 +150,7 @@ def test_what_is_no_json_is_told(text, told):
     """The error says where, and what to do for files of other kinds."""
     with pytest.raises(TransformError, match=told) as caught:
         _chunks(JSONSplitter(2), text)
-    assert "pattern=" in str(caught.value)
+    assert "which RecursiveSplitter splits" in str(caught.value)
 
 
 def test_code_is_split_at_its_definitions():
@@ -299,6 +309,25 @@ def test_the_embedder_takes_part_in_the_fingerprint():
     assert len(set(values)) == len(values)
     assert fingerprint(SemanticSplitter(Model("a"))).value == values[0]
     assert fingerprint(SemanticSplitter(_about)).value == values[2]
+
+
+def test_chunks_beyond_the_window_of_the_model_are_warned_of_once():
+    """Where the model does not read longer texts in windows; in lists the largest entry counts."""
+    model = Model("short")
+    model.max_tokens = 64
+    docs = Document(embed=model)
+    docs.add_texts({"a.txt": SUBJECTS})
+    docs.create_node_group("large", CodeSplitter, chunk_size=65)
+    docs.create_node_group("small", CodeSplitter, chunk_size=64)
+    docs.create_node_group("list", [TransformArgs(str.split, pattern="*.md"), CodeSplitter(70)])
+    for group, size in (("large", 65), ("list", 70)):
+        with pytest.warns(IngestionWarning, match=f"up to {size} tokens .* reads 64 at once.*chunk_size=64"):
+            Retriever(docs, group, similarity="cosine")("tea")
+        assert Retriever(docs, group, similarity="cosine")("tea")
+    assert Retriever(docs, "small", similarity="cosine")("tea")
+    model.too_long = "split"
+    docs.create_node_group("largest", CodeSplitter, chunk_size=99)
+    assert Retriever(docs, "largest", similarity="cosine")("tea")
 
 
 def test_whatever_decides_about_chunks_is_in_the_identity():

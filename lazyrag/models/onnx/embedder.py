@@ -102,6 +102,11 @@ class OnnxEmbedder:
     def __repr__(self) -> str:
         return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
 
+    @property
+    def too_long(self) -> TooLong:
+        """What becomes of a text that is longer than ``max_tokens``."""
+        return self._recipe.too_long
+
     @cached_property
     def identity(self) -> str:
         """The model's name, and a hash of its files and of all settings that vectors depend on.
