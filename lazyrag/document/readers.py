@@ -162,6 +162,8 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     that would take too long, so that one whose content contradicts its suffix counts by its suffix.
     """
 
+    asked = readers.all()
+
     @functools.cache
     def of_suffix(suffix: str) -> str:
         if suffix not in loaders:
@@ -169,14 +171,15 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         return f"{suffix} {loaders.target(suffix) or fingerprint(loaders[suffix]).value}"
 
     def of_file(file: FoundFile) -> str:
-        named = readers.find(file.identity, file.path.name)
-        if named is not None:
-            return named.identity
-        suffix = known_suffix(file.path)
+        path = file.path
+        for reader in asked:
+            if reads(reader.pattern, (file.identity, path.name)):
+                return reader.identity
+        suffix = known_suffix(path)
         if suffix in loaders:
             return of_suffix(suffix)
         try:
-            found = sniff(file.path)
+            found = sniff(path)
         except OSError:  # loading it says why
             found = None
         is_read = found is not None and found.suffix in loaders and found.decides(suffix)
