@@ -161,7 +161,6 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     Nothing is imported for it. Files whose suffix no loader reads are looked into, as loading them does; of the others
     that would take too long, so that one whose content contradicts its suffix counts by its suffix.
     """
-
     asked = readers.all()
 
     @functools.cache
