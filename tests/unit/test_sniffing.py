@@ -195,6 +195,15 @@ def test_what_bytes_are(tmp_path, data, suffix):
     assert sniffed(tmp_path / "file", data) == suffix
 
 
+def test_containers_of_sound_and_film_are_not_told_apart(tmp_path):
+    """An m4a that is marked as any mp4 is stays sound; a film that is called a picture does not stay one."""
+    path = tmp_path / "song.m4a"
+    path.write_bytes(b"\0\0\0\x18ftypmp42\0\0\0\0")
+    found = sniff(path)
+    assert not found.outweighs(".m4a")
+    assert found.outweighs(".png")
+
+
 @pytest.mark.parametrize(
     ("name", "suffix"),
     [("test.xls", ".xls"), ("fake-email.msg", ".msg"), ("password_protected.xlsx", None), ("test_llm.jpg", ".jpg")],
