@@ -238,8 +238,8 @@ def test_the_message_about_what_nothing_reads(tmp_path):
     with pytest.raises(LoadError) as caught:
         load_file(path)
     assert str(caught.value) == (
-        f"No loader reads .markdwn. Its content is of no known format. Did you mean '.markdown'? {len(loaders)} suffixes are "
-        "read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
+        f"No loader reads .markdwn. Its content is of no known format. Did you mean '.markdown'? {len(loaders)} "
+        "suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
     )
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0")
     with pytest.raises(LoadError, match=r"Its content is that of \.gz files, which none reads either"):
