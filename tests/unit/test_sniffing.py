@@ -233,13 +233,13 @@ def test_a_suffix_of_a_user_always_decides(tmp_path):
 
 def test_the_message_about_what_nothing_reads(tmp_path):
     """It is short: what was given, the nearest suffix, how many are read and where they stand, what to do."""
-    path = tmp_path / "a.doxc"
+    path = tmp_path / "a.markdwn"
     path.write_bytes(b"\0\1\2")
     with pytest.raises(LoadError) as caught:
         load_file(path)
     assert str(caught.value) == (
-        f"No loader reads .doxc. Its content is of no known format. Did you mean '.docx'? {len(loaders)} suffixes are "
-        "read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
+        f"No loader reads .markdwn. Its content is of no known format. Did you mean '.markdown'? {len(loaders)} "
+        "suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
     )
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0")
     with pytest.raises(LoadError, match=r"Its content is that of \.gz files, which none reads either"):
