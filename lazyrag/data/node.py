@@ -8,19 +8,9 @@ from typing import Any, Protocol
 
 from lazyrag.arguments import known_arguments
 from lazyrag.data.content import check_content, content_text
+from lazyrag.data.places import innermost
 from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import (
-    EMPTY,
-    LAZY_ROOT_NAME,
-    Content,
-    Place,
-    Segment,
-    Span,
-    check_names,
-    copy_value,
-    digest,
-    innermost,
-)
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Content, Place, Segment, Span, check_names, copy_value, digest
 from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.typing import Embedding
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -42,18 +41,6 @@ class Place:
     end: int
     kind: str
     label: str
-
-
-def innermost(places: Sequence[Place]) -> list[Place]:
-    """Places in order, without those that enclose the next one: a page of a member of an archive names the member, too.
-
-    Example:
-        >>> member, page = Place(0, 9, "member", "a.pdf"), Place(0, 9, "page", "a.pdf > 1")
-        >>> [place.kind for place in innermost([member, page])]
-        ['page']
-    """
-    pairs = itertools.zip_longest(places, places[1:])
-    return [one for one, after in pairs if after is None or not (one.start <= after.start and after.end <= one.end)]
 
 
 class Segment(NamedTuple):
