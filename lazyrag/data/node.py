@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from lazyrag.arguments import known_arguments
 from lazyrag.data.content import check_content, content_text
+from lazyrag.data.places import innermost
 from lazyrag.data.readonly import ReadOnly
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Content, Place, Segment, Span, check_names, copy_value, digest
 from lazyrag.errors import ConfigError, StaleNodeError
@@ -315,7 +315,7 @@ class DocNode:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
         touched = self.places
-        places = _innermost(touched)
+        places = innermost(touched)
         numbered = [place for place in places if place.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
@@ -386,16 +386,6 @@ def _restored(
     for name, value in attributes.items():
         setattr(node, name, value)
     return node
-
-
-def _innermost(places: tuple[Place, ...]) -> list[Place]:
-    """Places without those that enclose the next one: a page of a member of an archive names the member as well."""
-    pairs = itertools.zip_longest(places, places[1:])
-    return [place for place, next_one in pairs if next_one is None or not _encloses(place, next_one)]
-
-
-def _encloses(place: Place, inner: Place) -> bool:
-    return place.start <= inner.start and inner.end <= place.end
 
 
 def _checked_span(span: Any) -> Span:

@@ -161,6 +161,7 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     Nothing is imported for it. Files whose suffix no loader reads are looked into, as loading them does; of the others
     that would take too long, so that one whose content contradicts its suffix counts by its suffix.
     """
+    asked = readers.all()
 
     @functools.cache
     def of_suffix(suffix: str) -> str:
@@ -169,14 +170,15 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         return f"{suffix} {loaders.target(suffix) or fingerprint(loaders[suffix]).value}"
 
     def of_file(file: FoundFile) -> str:
-        named = readers.find(file.identity, file.path.name)
-        if named is not None:
-            return named.identity
-        suffix = known_suffix(file.path)
+        path = file.path
+        for reader in asked:
+            if reads(reader.pattern, (file.identity, path.name)):
+                return reader.identity
+        suffix = known_suffix(path)
         if suffix in loaders:
             return of_suffix(suffix)
         try:
-            found = sniff(file.path)
+            found = sniff(path)
         except OSError:  # loading it says why
             found = None
         is_read = found is not None and found.suffix in loaders and found.decides(suffix)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.arguments import known_arguments
+from lazyrag.data.mime import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
 from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
@@ -190,7 +191,8 @@ def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
         told += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
         told += f" Its content is that of {found.suffix} files, which none reads either."
-    near = nearest(suffix, loaders) if suffix else None
+    is_misspelt = suffix and mime_type(suffix) == UNKNOWN_MIME_TYPE
+    near = nearest(suffix, loaders) if is_misspelt else None
     meant = f"did you mean {near!r}? " if near else ""
     return (
         f"{told} {meant.capitalize()}{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "

@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, loaders
+from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean, decode
 from lazyrag.loaders.html import read_html
+from lazyrag.loaders.members import Members, members, nested_places
 from lazyrag.loaders.ole import Container, open_container
 from lazyrag.loaders.rtf import read_rtf
 
@@ -135,24 +135,25 @@ def _body(mail: _Item) -> str:
 
 
 def _with_attachments(text: str, mail: _Item, said: dict[str, Any]) -> LoadedFile:
-    places = []
+    places: list[Place] = []
     names = []
     unread = {}
-    for name, load in _attachments(mail):
-        names.append(name)
-        try:
-            loaded = load()
-        except LoadError as exc:
-            unread[name] = str(exc)
-            continue
-        text += f"\n\nAttachment: {name}\n"
-        places.append(Place(len(text), len(text) + len(loaded.text), "attachment", name))
-        text += loaded.text
+    with members() as inside:
+        for name, load in _attachments(mail, inside):
+            names.append(name)
+            try:
+                loaded = load()
+            except LoadError as exc:
+                unread[name] = str(exc)
+                continue
+            text += f"\n\nAttachment: {name}\n"
+            places += nested_places(loaded, len(text), "attachment", name)
+            text += loaded.text
     more = {"attachments": names, "unread_attachments": unread}
     return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
 
 
-def _attachments(mail: _Item) -> Iterator[tuple[str, functools.partial[LoadedFile]]]:
+def _attachments(mail: _Item, inside: Members) -> Iterator[tuple[str, functools.partial[LoadedFile]]]:
     """The name of each attachment, and what loads it."""
     found = [name for name in mail.container.folders(mail.folder) if name.startswith("__attach_version1.0_")]
     for number, folder in enumerate(found, start=1):
@@ -163,20 +164,8 @@ def _attachments(mail: _Item) -> Iterator[tuple[str, functools.partial[LoadedFil
         if (*inner, "__properties_version1.0") in mail.container:
             yield name or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
         else:
-            data = one.stream(_DATA, "0102")
-            yield name or f"attachment {number}", functools.partial(_load_attachment, name, data)
-
-
-def _load_attachment(name: str, data: bytes) -> LoadedFile:
-    """Load an attachment by way of a file, whose name is ours except for its suffix."""
-    suffix = known_suffix(Path(name))
-    if suffix not in loaders:
-        msg = f"No loader reads {suffix or 'files without suffix'}."
-        raise LoadError(msg)
-    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
-        path = Path(folder) / f"attachment{suffix}"
-        path.write_bytes(data)
-        return load_file(path)
+            known_as = name or f"attachment {number}"
+            yield known_as, functools.partial(inside.load, known_as, [one.stream(_DATA, "0102")])
 
 
 _DICTIONARY = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.rtf import read_rtf
+from lazyrag.loaders.sniffing import sniff
 
 _SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}
 
@@ -22,7 +23,8 @@ class OldOfficeLoader:
         data = path.read_bytes()
         if data.lstrip().startswith(b"{\\rtf"):
             return read_rtf(data)
-        suffix = path.suffix.lower()
+        found = sniff(path)
+        suffix = found.suffix if found is not None and found.suffix in _SAVE_AS else path.suffix.lower()
         newer = _SAVE_AS.get(suffix, ".docx or .pptx")
         msg = (
             f"The format of {suffix} files, that of office programs before 2007, is not read: no library under a "

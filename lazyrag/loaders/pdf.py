@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lazyrag.arguments import known_arguments, text_list, whole_number, yes_or_no
 from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package, sentence
 from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.limits import check_pages
 from lazyrag.loaders.pdf_layout import page_text
 from lazyrag.loaders.pdf_page import NeedsPasswordError, OpensPdf, PdfFile
 from lazyrag.loaders.pdf_repair import without_repeated_lines
@@ -57,7 +58,7 @@ class PdfLoader:
         ocr: Reads the pages that have no text layer, from their pictures: a function of an array (height, width, 3),
             red, green, blue, that returns a text. It needs the extra ``pdf``.
         drop_repeated: Leave out lines that stand at the head or foot of most pages, page numbers too.
-        max_pages: A file with more is refused.
+        max_pages: A file with more is refused; None for what the Document's `LoadLimits` allow.
         max_seconds: A file that takes longer is refused, once the page that is being read is done.
 
     Raises:
@@ -75,7 +76,7 @@ class PdfLoader:
         engine: str | None = None,
         ocr: Ocr | None = None,
         drop_repeated: bool = False,
-        max_pages: int = 5_000,
+        max_pages: int | None = None,
         max_seconds: float = 600.0,
     ) -> None:
         if engine is not None and engine not in ENGINES:
@@ -90,7 +91,7 @@ class PdfLoader:
         self.engine = engine
         self.ocr = ocr
         self.drop_repeated = yes_or_no("drop_repeated", drop_repeated)
-        self.max_pages = whole_number("max_pages", max_pages, 1)
+        self.max_pages = None if max_pages is None else whole_number("max_pages", max_pages, 1)
         self.max_seconds = float(max_seconds)
         self._passwords = (password,) if isinstance(password, str) else text_list("password", password)
 
@@ -112,7 +113,9 @@ class PdfLoader:
         """
         until = time.monotonic() + self.max_seconds
         with self._opened(path) as file:
-            if file.count > self.max_pages:
+            if self.max_pages is None:
+                check_pages(file.count)
+            elif file.count > self.max_pages:
                 msg = (
                     f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. Split it, or allow more: "
                     f"PdfLoader(max_pages={file.count})."

@@ -82,6 +82,8 @@ _ANY_MAGIC = re.compile(  # one look instead of twenty
 )
 _ZIPPED = {".xlsm", *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()} - {""}
 _BINARY = {".pdf", ".zip", ".jpeg", ".tif", *_MAGIC, *_ZIPPED, *_OLE_STREAMS.values()} - {""}
+# Containers of sound and film, of which the first bytes do not tell for sure what is in them.
+_ALIKE = (frozenset([".3gp", ".m4a", ".m4b", ".m4v", ".mov", ".mp4"]), frozenset([".oga", ".ogg", ".ogv", ".opus"]))
 
 _PDF = re.compile(rb"(?:^|[\r\n])%PDF-\d\.\d")
 _CONTROLS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r\x1b") + b"\x7f"
@@ -132,6 +134,8 @@ class Sniffed:
             (True, False)
         """
         if suffix == self.suffix or (self.suffix == ".zip" and suffix in _ZIPPED):
+            return False
+        if any(suffix in some and self.suffix in some for some in _ALIKE):
             return False
         return self.sure or (self.marked and suffix in _BINARY)
 

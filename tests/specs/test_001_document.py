@@ -140,7 +140,7 @@ def test_pictures_sound_and_video_are_reported(folder, name):
         assert by_path(docs) == {"a.txt": "绿茶"}
     [failure] = docs.last_report.failed
     assert (failure.path, failure.stage) == (name, "load")
-    assert "Register another with @register_loader" in str(failure.error)
+    assert "Add a reader with Document.add_reader or @register_loader" in str(failure.error)
 
 
 def test_a_loader_is_what_extracts_a_format(folder):
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_is_reported(folder, name):
     [failure] = docs.last_report.failed
     assert failure.path == name
     assert isinstance(failure.error, LoadError)
-    assert re.search("Read are: |Save it ", str(failure.error))
+    assert re.search("suffixes are read, |Save it ", str(failure.error))
 
 
 def test_a_document_keeps_what_the_loader_extracted(folder):

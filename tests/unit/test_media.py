@@ -12,7 +12,7 @@ from PIL import Image
 
 from lazyrag import Document, IngestionWarning, Retriever, register_media_reader
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, NoReaderError
-from lazyrag.loaders import LoadedFile, load_file, loaders
+from lazyrag.loaders import LoadedFile, load_file, loaders, register_loader
 from lazyrag.loaders.media import SUFFIXES, AudioLoader, ImageLoader, VideoLoader
 from lazyrag.loaders.pictures import picture_facts
 from lazyrag.loaders.recordings import recording_facts
@@ -58,7 +58,8 @@ def tagged_sound() -> bytes:
     ("suffix", "kind"), [(suffix, kind) for kind, suffixes in SUFFIXES.items() for suffix in suffixes]
 )
 def test_without_a_reader_a_file_is_reported(tmp_path, suffix, kind):
-    """Each suffix fails with the error that says what is lacking and how to give it."""
+    """Each suffix fails with the error that says what is lacking and how to give it, where the suffix decides."""
+    register_loader(suffix, replace=True)(loaders[suffix])
     path = tmp_path / f"a{suffix}"
     path.write_bytes(picture())
     with pytest.raises(NoReaderError, match=f'register_media_reader\\("{kind}", function\\)') as caught:

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import load_file, loaders, register_loader
 from lazyrag.loaders.msg import unpack_rtf
 from tests.ole_files import compound, properties
 
@@ -108,10 +108,11 @@ def test_attachments(load):
         mail(
             text(0x1000, "See there."),
             attachment(0, "C:\\mail\\prices.csv", table),
-            attachment(1, "song.xyz", b"la"),
+            attachment(1, "song.xyz", b"\0la"),
         )
     )
-    [place] = loaded.places
+    place, *rows = loaded.places
+    assert (len(rows), rows[0].kind, rows[0].label) == (800, "row", "prices.csv > 2")
     assert (place.kind, place.label) == ("attachment", "prices.csv")
     assert loaded.text[place.start : place.end].endswith("tea: Sencha; price: 799")
     assert loaded.metadata["attachments"] == ["prices.csv", "song.xyz"]
@@ -134,7 +135,8 @@ def test_mails_in_mails(load):
     ],
 )
 def test_what_is_no_mail_is_reported(load, data, message):
-    """A file of another format, or cut off, fails with a LoadError that says what to do."""
+    """A file of another format, or cut off, fails with a LoadError that says what to do, where the suffix decides."""
+    register_loader(".msg", replace=True)(loaders[".msg"])
     with pytest.raises(LoadError, match=message) as caught:
         load(data)
     assert "Save" in str(caught.value)

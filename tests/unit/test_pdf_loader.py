@@ -226,7 +226,7 @@ def test_ten_thousand_pages_end_as_one_failure(folder):
     target = io.BytesIO()
     writer.write(target)
     docs = Document(folder({"large.pdf": target.getvalue(), "small.pdf": pages("tea")}))
-    with pytest.warns(IngestionWarning, match=r"10,000 pages; at most 5,000"):
+    with pytest.warns(IngestionWarning, match=r"10,000 pages; the limit pages=5,000 is exceeded"):
         assert [node.path for node in docs.get_nodes()] == ["small.pdf"]
 
 

@@ -195,6 +195,15 @@ def test_what_bytes_are(tmp_path, data, suffix):
     assert sniffed(tmp_path / "file", data) == suffix
 
 
+def test_containers_of_sound_and_film_are_not_told_apart(tmp_path):
+    """An m4a that is marked as any mp4 is stays sound; a film that is called a picture does not stay one."""
+    path = tmp_path / "song.m4a"
+    path.write_bytes(b"\0\0\0\x18ftypmp42\0\0\0\0")
+    found = sniff(path)
+    assert not found.outweighs(".m4a")
+    assert found.outweighs(".png")
+
+
 @pytest.mark.parametrize(
     ("name", "suffix"),
     [("test.xls", ".xls"), ("fake-email.msg", ".msg"), ("password_protected.xlsx", None), ("test_llm.jpg", ".jpg")],
@@ -224,13 +233,13 @@ def test_a_suffix_of_a_user_always_decides(tmp_path):
 
 def test_the_message_about_what_nothing_reads(tmp_path):
     """It is short: what was given, the nearest suffix, how many are read and where they stand, what to do."""
-    path = tmp_path / "a.doxc"
+    path = tmp_path / "a.markdwn"
     path.write_bytes(b"\0\1\2")
     with pytest.raises(LoadError) as caught:
         load_file(path)
     assert str(caught.value) == (
-        f"No loader reads .doxc. Its content is of no known format. Did you mean '.docx'? {len(loaders)} suffixes are "
-        "read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
+        f"No loader reads .markdwn. Its content is of no known format. Did you mean '.markdown'? {len(loaders)} "
+        "suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
     )
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0")
     with pytest.raises(LoadError, match=r"Its content is that of \.gz files, which none reads either"):
