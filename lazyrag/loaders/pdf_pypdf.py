@@ -284,10 +284,10 @@ class _Letters:
                 )
             yield self._known[code]
 
-    def _found_out(self, code: str, named: str) -> tuple[str, float, bool]:
+    def _found_out(self, code: str, name: str) -> tuple[str, float, bool]:
         font, widths = self._font, self._font.character_widths
         width = font.space_width if code == font.space_char else widths.get(code, widths.get("default", 500))
-        return letters("".join(font.character_map.get(one, one) for one in named)), float(width), code == " "
+        return letters("".join(font.character_map.get(one, one) for one in name)), float(width), code == " "
 
 
 def _matrix(operands: Any) -> Matrix | None:
