@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 
 import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.loaders import loaders
+from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -47,6 +49,7 @@ CASES = {
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
+    "PdfLoader(engine='pypdfium2')": (lambda _: PdfLoader(engine="pypdfium2").load(Path("tea.pdf")), "pdf"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
