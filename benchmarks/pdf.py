@@ -61,7 +61,7 @@ READERS: dict[str, Reader] = {
 }
 
 ORDER = [
-    ("multicolumn.pdf", "This is a sample document", "consectetuer id, vulputate", "Donec nonummy", "Proin fermentum massa"),
+    ("multicolumn.pdf", "This is a sample", "consectetuer id, vulputate", "Donec nonummy", "Proin fermentum massa"),
     ("korean-text-with-tables.pdf", "1.5% 빅포인트 적립", "모든 주유소", "서비스 제공 기준"),
     ("layout-parser-paper-fast.pdf", "Abstract.", "Keywords:", "1 Introduction", "several practical difficulties"),
 ]

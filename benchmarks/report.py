@@ -169,11 +169,8 @@ def pdf(runs: Sequence[Run]) -> str:
         files = run["rows"][0]["files"]
         pieces.append("Pages a second of each file")
         each = [
-            [
-                f"{file} ({run['rows'][0]['files'][at]['pages']})",
-                *(row["files"][at]["pages_per_s"] for row in run["rows"]),
-            ]
-            for at, file in enumerate(files)
+            [f"{one['file']} ({one['pages']})", *(row["files"][at]["pages_per_s"] for row in run["rows"])]
+            for at, one in enumerate(files)
         ]
         pieces.append(markdown(["file (pages)", *(row["engine"] for row in run["rows"])], each))
     return "\n\n".join([*pieces, versions(runs), provenance(runs)])

@@ -14,8 +14,9 @@ import numpy as np
 import lazyrag
 from lazyrag.errors import MissingDependencyError
 from lazyrag.loaders import loaders
-from lazyrag.sources import DatabaseSource
+from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.recordings import recording_facts
+from lazyrag.sources import DatabaseSource
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.map import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
@@ -54,6 +55,7 @@ CASES = {
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
     "The metadata of recordings": (lambda folder: recording_facts(Path(folder, "a.mp3")), "media"),
+    "PdfLoader(engine='pypdfium2')": (lambda _: PdfLoader(engine="pypdfium2").load(Path("tea.pdf")), "pdf"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),

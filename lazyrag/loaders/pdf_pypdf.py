@@ -6,7 +6,7 @@ import functools
 import importlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pypdf
 from pypdf.generic import ContentStream, DictionaryObject
 
+from lazyrag.loaders.pdf_order import has_right_to_left
 from lazyrag.loaders.pdf_page import Glyph, NeedsPasswordError, PageContent, letters, quarter_turns, turned
 
 Matrix: TypeAlias = "tuple[float, float, float, float, float, float]"
@@ -24,6 +25,8 @@ _PAINTING = frozenset([b"f", b"F", b"f*", b"B", b"B*", b"b", b"b*", b"S", b"s", 
 _MOST_GLYPHS = 1_000_000
 _MOST_FORMS = 5_000
 _DEEPEST = 12
+_APART = 0.05  # letters with more between them, in sizes of their font, are looked at one by one
+_BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
 # Where pypdf keeps what decodes a font's codes; it is not among the names that it promises to keep.
 _HOMES_OF_FONTS = ("pypdf.generic._font", "pypdf._font")
 
@@ -75,7 +78,7 @@ class PypdfFile:
         """A font, made once for all pages."""
         found = resource.get_object()
         if id(found) not in self._fonts:
-            made = kind.from_font_resource(found) if isinstance(found, DictionaryObject) else None
+            made = _Letters(kind.from_font_resource(found)) if isinstance(found, DictionaryObject) else None
             self._fonts[id(found)] = (made, found)  # the latter is kept, so that no other gets its id
         return self._fonts[id(found)][0]
 
@@ -215,43 +218,76 @@ class _Drawing:
 
     def _write(self, piece: str | bytes) -> None:
         """Note the characters of a string, each where it stands."""
-        state, font = self._state, self._state.font
+        state = self._state
         a, b, c, d, e, f = _product(self._text, state.matrix)
         e, f = e + state.rise * c, f + state.rise * d
         turn = quarter_turns(a * state.scale, b * state.scale)
         size = abs(state.size) * (c * c + d * d) ** 0.5
-        offset = 0.0
         if len(self._glyphs) > _MOST_GLYPHS:
             msg = f"a page of more than {_MOST_GLYPHS:,} characters"
             raise ValueError(msg)
-        for read, width, blank in _decoded(piece, font):
+        apart = abs(state.spacing) > _APART * abs(state.size)
+        offset = start = 0.0
+        word = ""
+        for read, width, blank in state.font.of(piece):
             wide = width / 1000 * state.size * state.scale
-            x, y = e + offset * a, f + offset * b
-            far_x, far_y = x + wide * a, y + wide * b
-            box = (min(x, far_x), min(y, far_y), max(x, far_x), max(y, far_y))
-            if read:
-                left, right, base = turned(turn, box, (x, y))
-                self._glyphs.append(Glyph(read, left, right, base, size, turn))
+            if word and (apart or not read.strip() or has_right_to_left(word + read)):
+                self._add(
+                    word, (e + start * a, f + start * b), ((offset - start) * a, (offset - start) * b), size, turn
+                )
+                word = ""
+            if not read.strip():
+                self._glyphs += [_BLANK] * bool(read)
+            else:
+                start = start if word else offset
+                word += read
+            if word and apart:
+                self._add(word, (e + start * a, f + start * b), (wide * a, wide * b), size, turn)
+                word = ""
             offset += wide + (state.spacing + (state.word_spacing if blank else 0.0)) * state.scale
+        if word:
+            end = offset - start - state.spacing * state.scale
+            self._add(word, (e + start * a, f + start * b), (end * a, end * b), size, turn)
         self._advance(offset)
+
+    def _add(self, text: str, at: tuple[float, float], wide: tuple[float, float], size: float, turn: int) -> None:
+        x, y = at
+        far_x, far_y = x + wide[0], y + wide[1]
+        box = (min(x, far_x), min(y, far_y), max(x, far_x), max(y, far_y))
+        left, right, base = turned(turn, box, at)
+        self._glyphs.append(Glyph(text, left, right, base, size, turn))
 
 
 _SETS = {b"Tc": "spacing", b"Tw": "word_spacing", b"TL": "leading", b"Ts": "rise"}
 
 
-def _decoded(piece: str | bytes, font: Any) -> Iterator[tuple[str, float, bool]]:
-    """For each code of a string its text, its width in thousandths, and whether it is a blank."""
-    if isinstance(piece, str):
-        piece = getattr(piece, "original_bytes", None) or piece.encode("latin-1", "replace")
-    named = font.encoding
-    codes = piece.decode(named, "surrogatepass" if "16" in named else "replace") if isinstance(named, str) else None
-    widths = font.character_widths
-    usual = widths.get("default", 500)
-    for raw in codes if codes is not None else map(chr, piece):
-        known = raw if codes is not None else named.get(ord(raw), raw)
-        text = "".join(font.character_map.get(one, one) for one in known)
-        width = font.space_width if raw == font.space_char else widths.get(raw, usual)
-        yield letters(text), float(width), raw == " "
+class _Letters:
+    """What a font's codes read as, and how wide they are; each is found out once."""
+
+    def __init__(self, font: Any) -> None:
+        self._font = font
+        self._known: dict[str, tuple[str, float, bool]] = {}
+
+    def of(self, piece: str | bytes) -> Iterator[tuple[str, float, bool]]:
+        """For each code of a string its text, its width in thousandths, and whether it is a blank."""
+        if isinstance(piece, str):
+            piece = getattr(piece, "original_bytes", None) or piece.encode("latin-1", "replace")
+        named = self._font.encoding
+        if isinstance(named, str):
+            codes: Iterable[str] = piece.decode(named, "surrogatepass" if "16" in named else "replace")
+        else:
+            codes = map(chr, piece)
+        for code in codes:
+            if code not in self._known:
+                self._known[code] = self._found_out(
+                    code, code if isinstance(named, str) else named.get(ord(code), code)
+                )
+            yield self._known[code]
+
+    def _found_out(self, code: str, name: str) -> tuple[str, float, bool]:
+        font, widths = self._font, self._font.character_widths
+        width = font.space_width if code == font.space_char else widths.get(code, widths.get("default", 500))
+        return letters("".join(font.character_map.get(one, one) for one in name)), float(width), code == " "
 
 
 def _matrix(operands: Any) -> Matrix | None:

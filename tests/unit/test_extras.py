@@ -13,6 +13,7 @@ PACKAGES = (
     "huggingface_hub",
     "onnxruntime",
     "pymilvus",
+    "pypdfium2",
     "sentence_transformers",
     "tenacity",
     "tokenizers",
@@ -37,7 +38,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 21
+    assert done.stdout.count("pip install") == 22
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,9 @@ def test_a_file_that_a_built_in_loader_cannot_read_may_be_damaged(tmp_path):
     class OwnPdfLoader(loaders[".pdf"]):
         """The built-in one, changed."""
 
+        def load(self, path):
+            raise ValueError(path.name)
+
     with pytest.raises(LoadError, match=r"loader OwnPdfLoader of \.pdf files raised \w+: .*\. Mend it"):
         load_file(path)
 
