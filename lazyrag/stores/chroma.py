@@ -264,7 +264,7 @@ class ChromaVectorStore:
         """A collection as it is in Chroma now; CollectionGoneError if it is not."""
         name = self._name(collection)
         handle = self._connection.run(lambda client: client.get_collection(name, embedding_function=None))
-        schema = kept_schema(handle.metadata)
+        schema = kept_schema(handle.metadata, collection)
         if schema is None:
             msg = (
                 f"Collection {collection!r} in Chroma at {self._connection.place} was not made by lazyrag. Drop it, or "

@@ -47,14 +47,18 @@ class Collection:
     def fields(self, where: Where | None) -> list[tuple[str, Fields]]:
         """The keys and fields of all rows that meet a filter, in no order."""
         found = self._call("get", where=where, include=["metadatas"])
-        return [(key, read_fields(one)) for key, one in zip(found["ids"], found["metadatas"], strict=True)]
+        return [
+            (key, read_fields(one, self.schema.fields))
+            for key, one in zip(found["ids"], found["metadatas"], strict=True)
+        ]
 
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
         """By key, the rows of those keys that are present."""
         rows: dict[str, VectorRow] = {}
         for some in _pieces(list(dict.fromkeys(keys)), _KEYS_AT_ONCE):
             found = self._call("get", ids=some, include=["embeddings", "metadatas"])
-            rows.update((row.key, row) for row in read(found["ids"], found["embeddings"], found["metadatas"]))
+            parts = found["ids"], found["embeddings"], found["metadatas"]
+            rows.update((row.key, row) for row in read(*parts, self.schema.fields))
         return rows
 
     def upsert(self, rows: Sequence[VectorRow]) -> None:

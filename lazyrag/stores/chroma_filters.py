@@ -1,31 +1,23 @@
-"""Filters in Chroma's language, and the values that it looks at.
-
-What filters read lies beside each row as metadata of its own: the value of each field under ``f_<field>``, and the
-names of the fields that are missing in a list. Without that list a missing array would look like an empty one, and
-nothing could be said about what is not there.
-"""
+"""Filters in Chroma's language, over the values that `lazyrag.stores.chroma_fields` writes."""
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition, Filter
+from lazyrag.stores.chroma_fields import MISSING, NATIVE, native_value
 from lazyrag.stores.pushdown import Pushed, pushed_down
-from lazyrag.typing import Fields, Scalar
+from lazyrag.typing import Scalar
 
 Where: TypeAlias = "dict[str, Any]"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""
 
-ROW = "lr_fields"
-"""The metadata key of a row's fields, whole."""
+REST = "lr_rest"
+"""The metadata key of what else there is of a row: JSON, never empty."""
 
-_MISSING = "lr_missing"
-_NATIVE = "f_"
 _ORDERINGS = {"gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
 _OPPOSITES = {
     one: other
@@ -51,29 +43,6 @@ def divided(filter: Filter | None, schema: Schema) -> Pushed[Where]:  # noqa: A0
     if pushed.native is not None and not _fits(pushed.native):
         return Pushed(rest=filter)
     return pushed
-
-
-def native_values(fields: Fields, schema: Schema) -> dict[str, Any]:
-    """What filters read of a row: a value for every field, None where Chroma is to have none.
-
-    All keys are always named, as Chroma merges what it is given into what a row has.
-
-    Args:
-        fields: Of the row.
-        schema: Of the collection.
-
-    Example:
-        >>> native_values({"year": 2002}, {"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR)})
-        {'lr_missing': ['author'], 'f_year': 2002, 'f_author': None}
-    """
-    values: dict[str, Any] = {_MISSING: [name for name in schema if fields.get(name) is None] or None}
-    for name, field in schema.items():
-        value = fields.get(name)
-        if isinstance(value, tuple):
-            values[_NATIVE + name] = [_value(field, one) for one in value] or None
-        else:
-            values[_NATIVE + name] = None if value is None else _value(field, value)
-    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +92,15 @@ class ChromaDialect:
         [(op, value)] = held.items()
         if op in _OPPOSITES:
             return {key: {_OPPOSITES[op]: value}}  # these also hold where the key is not there
-        return self.any_of([{key: {_REVERSED[op]: value}}, _missing(key.removeprefix(_NATIVE), True)])
+        return self.any_of([{key: {_REVERSED[op]: value}}, _missing(key.removeprefix(NATIVE), True)])
 
     def never(self) -> Where:
         """See `lazyrag.stores.pushdown.Dialect.never`."""
-        return {ROW: {"$eq": ""}}
+        return {REST: {"$eq": ""}}
 
     def _in(self, name: str, field: DocField, values: Sequence[Scalar | None]) -> Where:
-        named = [_value(field, one) for one in values if one is not None]
-        key, parts = _NATIVE + name, list[Where]()
+        named = [native_value(field, one) for one in values if one is not None]
+        key, parts = NATIVE + name, list[Where]()
         if field.element_type is not None:
             parts = [{key: {"$contains": one}} for one in named]
         elif named:
@@ -149,22 +118,11 @@ def _comparison(name: str, field: DocField, op: str, value: Any) -> Where | None
     if is_array != (op == "contains") or (op in _ORDERINGS and field.data_type is DataType.VARCHAR):
         return None
     native = {"eq": "$eq", "contains": "$contains", **_ORDERINGS}[op]
-    return {_NATIVE + name: {native: _value(field, value)}}
+    return {NATIVE + name: {native: native_value(field, value)}}
 
 
 def _missing(name: str, is_missing: bool) -> Where:
-    return {_MISSING: {"$contains" if is_missing else "$not_contains": name}}
-
-
-def _value(field: DocField, value: Scalar) -> Scalar:
-    """A value as Chroma gets it, in rows and in filters: the one place where values are written in its language.
-
-    Texts are only ever compared for equality there. As JSON they are ASCII, without control characters and halves of
-    surrogate pairs, and different texts stay different. Days become numbers, so that they can be ordered.
-    """
-    if (field.element_type or field.data_type) is DataType.DATE:
-        return dt.date.fromisoformat(str(value)).toordinal()
-    return json.dumps(value) if isinstance(value, str) else value
+    return {MISSING: {"$contains" if is_missing else "$not_contains": name}}
 
 
 def _fits(where: Where) -> bool:

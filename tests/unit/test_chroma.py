@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,14 +11,17 @@ from hypothesis import strategies as st
 
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition, Not, Or
-from lazyrag.errors import ConfigError, UnsupportedError
+from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.chroma_client import Place
+from lazyrag.stores.chroma_fields import native_value
 from lazyrag.stores.chroma_filters import divided
 from lazyrag.stores.chroma_rows import kept_schema, placed, read, schema_metadata, written
 from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, VectorRow, VectorSchema, vector_stores
 from lazyrag.stores.pushdown import Pushed
 from lazyrag.typing import SPARSE
+from tests.hard_fields import SCHEMA as HARD_FIELDS
+from tests.hard_fields import rows as hard_rows
 
 SCHEMA = make_schema(
     {
@@ -125,7 +130,7 @@ def test_sparse_vectors_and_another_space_are_refused_before_anything_is_asked()
             {"$or": [{"f_year": {"$lt": 2000}}, {"lr_missing": {"$contains": "year"}}]},
         ),
         (Condition("author", "ne", "绿"), {"f_author": {"$ne": '"\\u7eff"'}}),
-        (Condition("author", "in", []), {"lr_fields": {"$eq": ""}}),
+        (Condition("author", "in", []), {"lr_rest": {"$eq": ""}}),
         (Condition("author", "not in", [None]), {"lr_missing": {"$not_contains": "author"}}),
         (Condition("day", "lt", "2024-05-01"), {"f_day": {"$lt": 739007}}),
         (
@@ -183,13 +188,62 @@ def test_rows_survive_their_way_through_metadata(metric):
     vectors[4] *= 1e-30
     rows = [VectorRow(f"k{at}", one, {"year": at, "tags": ("a", "b")}) for at, one in enumerate(vectors)]
     units, metadata = written(rows, VectorSchema(8, metric, SCHEMA))
-    kept = [at for at, one in enumerate(metadata) if one["lr_vector"] is not None]
+    kept = [at for at, one in enumerate(metadata) if "vector" in json.loads(one["lr_rest"])]
     assert kept == ([0, 3, 4, 5] if metric == "cosine" else [])
-    for row, found in zip(rows, read([row.key for row in rows], units, metadata), strict=True):
+    for row, found in zip(rows, read([row.key for row in rows], units, metadata, SCHEMA), strict=True):
         assert (found.key, found.vector.tobytes(), found.fields) == (row.key, row.vector.tobytes(), row.fields)
     assert np.array_equal(placed(vectors, metric), units)
     if metric == "cosine":
         assert np.linalg.norm(units, axis=1) == pytest.approx([1, 1, 0, 1, 1, 1], abs=1e-6)
+
+
+_ANY = st.text(st.characters(codec=None), max_size=4) | st.floats() | st.integers(-(2**70), 2**70) | st.booleans()
+_UNUSUAL = st.dictionaries(
+    st.sampled_from(["name", "public", "names", "pages", "页"]),
+    st.none() | _ANY.filter(lambda one: not isinstance(one, str)) | st.lists(_ANY, max_size=3).map(tuple),
+)
+
+
+@given(st.sampled_from(hard_rows()), st.lists(st.sampled_from([*HARD_FIELDS]), unique=True), _UNUSUAL)
+def test_fields_come_back_as_they_were(fields, left_out, unusual):
+    """In value, type and sign of zero: of every type, missing or None, undeclared, of another type than declared."""
+    given_fields = {name: value for name, value in fields.items() if name not in left_out} | unusual
+    schema = VectorSchema(2, "cosine", HARD_FIELDS)
+    row = VectorRow("k", np.array([1.0, 0.0], np.float32), given_fields)
+    units, metadata = written([row], schema)
+    there = [{name: value for name, value in one.items() if value is not None} for one in metadata]
+    [found] = read(["k"], units, there, HARD_FIELDS)
+    assert {name: repr(value) for name, value in found.fields.items()} == {
+        name: repr(value) for name, value in given_fields.items()
+    }
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_floats_are_integers_in_their_order(one, other):
+    """Chroma reads many floats as their neighbours, integers as they are."""
+    size = DocField(DataType.DOUBLE)
+    low, high = native_value(size, one), native_value(size, other)
+    assert (low < high, low == high) == (one < other, one == other)
+    assert -(2**63) <= low < 2**63
+
+
+def test_what_filters_read_is_not_written_twice():
+    """A row of declared fields has one value for each; another's JSON holds what these do not tell."""
+    fields = [{"author": "a", "year": 1}, {"author": "a", "year": 1, "tags": ("x", "y"), "pages": 7}]
+    rows = [VectorRow(f"k{at}", np.array([1.0, 0.0], np.float32), one) for at, one in enumerate(fields)]
+    _, [plain, more] = written(rows, VectorSchema(2, "cosine", SCHEMA))
+    assert {name: value for name, value in plain.items() if value is not None and name != "lr_missing"} == {
+        "f_author": '"a"',
+        "f_year": 1,
+    }
+    assert json.loads(more["lr_rest"]) == {"fields": {"tags": ["x", "y"], "pages": 7}}
+
+
+def test_another_layout_is_refused():
+    """A collection of an earlier version is a SchemaMismatchError that names it and says what to do."""
+    earlier = {"lazyrag": json.dumps({"dimension": 2, "metric": "l2", "fields": "{}"})}
+    with pytest.raises(SchemaMismatchError, match=r"'lr_c' in Chroma has rows of layout 1.*Drop it and read"):
+        kept_schema(earlier, "lr_c")
 
 
 def test_a_schema_survives_its_way_through_metadata():
