@@ -14,7 +14,7 @@ from lazyrag.stores.milvus_client import MilvusConnection, no_collection
 from lazyrag.stores.milvus_collection import KEYS_AT_ONCE, MilvusCollection, pieces
 from lazyrag.stores.milvus_filters import key_among
 from lazyrag.stores.milvus_index import IndexChoice, IndexKwargs, IndexSettings
-from lazyrag.stores.milvus_schema import LEAST_DIMENSION, MOST_DIMENSION, Layout, row_bytes, row_values
+from lazyrag.stores.milvus_schema import LEAST_DIMENSION, MOST_DIMENSION, Layout, row_bytes, written
 from lazyrag.stores.milvus_search import exact_rankings, native_rankings
 from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.vector_kinds import check_schema, check_vectors, part_of_rows
@@ -135,8 +135,7 @@ class MilvusVectorStore:
         if not last:
             return
         part_of_rows([*last.values()], schema.dimension)  # refuses what no ranking could be made of
-        values = [row_values(row, schema) for row in last.values()]
-        for batch in _batches(values):
+        for batch in _batches(written([*last.values()], schema)):
             self._connection.upsert(collection, batch)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:

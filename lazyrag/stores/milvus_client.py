@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package, sentence
 from lazyrag.stores.milvus_index import IndexChoice
-from lazyrag.stores.milvus_schema import ASIDE, KEY, MOST_BYTES, ROW, VECTOR, Layout
+from lazyrag.stores.milvus_schema import KEY, MOST_BYTES, ROW, VECTOR, Layout
 from lazyrag.typing import Metric
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class MilvusConnection:
         if told is None:
             return None
         text = told.get("description") or dict(told.get("properties") or {}).get(_PROPERTY, "")
-        found = Layout.parse(text)
+        found = Layout.parse(text, collection)
         if found is None:
             msg = (
                 f"Milvus at {self.address} has a collection {collection!r} that was not made by this package. Name "
@@ -348,7 +348,6 @@ def _columns(layout: Layout) -> Any:
     else:
         columns.add_field(VECTOR, kinds.FLOAT_VECTOR, dim=layout.schema.dimension)
     columns.add_field(ROW, kinds.VARCHAR, max_length=MOST_BYTES)
-    columns.add_field(ASIDE, kinds.INT8)
     for column in layout.columns.values():
         columns.add_field(column, kinds.VARCHAR, max_length=MOST_BYTES)
     return columns

@@ -12,7 +12,8 @@ from lazyrag.stores.candidates import Candidate
 from lazyrag.stores.milvus_client import MilvusConnection, Nearest
 from lazyrag.stores.milvus_filters import ALWAYS, NOT_ASIDE, all_of, divided, key_after, key_among
 from lazyrag.stores.milvus_index import IndexChoice
-from lazyrag.stores.milvus_schema import KEY, READ, ROW, VECTOR, key_of, row_fields, row_of, window_of
+from lazyrag.stores.milvus_schema import KEY, VECTOR, field_columns, row_columns, row_fields, row_of, window_of
+from lazyrag.stores.milvus_texts import read_text
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.typing import Embedding, Fields
 
@@ -67,7 +68,7 @@ class MilvusCollection:
         """See `VectorStore.get`."""
         found: dict[str, VectorRow] = {}
         for some in pieces([*dict.fromkeys(keys)], min(self.window, KEYS_AT_ONCE)):
-            rows = self._rows(key_among(some), READ)
+            rows = self._rows(key_among(some), row_columns(self.schema.fields))
             found |= {row.key: row for row in (row_of(values, self.schema) for values in rows)}
         return [found[key] for key in keys if key in found]
 
@@ -76,33 +77,33 @@ class MilvusCollection:
         found: list[str] = []
         for some in pieces([*dict.fromkeys(keys)], KEYS_AT_ONCE):
             rows = self._rows(key_among(some), (KEY,))
-            found += [key_of(values[KEY]) for values in rows]
+            found += [read_text(values[KEY]) for values in rows]
         return found
 
     def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
         """The keys of the rows that meet a bound filter."""
         asked = self.asked(filter)
-        columns = (KEY,) if asked.rest is None else (KEY, ROW)
+        columns = (KEY,) if asked.rest is None else (KEY, *field_columns(self.schema.fields))
         return [
-            key_of(values[KEY])
+            read_text(values[KEY])
             for page in self._pages(asked.expression, columns)
             for values in page
-            if asked.rest is None or matches(asked.rest, row_fields(values))
+            if asked.rest is None or matches(asked.rest, row_fields(values, self.schema.fields))
         ]
 
     def scan(self, after: str, limit: int) -> list[VectorRow]:
         """See `VectorStore.scan`."""
-        pages = self._pages("", READ, after=after, limit=limit)
+        pages = self._pages("", row_columns(self.schema.fields), after=after, limit=limit)
         return [row_of(values, self.schema) for page in pages for values in page]
 
     def read(self, asked: Asked, *, expression: str = "") -> Iterator[list[VectorRow]]:
         """All rows that meet what is asked, and an expression besides, page by page."""
-        for page in self._pages(all_of(asked.expression, expression), READ):
+        for page in self._pages(all_of(asked.expression, expression), row_columns(self.schema.fields)):
             yield [row for row in (row_of(values, self.schema) for values in page) if asked.keeps(row.fields)]
 
     def nearest(self, queries: Sequence[Embedding], depth: int, asked: Asked) -> list[list[Candidate]]:
         """The nearest rows to some queries as Milvus ranks them, of those that meet what it looks at."""
-        found = self._hits(queries, depth, asked, READ)
+        found = self._hits(queries, depth, asked, row_columns(self.schema.fields))
         return [[Candidate(row_of(values, self.schema), worth) for values, worth in one] for one in found]
 
     def nearest_keys(
@@ -112,9 +113,13 @@ class MilvusCollection:
 
         Their vectors are not sent.
         """
-        found = self._hits(queries, depth, asked, () if asked.rest is None else (ROW,))
+        fields = None if asked.rest is None else self.schema.fields
+        found = self._hits(queries, depth, asked, () if fields is None else field_columns(fields))
         return [
-            [(key_of(values[KEY]), worth, EMPTY if asked.rest is None else row_fields(values)) for values, worth in one]
+            [
+                (read_text(values[KEY]), far, EMPTY if fields is None else row_fields(values, fields))
+                for values, far in one
+            ]
             for one in found
         ]
 
@@ -140,7 +145,7 @@ class MilvusCollection:
             if not page:  # a page may be short though there is more behind it
                 return
             yield page
-            after = key_of(page[-1][KEY])
+            after = read_text(page[-1][KEY])
             limit = None if limit is None else limit - len(page)
 
     def _rows(self, expression: str, columns: Sequence[str], limit: int | None = None) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from lazyrag.data.fields import DocField, Schema
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.errors import StoreError
-from lazyrag.stores.milvus_schema import ASIDE, CUT, KEY, columns_of, field_text, key_text
+from lazyrag.stores.milvus_schema import KEY, ROW, columns_of
+from lazyrag.stores.milvus_texts import CUT, field_text, plain_text
 from lazyrag.stores.pushdown import Pushed, pushed_down
 from lazyrag.typing import FieldValue
 
@@ -34,14 +35,14 @@ class Expression:
 
 NEVER = f'{KEY} < ""'
 ALWAYS = f'{KEY} >= ""'
-IS_ASIDE = f"{ASIDE} == 1"
-NOT_ASIDE = f"{ASIDE} == 0"
+IS_ASIDE = f'{ROW} >= "1"'
+NOT_ASIDE = f'{ROW} < "1"'
 
 
 def literal(text: str) -> str:
     """A text in quotes: the one way by which values get into expressions.
 
-    Only what `key_text` and `field_text` write is let through, which is letters, digits and full stops: servers of
+    Only what `plain_text` and `field_text` write is let through, which is letters, digits and full stops: servers of
     different versions unescape texts by different rules, and nothing that is written here depends on them.
 
     Raises:
@@ -62,9 +63,9 @@ def key_among(keys: Sequence[str]) -> str:
 
     Example:
         >>> key_among(["a", "b"])
-        'key in ["61","62"]'
+        'key in ["a","b"]'
     """
-    return f"{KEY} in [{','.join(literal(key_text(key)) for key in keys)}]"
+    return f"{KEY} in [{','.join(literal(plain_text(key)) for key in keys)}]"
 
 
 def key_after(key: str) -> str:
@@ -72,17 +73,17 @@ def key_after(key: str) -> str:
 
     Example:
         >>> key_after("a")
-        'key > "61"'
+        'key > "a"'
     """
-    return f"{KEY} > {literal(key_text(key))}"
+    return f"{KEY} > {literal(plain_text(key))}"
 
 
 def all_of(*texts: str) -> str:
     """What holds where each of some expressions does.
 
     Example:
-        >>> all_of("aside == 0", "")
-        'aside == 0'
+        >>> all_of('f0 > ""', "")
+        'f0 > ""'
     """
     given = [text for text in texts if text]
     return given[0] if len(given) == 1 else " and ".join(f"({text})" for text in given)
@@ -101,7 +102,7 @@ class MilvusDialect:
         >>> from lazyrag.data.fields import DataType
         >>> dialect = MilvusDialect({"author": DocField(DataType.VARCHAR)})
         >>> dialect.condition(Condition("author", "in", ["a", None]))
-        Expression(text='f0 in ["s61",""]', negation='f0 not in ["s61",""]')
+        Expression(text='f0 in ["sa",""]', negation='f0 not in ["sa",""]')
     """
 
     def __init__(self, fields: Schema) -> None:

@@ -8,14 +8,23 @@ import numpy as np
 import pytest
 
 from lazyrag.data.fields import DataType, DocField
-from lazyrag.errors import ConfigError, MissingDependencyError, StoreError, UnknownKeywordError, UnsupportedError
+from lazyrag.errors import (
+    ConfigError,
+    MissingDependencyError,
+    SchemaMismatchError,
+    StoreError,
+    UnknownKeywordError,
+    UnsupportedError,
+)
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.milvus_client import MilvusConnection
 from lazyrag.stores.milvus_index import IndexSettings
-from lazyrag.stores.milvus_schema import Layout, plain_query, row_of, row_values, window_of
+from lazyrag.stores.milvus_schema import Layout, plain_query, row_of, window_of, written
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
 from lazyrag.testing.rows import FIELDS, SCHEMA
 from lazyrag.typing import SPARSE
+from tests.hard_fields import SCHEMA as HARD_FIELDS
+from tests.hard_fields import rows as hard_rows
 
 DENSE = VectorSchema(4, "cosine", SCHEMA)
 L2 = VectorSchema(4, "l2", SCHEMA)
@@ -24,6 +33,12 @@ SAMPLE = [
     {"embed_key": "vec1", "index_type": "HNSW", "metric_type": "COSINE"},
     {"embed_key": "vec2", "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "IP"},
 ]
+
+
+def _values(row, schema):
+    """One row as Milvus keeps it."""
+    [values] = written([row], schema)
+    return values
 
 
 def test_it_is_registered() -> None:
@@ -152,12 +167,43 @@ def test_a_layout_is_read_back() -> None:
     assert [Layout.parse(text) for text in ("", "tea", "[]", '{"lazyrag": {}}', '{"lazyrag": 1}')] == [None] * 5
 
 
+def test_another_layout_is_refused() -> None:
+    """A collection of an earlier version is a SchemaMismatchError that names it and says what to do."""
+    earlier = Layout(DENSE, "FLAT", {}).text.replace('"layout": 2, ', "")
+    with pytest.raises(SchemaMismatchError, match=r"'lr_c' in Milvus has rows of layout 1.*Drop it and read"):
+        Layout.parse(earlier, "lr_c")
+
+
+@pytest.mark.parametrize("fields", hard_rows(), ids=lambda fields: repr(fields)[:20])
+@pytest.mark.parametrize("left_out", ["", "name", "numbers"])
+def test_hard_fields_come_back_as_they_were(fields, left_out) -> None:
+    """In value, type and sign of zero: of every type, missing or None, undeclared."""
+    schema = VectorSchema(4, "cosine", HARD_FIELDS)
+    told = {name: value for name, value in fields.items() if name != left_out} | {"pages": 7}
+    if len(told.get("name") or "") > 20_000:
+        told["name"] = None
+    told["names"] = told["names"] and tuple(one for one in told["names"] if len(one) < 20_000)
+    read = row_of(_values(VectorRow("k", np.ones(4, np.float32), told), schema), schema)
+    assert {name: repr(value) for name, value in read.fields.items()} == {
+        name: repr(value) for name, value in told.items()
+    }
+
+
+def test_what_filters_read_is_not_written_twice() -> None:
+    """A row of declared fields has nothing in its own column, and a short text for each field."""
+    schema = VectorSchema(4, "cosine", {"year": DocField(DataType.INT64), "author": DocField(DataType.VARCHAR)})
+    row = VectorRow("0a-1", np.ones(4, np.float32), {"year": 1900, "author": "lu yu"})
+    values = _values(row, schema)
+    del values["vector"]
+    assert values == {"key": "0a.j1", "row": "", "f0": "slu.Wx1u", "f1": "d76c"}
+
+
 @pytest.mark.parametrize("fields", [*FIELDS, {}, {"author": "\ud800 half"}], ids=repr)
 def test_rows_come_back_equal(fields) -> None:
     """Keys, float32 values and fields, whatever they hold."""
     vector = np.random.default_rng(3).normal(size=4).astype(np.float32)
     row = VectorRow("键 ' \" \\ \ud800", vector, fields)
-    read = row_of(row_values(row, DENSE), DENSE)
+    read = row_of(_values(row, DENSE), DENSE)
     assert (read.key, dict(read.fields)) == (row.key, dict(fields))
     assert read.vector.tobytes() == vector.tobytes()
 
@@ -176,8 +222,8 @@ def test_rows_come_back_equal(fields) -> None:
 )
 def test_sparse_rows_come_back_equal_and_odd_ones_are_aside(vector, aside) -> None:
     """What Milvus refuses, or ranks otherwise than we do, is kept beside a stand-in."""
-    values = row_values(VectorRow("k", vector, FIELDS[0]), SPARSE_SCHEMA)
-    assert values["aside"] == aside
+    values = _values(VectorRow("k", vector, FIELDS[0]), SPARSE_SCHEMA)
+    assert values["row"].startswith("1") == bool(aside)
     assert values["vector"] == (vector if not aside else {0: 1.0})
     assert row_of(values, SPARSE_SCHEMA).vector == vector
 
@@ -185,23 +231,23 @@ def test_sparse_rows_come_back_equal_and_odd_ones_are_aside(vector, aside) -> No
 def test_dense_vectors_without_length_are_aside_under_the_cosine_only() -> None:
     """Milvus 2.3 does not find them by the cosine; by the other metrics it does."""
     row = VectorRow("k", np.zeros(4, np.float32), {})
-    assert (row_values(row, DENSE)["aside"], row_values(row, L2)["aside"]) == (1, 0)
+    assert (_values(row, DENSE)["row"][:1], _values(row, L2)["row"][:1]) == ("1", "")
 
 
 @pytest.mark.parametrize("length", [1e20, 1e-20])
 def test_vectors_beyond_float32_sums_are_refused(length: float) -> None:
     """Squares of such lengths overflow, or vanish: an UnsupportedError names the row."""
     with pytest.raises(UnsupportedError, match=r"'k'.*length"):
-        row_values(VectorRow("k", np.full(4, length, np.float32), {}), DENSE)
+        _values(VectorRow("k", np.full(4, length, np.float32), {}), DENSE)
 
 
 @pytest.mark.parametrize(
-    "row", [VectorRow("k" * 40_000, np.ones(4), {}), VectorRow("k", np.ones(4), {"a": "茶" * 30_000})]
+    "row", [VectorRow("k" * 70_000, np.ones(4), {}), VectorRow("k", np.ones(4), {"a": "茶" * 30_000})]
 )
 def test_what_is_longer_than_a_text_of_milvus_is_refused(row: VectorRow) -> None:
     """Nothing is cut off without a word."""
     with pytest.raises(StoreError, match="at most 65535"):
-        row_values(row, VectorSchema(4, "cosine", {"a": DocField(DataType.VARCHAR)}))
+        _values(row, VectorSchema(4, "cosine", {"a": DocField(DataType.VARCHAR)}))
 
 
 def test_queries_that_milvus_cannot_rank_rows_for() -> None:
