@@ -23,7 +23,7 @@ from lazyrag.stores.opensearch_client import (
     missing_collection,
 )
 from lazyrag.stores.opensearch_filters import FilterDialect, Query
-from lazyrag.stores.opensearch_rows import KEY, SEGMENT, TERMS, Shape, joined_terms, read_segment, shape_of, writer
+from lazyrag.stores.opensearch_rows import KEY, TERMS, Shape, joined_terms, read_segment, shape_of, writer
 from lazyrag.stores.protocol import Feature, Location, check_deletion
 from lazyrag.stores.pushdown import Pushed, pushed_down
 from lazyrag.stores.segment_rows import schema_text
@@ -46,8 +46,8 @@ _INDEX_KWARGS = ("analysers", "mappings", "settings")
 class OpenSearchSegmentStore:
     """Segments in an OpenSearch cluster, an index for each collection.
 
-    What `upsert` and `delete` acknowledge has been refreshed: every other program finds it. Rows are stored whole, as
-    one text; beside it stand the fields for filters and, for ``index="native"``, the terms of our analysers.
+    What `upsert` and `delete` acknowledge has been refreshed: every other program finds it. Rows are stored
+    whole; beside the fields for filters there are, for ``index="native"``, the terms of our analysers.
 
     Args:
         uris: Address of a node, or several: ``"localhost:9200"``, ``["https://a:9200", "https://b:9200"]``.
@@ -170,8 +170,8 @@ class OpenSearchSegmentStore:
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """See `SegmentStore.scan`."""
-        hits = self._hits(collection, {"_source": [SEGMENT]}, after, min(_PAGE, limit))
-        return [read_segment(hit["_source"][SEGMENT]) for hit in islice(hits, limit)]
+        hits = self._hits(collection, {}, after, min(_PAGE, limit))
+        return [read_segment(hit["_source"]) for hit in islice(hits, limit)]
 
     def delete(
         self,
@@ -227,7 +227,7 @@ class OpenSearchSegmentStore:
         body = {
             "query": {"bool": query | ({} if wanted.native is None else {"filter": [wanted.native]})},
             "sort": [{"_score": "desc"}, {KEY: "asc"}],
-            "_source": False if wanted.rest is None else [SEGMENT],
+            "_source": wanted.rest is not None,
         }
         hits = self._hits(collection, body, page=min(topk, _PAGE) if wanted.rest is None else _PAGE)
         return [(hit["_id"], hit["_score"]) for hit in islice(_kept(hits, wanted.rest), topk)]
@@ -236,7 +236,7 @@ class OpenSearchSegmentStore:
         """The rows that a filter lets through, each to be deleted only if it is still what was looked at."""
         body = {
             "query": wanted.native or {"match_all": {}},
-            "_source": False if wanted.rest is None else [SEGMENT],
+            "_source": wanted.rest is not None,
             "seq_no_primary_term": True,
         }
         for hit in _kept(self._hits(collection, body), wanted.rest):
@@ -261,14 +261,14 @@ class OpenSearchSegmentStore:
 
     def _present(self, collection: str, keys: Sequence[str]) -> dict[str, Segment]:
         """The rows of those keys that are there, acknowledged or not."""
-        body, params = {"ids": keys}, {"_source_includes": SEGMENT}
-        answer = self._ask(collection, lambda client: client.mget(index=collection, body=body, params=params))
+        # Whole documents: leaving a part out takes OpenSearch longer than sending it.
+        answer = self._ask(collection, lambda client: client.mget(index=collection, body={"ids": keys}))
         found = {}
         for one in answer["docs"]:
             if "error" in one:
                 raise item_error(collection, one["_id"], one["error"])
             if one["found"]:
-                found[one["_id"]] = read_segment(one["_source"][SEGMENT])
+                found[one["_id"]] = read_segment(one["_source"])
         return found
 
     def _write(self, collection: str, shape: Shape, actions: Iterable[Action]) -> Written:
@@ -296,7 +296,7 @@ class OpenSearchSegmentStore:
         _check_name(collection)
         answer = self._ask(collection, lambda client: client.indices.get_mapping(index=collection, params=_IF_THERE))
         for index in answer.values():
-            shape = shape_of(index["mappings"])
+            shape = shape_of(index["mappings"], collection)
             if shape is None:
                 msg = (
                     f"OpenSearch has an index {collection!r} that this store has not made. Give the Document another "
@@ -320,7 +320,7 @@ class OpenSearchSegmentStore:
 def _kept(hits: Iterable[dict[str, Any]], rest: Filter | None) -> Iterator[dict[str, Any]]:
     """The hits whose rows satisfy what OpenSearch has not looked at."""
     for hit in hits:
-        if rest is None or matches(rest, read_segment(hit["_source"][SEGMENT]).fields):
+        if rest is None or matches(rest, read_segment(hit["_source"]).fields):
             yield hit
 
 

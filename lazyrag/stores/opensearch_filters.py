@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition
 from lazyrag.data.segment import digest
-from lazyrag.typing import FieldValue, Scalar
+from lazyrag.typing import Fields, FieldValue, Scalar
 
 Query: TypeAlias = dict[str, Any]
 """A query of OpenSearch's, as JSON."""
@@ -73,15 +73,38 @@ def index_whole(value: Sequence[Scalar]) -> str:
 def index_fields(fields: dict[str, FieldValue]) -> dict[str, Any]:
     """What a document says of its fields, None being none."""
     there = {name: value for name, value in fields.items() if value is not None}
-    arrays = {name: value for name, value in there.items() if isinstance(value, tuple)}
-    return {
+    found: dict[str, Any] = {
         PRESENT: sorted(there),
         FIELD: {
             name: [*map(index_scalar, value)] if isinstance(value, tuple) else index_scalar(value)
             for name, value in there.items()
         },
-        WHOLE: {name: index_whole(value) for name, value in arrays.items()},
     }
+    arrays = {name: index_whole(value) for name, value in there.items() if isinstance(value, tuple)}
+    return {**found, WHOLE: arrays} if arrays else found
+
+
+def untold(fields: Fields, indexed: Mapping[str, Any]) -> dict[str, FieldValue]:
+    """Those fields that are indexed otherwise than they are, or not at all.
+
+    Args:
+        fields: Of a row.
+        indexed: The same, by name, as `index_fields` writes them.
+
+    Example:
+        >>> fields = {"day": "2024-05-01", "size": -0.0, "tags": ("a", "b"), "pages": None}
+        >>> untold(fields, index_fields(fields)[FIELD])
+        {'size': -0.0, 'pages': None}
+    """
+    return {name: value for name, value in fields.items() if not _is_told(value, indexed.get(name))}
+
+
+def _is_told(value: FieldValue, indexed: Any) -> bool:
+    if isinstance(value, tuple):
+        return isinstance(indexed, list) and all(map(_is_told, value, indexed))
+    if type(value) is not type(indexed) or value is None:
+        return False
+    return value == indexed and not (value == 0 and str(value) == "-0.0")
 
 
 def index_type(field: DocField) -> str:

@@ -1,7 +1,8 @@
 """Collections and segments as OpenSearch keeps them: the shape of an index, a document for each segment.
 
-What is read comes from one text, the segment as JSON, which OpenSearch stores and does not look at: numbers, None and
-empty lists come back as they were. The other fields are there to be searched.
+OpenSearch gives a document back as it was written, byte by byte, if it is asked for all of it. A segment is read from
+its key, from the fields that are there for filters, and from one text that OpenSearch does not look at: a JSON list of
+what these do not tell, see `segment_text`. The rest of the document is there to be searched.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from lazyrag.data.content import content_text
 from lazyrag.data.fields import Schema
 from lazyrag.data.readonly import ReadOnly
 from lazyrag.data.segment import EMPTY, Place, Segment, digest
-from lazyrag.errors import ConfigError
-from lazyrag.stores.opensearch_filters import FIELD, PRESENT, WHOLE, index_fields, index_type
+from lazyrag.errors import ConfigError, SchemaMismatchError
+from lazyrag.stores.opensearch_filters import FIELD, PRESENT, WHOLE, index_fields, index_type, untold
 from lazyrag.stores.segment_rows import read_schema, schema_text
 from lazyrag.text.terms import term_function
 
@@ -25,6 +26,7 @@ SEGMENT: Final = "segment"
 TERMS: Final = "terms"
 
 _META = "lazyrag"
+_LAYOUT = 2  # of what a document consists
 _SIMILARITY = "lazyrag"
 _LONGEST_TERM = 200  # characters; OpenSearch's tokenizer splits what has more than 255
 
@@ -52,7 +54,7 @@ class Shape:
         }
         mapping = {
             "dynamic": False,
-            "_meta": {_META: {"schema": schema_text(self.schema), "analysers": list(self.analysers)}},
+            "_meta": {_META: {"layout": _LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}},
             "properties": {
                 KEY: {"type": "keyword"},
                 SEGMENT: no_search,
@@ -70,10 +72,27 @@ class Shape:
         return {"settings": {**ours, **settings}, "mappings": mapping}
 
 
-def shape_of(mapping: Mapping[str, Any]) -> Shape | None:
-    """The shape of an index with that mapping; None for an index that was not made here."""
+def shape_of(mapping: Mapping[str, Any], collection: str = "") -> Shape | None:
+    """The shape of an index with that mapping; None for an index that was not made here.
+
+    Args:
+        mapping: As OpenSearch tells it.
+        collection: Name of the index, for messages.
+
+    Raises:
+        SchemaMismatchError: If its documents are laid out as another version of lazyrag does.
+    """
     kept = mapping.get("_meta", {}).get(_META)
-    return None if kept is None else Shape(read_schema(kept["schema"]), tuple(kept["analysers"]))
+    if kept is None:
+        return None
+    layout = kept.get("layout", 1)
+    if layout != _LAYOUT:
+        msg = (
+            f"Collection {collection!r} in OpenSearch has rows of layout {layout}, written by another version of "
+            f"lazyrag; this one reads {_LAYOUT}. Drop it and read the files again, or use the version that wrote it."
+        )
+        raise SchemaMismatchError(msg, store="opensearch", collection=collection)
+    return Shape(read_schema(kept["schema"]), tuple(kept["analysers"]))
 
 
 def writer(shape: Shape) -> Callable[[Segment], str]:
@@ -85,16 +104,12 @@ def writer(shape: Shape) -> Callable[[Segment], str]:
     analysers = {name: term_function(name) for name in shape.analysers}
 
     def document(segment: Segment) -> str:
-        text = content_text(segment.content)
-        return json.dumps(
-            {
-                KEY: segment.key,
-                SEGMENT: segment_text(segment),
-                **index_fields({name: segment.fields.get(name) for name in shape.schema}),
-                TERMS: {name: joined_terms(terms_of(text)) for name, terms_of in analysers.items()},
-            },
-            ensure_ascii=False,
-        )
+        indexed = index_fields({name: segment.fields.get(name) for name in shape.schema})
+        found = {KEY: segment.key, SEGMENT: segment_text(segment, indexed[FIELD]), **indexed}
+        if analysers:
+            text = content_text(segment.content)
+            found[TERMS] = {name: joined_terms(terms_of(text)) for name, terms_of in analysers.items()}
+        return _DOCUMENT_ENCODER.encode(found)
 
     return document
 
@@ -106,42 +121,70 @@ def joined_terms(terms: Sequence[str]) -> str:
         >>> joined_terms(["绿茶", "tea"])
         '绿茶 tea'
     """
+    joined = " ".join(terms)
+    if joined.split() == [*terms] and _is_utf8(joined) and len(max(terms, key=len, default="")) <= _LONGEST_TERM:
+        return joined
     return " ".join(term if _is_plain(term) else digest([term]) for term in terms)
 
 
-def segment_text(segment: Segment) -> str:
-    """A segment as JSON, with all that it holds.
+def segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
+    """What the key and the indexed fields of a segment do not tell, as JSON: a list, which ends with what is not empty.
+
+    Its parts are group, document_id, path, parent, number, content, metadata, other fields, span and places.
+
+    Args:
+        segment: The segment.
+        indexed: Its fields as filters find them, by name.
 
     Raises:
         ConfigError: If it holds what is no JSON value.
     """
-    whole = segment._asdict()
-    whole["places"] = [dataclasses.astuple(place) for place in segment.places]
+    _, _, group, document_id, path, parent, number, content, metadata, fields, span, places = segment
+    parts: list[Any] = [group, document_id, path, parent, number, content]
+    more: list[Any] = [metadata, untold(fields, indexed), span, [dataclasses.astuple(place) for place in places]]
+    while more and not more[-1]:
+        more.pop()
+    parts += [part or None for part in more]
     try:
-        text = _ENCODER.encode(whole)
-        return text if _is_utf8(text) else _ASCII_ENCODER.encode(whole)
+        text = _ENCODER.encode(parts)
+        return text if _is_utf8(text) else _ASCII_ENCODER.encode(parts)
     except (TypeError, ValueError, RecursionError) as exc:
         msg = f"Node {segment.uid!r} in group {segment.group!r} holds what is no JSON value: {exc}."
         raise ConfigError(msg) from exc
 
 
-def read_segment(text: str) -> Segment:
-    """The segment that `segment_text` got.
+def read_segment(source: Mapping[str, Any]) -> Segment:
+    """The segment of which `writer` made a document.
+
+    Args:
+        source: The whole document.
 
     Example:
         >>> one = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields={"tags": ("a",)}, span=(0, 1))
-        >>> read_segment(segment_text(one)) == one
+        >>> read_segment(json.loads(writer(Shape({}, ()))(one))) == one
         True
     """
-    kept = json.loads(text)
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in kept["fields"].items()}
-    kept |= {
-        "metadata": ReadOnly(kept["metadata"]) if kept["metadata"] else EMPTY,
-        "fields": ReadOnly(fields),
-        "span": kept["span"] and tuple(kept["span"]),
-        "places": tuple(Place(*place) for place in kept["places"]),
+    kept = json.loads(source[SEGMENT])
+    group, document_id, path, parent, number, content, metadata, others, span, places = kept + [None] * (10 - len(kept))
+    uid, _, build = source[KEY].rpartition("-")
+    fields = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in {**source[FIELD], **(others or {})}.items()
     }
-    return Segment(**kept)
+    return Segment(
+        uid,
+        int(build),
+        group,
+        document_id,
+        path,
+        parent,
+        number,
+        content,
+        ReadOnly(metadata) if metadata else EMPTY,
+        ReadOnly(fields),
+        span and tuple(span),
+        tuple(Place(*place) for place in places or ()),
+    )
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,4 +208,5 @@ def _as_dict(value: Any) -> dict[Any, Any]:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
+_DOCUMENT_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_as_dict)  # it escapes what UTF-8 does not have

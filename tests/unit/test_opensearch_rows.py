@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.segment import Place, Segment
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.stores.opensearch_rows import Shape, joined_terms, read_segment, segment_text, shape_of, writer
+from lazyrag.stores.opensearch_rows import Shape, joined_terms, read_segment, shape_of, writer
 from lazyrag.testing.rows import SCHEMA, make_segments
+from tests.hard_fields import SCHEMA as HARD_FIELDS
+from tests.hard_fields import rows as hard_rows
 
 _texts = st.text(st.characters(codec=None), max_size=8)
 _numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
@@ -25,7 +27,7 @@ _json = st.recursive(
 _scalars = _texts | _numbers | st.booleans()
 _segments = st.builds(
     Segment,
-    uid=_texts,
+    uid=st.text(max_size=8),
     build=st.integers(0, 2**40),
     group=_texts,
     document_id=_texts,
@@ -40,21 +42,46 @@ _segments = st.builds(
 )
 
 
-@given(_segments)
-def test_a_segment_is_read_as_it_was_written(segment: Segment):
-    """Whatever it holds, it comes back equal, and its text can be sent as UTF-8."""
-    text = segment_text(segment)
-    text.encode()
-    read = read_segment(text)
+_SHAPES = st.sampled_from([{}, HARD_FIELDS])
+_hard_segments = st.builds(Segment._replace, _segments, fields=st.sampled_from(hard_rows()))
+
+
+@given(_segments | _hard_segments, _SHAPES)
+def test_a_segment_is_read_as_it_was_written(segment: Segment, schema):
+    """Whatever it holds and whichever fields are declared, it comes back equal, and can be sent as UTF-8."""
+    line = writer(Shape({name: schema[name] for name in schema if name in segment.fields}, ()))(segment)
+    read = read_segment(json.loads(line.encode()))
     assert read == segment
-    assert type(read.content) is type(segment.content)
+    assert _kinds(read) == _kinds(segment)
+
+
+def _kinds(segment: Segment):
+    """What equality does not tell: types, and the sign of zeros."""
+    return type(segment.content), {name: repr(value) for name, value in segment.fields.items()}
+
+
+def test_what_filters_read_is_not_written_twice():
+    """A declared field stands once in a document; one that is not declared, and -0.0, in the text beside."""
+    fields = {"author": "陆羽", "sizes": (1.0, -0.0), "pages": 7}
+    declared = {"author": DocField(DataType.VARCHAR), "sizes": DocField(DataType.ARRAY, DataType.DOUBLE)}
+    line = writer(Shape(make_schema(declared), ()))(make_segments()[0]._replace(fields=fields))
+    assert line.count("陆羽") == 1
+    assert json.loads(json.loads(line)["segment"])[7] == {"sizes": [1.0, -0.0], "pages": 7}
 
 
 def test_what_is_no_json_is_refused():
     """The error names the node and its group."""
     row = make_segments()[0]._replace(metadata={"when": object()})
     with pytest.raises(ConfigError, match=rf"Node '{row.uid}' in group 'block' holds what is no JSON value"):
-        segment_text(row)
+        writer(Shape({}, ()))(row)
+
+
+def test_another_layout_is_refused():
+    """An index of an earlier version is a SchemaMismatchError that names it and says what to do."""
+    mapping = Shape(SCHEMA, ()).body({})["mappings"]
+    del mapping["_meta"]["lazyrag"]["layout"]
+    with pytest.raises(SchemaMismatchError, match=r"'lr_rows' in OpenSearch has rows of layout 1.*Drop it and read"):
+        shape_of(mapping, "lr_rows")
 
 
 def test_a_document_is_one_line_of_utf8():
