@@ -49,9 +49,10 @@ FORMATS = (
     Format(
         "PDF",
         _of(".pdf"),
-        "pypdf (BSD)",
-        "text in reading order; pages, title, author",
-        "pictures, annotations, forms' fields",
+        "pypdfium2 (BSD, Apache), extra `pdf`; pypdf (BSD) without it",
+        "text in reading order, columns, tables as rows; pages, title, author, subject, keywords, dates; scanned pages "
+        "through a function that you give",
+        "pictures, annotations, forms' fields, styles",
     ),
     Format(
         "Word",
@@ -143,6 +144,13 @@ FORMATS = (
         "olefile (BSD), extra `office`",
         "as mail, mails within mails",
         "as mail; flags, categories",
+    ),
+    Format(
+        "Archives",
+        _of(".zip"),
+        "own code (zipfile)",
+        "members, each as a file of its name is read; members, and places within them",
+        "members that cannot be read: said in the metadata",
     ),
     Format("Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"),
     Format(

@@ -68,10 +68,10 @@ class Switch:
     def around(self, who: str, function: Callable[..., Any], note: Callable[..., object]) -> Callable[..., Any]:
         """A function with a point before and after each call, and every call noted."""
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             self.reach("before the call", who)
             note(*args)
-            result = function(*args)
+            result = function(*args, **kwargs)
             self.reach("after the call", who)
             return result
 

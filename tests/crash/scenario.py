@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document, Retriever
-from lazyrag.document import bringing, ingestion, loading, opening, term_spaces
+from lazyrag.document import bringing, loading, opening, term_spaces
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import IngestionWarning, StoreError
 from lazyrag.loaders.base import load_file, register_loader
 from lazyrag.stores import map_vectors, store_file, store_format
+from lazyrag.transforms import base as transforms
 from lazyrag.transforms.base import run_transform
 from tests.crash.faults import Switch
 
@@ -257,7 +258,7 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
         return lambda said, *_: os.write(log, (json.dumps([call, _told(said)]) + "\n").encode())
 
     _set(loading, "load_file", switch.around("loader", load_file, note("load")))
-    _set(ingestion, "run_transform", switch.around("transform", run_transform, note("transform")))
+    _set(transforms, "run_transform", switch.around("transform", run_transform, note("transform")))
     for key, made in EMBEDDERS.items():
         call = "embed" if key == "dense" else f"embed {key}"
         _set(made, "__call__", _method(switch.around(call, made().__call__, note(call))))

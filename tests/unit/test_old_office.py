@@ -9,11 +9,19 @@ from lazyrag.loaders import load_file
 from tests.ole_files import compound
 
 
-@pytest.mark.parametrize(("suffix", "newer"), [(".doc", ".docx"), (".ppt", ".pptx"), (".DOC", ".docx")])
-def test_old_files_are_reported(tmp_path, suffix, newer):
+@pytest.mark.parametrize(
+    ("suffix", "stream", "newer"),
+    [
+        (".doc", "WordDocument", ".docx"),
+        (".ppt", "PowerPoint Document", ".pptx"),
+        (".DOC", "WordDocument", ".docx"),
+        (".ppt", "WordDocument", ".docx"),
+    ],
+)
+def test_old_files_are_reported(tmp_path, suffix, stream, newer):
     """The message says why the file is not read, and as what to save it."""
     path = tmp_path / f"a{suffix}"
-    path.write_bytes(compound({"WordDocument": b"x" * 5000}))
+    path.write_bytes(compound({stream: b"x" * 5000}))
     with pytest.raises(LoadError, match=f"Save the file as {newer};") as caught:
         load_file(path)
     assert caught.value.loader == "OldOfficeLoader"
