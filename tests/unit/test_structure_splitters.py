@@ -349,3 +349,11 @@ def test_whatever_decides_about_chunks_is_in_the_identity():
         SemanticSplitter(Model("a"), 10, min_size=2),
     ]
     assert len({one.identity for one in made}) == len(made)
+
+
+@pytest.mark.parametrize("text", ["x\n" + "\n" * 400_000, "x" + " " * 400_000, "x\n" + " \n" * 200_000 + " y"])
+def test_code_of_nothing_but_white_space_takes_no_time(text):
+    """Time grows with the length of a run of blank lines, not with its square."""
+    since = time.perf_counter()
+    list(CodeSplitter().transform(DocNode(text=text)))
+    assert time.perf_counter() - since < 10
