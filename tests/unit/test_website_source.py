@@ -357,3 +357,12 @@ def test_the_longest_rule_of_robots_txt_decides(rules, path, allowed):
 def test_pauses_that_are_no_numbers_are_passed_over(line, delay):
     """What a website says of pauses ends no run."""
     assert Rules(["User-agent: *", line], "lazyrag").delay_s == delay
+
+
+@pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}])
+def test_an_error_counts_by_its_status(web, headers):
+    """A page that is gone is gone, even if what the server says of it cannot be unpacked."""
+    web.routes["/"] = page("home", "/gone")
+    web.routes["/gone"] = (404, headers, b"no gzip")
+    [failed] = [event for event in source_of(web).items() if isinstance(event, FailedItem)]
+    assert failed.gone

@@ -276,3 +276,25 @@ def read_alone(tmp_path_factory, text):
         return load_file(path).text
     except LoadError:
         return ""
+
+
+def test_members_of_one_name_are_all_read(tmp_path):
+    """An archive that was added to may hold a name twice; neither text is lost."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tea.txt", "Sencha")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("tea.txt", "Bancha")
+    assert load_file(path).text == "Sencha\n\nBancha"
+
+
+def test_a_new_reader_for_members_is_seen(tmp_path):
+    """An archive is read again when what reads its members is another one, and only then."""
+    (tmp_path / "a.zip").write_bytes(zipped({"tea.motd": "Sencha"}))
+    (tmp_path / "b.txt").write_text("Bancha", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.sync()
+    docs.add_reader("*.motd", lambda path: path.read_text(encoding="utf-8").upper())
+    assert docs.sync().updated == ("a.zip",)
+    assert [node.text for node in docs.get_nodes() if node.path == "a.zip"] == ["SENCHA"]
+    assert docs.sync().updated == ()
