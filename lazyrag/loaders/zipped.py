@@ -11,7 +11,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.limits import reading
-from lazyrag.loaders.members import members, nested_places
+from lazyrag.loaders.members import members, nested_places, unread_within
 
 _BREAK = "\n\n"
 _MOST_TOLD = 100
@@ -43,6 +43,7 @@ class ZipLoader:
                         raise
                     unread[shown] = str(exc)
                     continue
+                unread |= unread_within(loaded, shown)
                 places += nested_places(loaded, position, "member", shown)
                 texts.append(loaded.text)
                 position += len(loaded.text) + len(_BREAK)
