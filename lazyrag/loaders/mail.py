@@ -65,7 +65,7 @@ class MboxLoader:
         """Read the file."""
         box = mailbox.mbox(path, create=False)
         mails = []
-        unread = {}
+        unread: dict[str, str] = {}
         try:
             for number, key in enumerate(box.keys(), start=1):
                 try:
