@@ -143,7 +143,7 @@ class Ingestion:
                 row = BuildRow(number, work.row.id, target.id, above.number, above.root, told, copied.counts)
                 new.append((work, row, self._copied(copied, work.segments[target.parent], number, target, targets)))
             else:
-                to_do.append((work, number, told, self._earlier(written.values(), work, target, targets)))
+                to_do.append((work, number, told, self._earlier(written.values(), told, work, target, targets)))
 
         def transform(item: tuple[Work, int, str, EarlierNodes]) -> tuple[list[int], list[Segment]]:
             work, number, _, earlier = item
@@ -182,11 +182,17 @@ class Ingestion:
         nodes = self._nodes.of_build(target.collection, build)
         return nodes, self._nodes.of_build(targets.collection(target.parent), build.parent) if build.parent else []
 
-    def _earlier(self, written: Iterable[BuildRow], work: Work, target: GroupTarget, targets: Targets) -> EarlierNodes:
-        """What is worth being used again of what a document had in a group: where models made it of texts alone."""
+    def _earlier(
+        self, written: Iterable[BuildRow], told: str, work: Work, target: GroupTarget, targets: Targets
+    ) -> EarlierNodes:
+        """What is worth being used again of what a document had in a group: where models made it of texts alone.
+
+        What of its path decides, behind the slash of the inputs, has to be the same.
+        """
         documents = {row.id for row in work.sources}
-        rows = [row for row in written if row.document in documents] if target.asks_models else []
-        if target.sees_nodes or not rows:
+        by_path = told.partition("/")[2]
+        rows = [row for row in written if row.document in documents and row.input.partition("/")[2] == by_path]
+        if target.sees_nodes or not target.asks_models or not rows:
             return EarlierNodes()
         newest = max(rows, key=lambda row: row.number)
         return EarlierNodes(*self._with_parents(newest, target, targets), newest.counts)

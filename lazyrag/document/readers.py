@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import inspect
+import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoa
 R = TypeVar("R", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
 
 _SPECIAL = frozenset("*?[")
+_MOST_OPEN = 4  # of ``**/`` in a pattern that may stand for no folder
+_CONTAINERS = frozenset(
+    f"lazyrag.loaders.{target}" for target in ("mail:EmlLoader", "mail:MboxLoader", "msg:MsgLoader", "zipped:ZipLoader")
+)
+"""Loaders of files that hold other files, which readers are asked for as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +170,15 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     that would take too long, so that one whose content contradicts its suffix counts by its suffix.
     """
     asked = readers.all()
+    inside = " ".join(("", *(f"{reader.pattern} {reader.identity}" for reader in asked)))
 
     @functools.cache
     def of_suffix(suffix: str) -> str:
         if suffix not in loaders:
             return suffix
-        return f"{suffix} {loaders.target(suffix) or fingerprint(loaders[suffix]).value}"
+        target = loaders.target(suffix)
+        held = inside if target in _CONTAINERS else ""
+        return f"{suffix} {target or fingerprint(loaders[suffix]).value}{held}"
 
     def of_file(file: FoundFile) -> str:
         path = file.path
@@ -221,20 +230,29 @@ def reads(pattern: str, names: Iterable[str]) -> bool:
     Case does not matter, and ``**/`` stands for any folders or none.
 
     Example:
-        >>> reads("*.log", ["a/b.LOG"]), reads("**/b.*", ["b.log"]), reads("a/*", ["b.log"])
+        >>> reads("*.log", ["a/b.LOG"]), reads("a/**/b.*", ["a/b.log"]), reads("a/*", ["b.log"])
         (True, True, False)
     """
     wanted = pattern.lower()
     suffix = _suffix_of(pattern)
-    anywhere = wanted.removeprefix("**/")
     for name in map(str.lower, names):
         own_name = name.rpartition("/")[2]
         if suffix:
             if own_name.endswith(suffix) and own_name != suffix:
                 return True
-        elif any(fnmatch.fnmatchcase(one, form) for one in (name, own_name) for form in (wanted, anywhere)):
+        elif any(fnmatch.fnmatchcase(one, form) for one in (name, own_name) for form in _forms(wanted)):
             return True
     return False
+
+
+@functools.lru_cache(maxsize=256)
+def _forms(pattern: str) -> tuple[str, ...]:
+    """A pattern with and without each of its ``**/``, which stand for any folders or none."""
+    first, *rest = re.split(r"(?<![^/])\*\*/", pattern, maxsplit=_MOST_OPEN)
+    forms = [first]
+    for piece in rest:
+        forms = [f"{form}{folders}{piece}" for form in forms for folders in ("**/", "")]
+    return tuple(forms)
 
 
 def _suffix_of(pattern: str) -> str:

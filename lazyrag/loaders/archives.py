@@ -89,20 +89,21 @@ class Archive:
             for _ in self.pieces(name):
                 pass
 
-    def pieces(self, name: str) -> Iterator[bytes]:
-        """The bytes of an entry, piece by piece; see `read`."""
+    def pieces(self, entry: str | zipfile.ZipInfo) -> Iterator[bytes]:
+        """The bytes of an entry, piece by piece; see `read`. Of several with one name, the name stands for the last."""
+        name = entry if isinstance(entry, str) else entry.filename
         try:
-            packed = self._file.getinfo(name).compress_size
+            info = self._file.getinfo(entry) if isinstance(entry, str) else entry
         except KeyError as exc:
             msg = f"The file is no {self._what}: it is of another format, as it lacks the part {name}."
             raise LoadError(self._advised(msg)) from exc
         size = 0
         try:
-            with self._file.open(name) as entry:
-                while piece := entry.read(_CHUNK):
+            with self._file.open(info) as stream:
+                while piece := stream.read(_CHUNK):
                     size += len(piece)
                     self._reading.count_unpacked(len(piece), self._what)
-                    self._weigh(name, size, packed)
+                    self._weigh(name, size, info.compress_size)
                     yield piece
         except RuntimeError as exc:  # how zipfile says that it wants a password
             msg = f"The {self._what} is encrypted and needs a password. Save it again without one."

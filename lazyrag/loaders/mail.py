@@ -15,7 +15,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.encoding import decode
 from lazyrag.loaders.html import read_html
-from lazyrag.loaders.members import members, nested_places
+from lazyrag.loaders.members import members, nested_places, unread_within
 
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MOST_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
@@ -65,11 +65,12 @@ class MboxLoader:
         """Read the file."""
         box = mailbox.mbox(path, create=False)
         mails = []
-        unread = {}
+        unread: dict[str, str] = {}
         try:
             for number, key in enumerate(box.keys(), start=1):
                 try:
                     mails.append(_read_mail(_QUOTED_FROM.sub(rb"\1", box.get_bytes(key))))
+                    unread |= unread_within(mails[-1], str(number))
                 except LoadError as exc:
                     unread[str(number)] = str(exc)
                     mails.append(LoadedFile(""))  # so that the others keep their numbers
@@ -171,6 +172,7 @@ def _with_attachments(text: str, attachments: list[EmailMessage], said: dict[str
             except LoadError as exc:
                 unread[name] = str(exc)
                 continue
+            unread |= unread_within(loaded, name)
             text += f"\n\nAttachment: {name}\n"
             places += nested_places(loaded, len(text), "attachment", name)
             text += loaded.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,3 +70,18 @@ def nested_places(loaded: LoadedFile, start: int, kind: str, label: str) -> list
         Place(start + place.start, start + place.end, place.kind, f"{label} > {place.label}") for place in loaded.places
     ]
     return [Place(start, start + len(loaded.text), kind, label), *own]
+
+
+def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
+    """What a file that lies within another one says of those within itself that were not read, and why.
+
+    Args:
+        loaded: The file.
+        label: What it is called in the other one; the names of those within it stand behind it.
+
+    Example:
+        >>> unread_within(LoadedFile("Tea", metadata={"unread_members": {"a.exe": "No loader."}}), "teas.zip")
+        {'teas.zip > a.exe': 'No loader.'}
+    """
+    told = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages"))
+    return {f"{label} > {name}": str(why) for some in told if isinstance(some, Mapping) for name, why in some.items()}

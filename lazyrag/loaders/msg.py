@@ -14,7 +14,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean, decode
 from lazyrag.loaders.html import read_html
-from lazyrag.loaders.members import Members, members, nested_places
+from lazyrag.loaders.members import Members, members, nested_places, unread_within
 from lazyrag.loaders.ole import Container, open_container
 from lazyrag.loaders.rtf import read_rtf
 
@@ -146,6 +146,7 @@ def _with_attachments(text: str, mail: _Item, said: dict[str, Any]) -> LoadedFil
             except LoadError as exc:
                 unread[name] = str(exc)
                 continue
+            unread |= unread_within(loaded, name)
             text += f"\n\nAttachment: {name}\n"
             places += nested_places(loaded, len(text), "attachment", name)
             text += loaded.text

@@ -11,7 +11,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.limits import reading
-from lazyrag.loaders.members import members, nested_places
+from lazyrag.loaders.members import members, nested_places, unread_within
 
 _BREAK = "\n\n"
 _MOST_TOLD = 100
@@ -34,15 +34,16 @@ class ZipLoader:
         unread: dict[str, str] = {}
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, members() as inside:
-            listed = [(name, shown) for name, shown in _shown(archive.infos) if not _is_passed_over(shown)]
-            for name, shown in listed:
+            listed = [(info, shown) for info, shown in _shown(archive.infos) if not _is_passed_over(shown)]
+            for info, shown in listed:
                 try:
-                    loaded = inside.load(shown, archive.pieces(name))
+                    loaded = inside.load(shown, archive.pieces(info))
                 except LoadError as exc:
                     if now.exceeded:
                         raise
                     unread[shown] = str(exc)
                     continue
+                unread |= unread_within(loaded, shown)
                 places += nested_places(loaded, position, "member", shown)
                 texts.append(loaded.text)
                 position += len(loaded.text) + len(_BREAK)
@@ -51,19 +52,20 @@ class ZipLoader:
         return LoadedFile(_BREAK.join(texts), tuple(places), {"members": len(listed), **_told(unread)})
 
 
-def _shown(infos: list[zipfile.ZipInfo]) -> list[tuple[str, str]]:
-    """Names of members as the archive has them, and as people know them: old programs write their own encoding."""
-    raw = [info.filename for info in infos if not info.is_dir()]
+def _shown(infos: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, str]]:
+    """Members with their names as people know them: old programs write their own encoding."""
+    files = [info for info in infos if not info.is_dir()]
+    raw = [info.filename for info in files]
     foreign = [name for name in raw if not name.isascii()]
     if not foreign or any(info.flag_bits & _IS_UTF8 for info in infos):
-        return [(name, name) for name in raw]
+        return list(zip(files, raw, strict=True))
     from lazyrag.loaders.encoding import decode
 
     try:
         told = decode("\n".join(raw).encode("cp437")).split("\n")
     except (LoadError, UnicodeEncodeError):
         told = raw
-    return list(zip(raw, told if len(told) == len(raw) else raw, strict=True))
+    return list(zip(files, told if len(told) == len(raw) else raw, strict=True))
 
 
 def _is_passed_over(name: str) -> bool:

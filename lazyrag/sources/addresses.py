@@ -180,6 +180,16 @@ def _path(path: str) -> str:
     return "/" + "/".join(kept)
 
 
+def quoted_target(text: str) -> str:
+    """A path with its query as URLs here have them, but for its dots: only what has to be escaped is.
+
+    Example:
+        >>> quoted_target("/%7eli/*?q=绿茶")
+        '/~li/*?q=%E7%BB%BF%E8%8C%B6'
+    """
+    return _quoted(text, _IN_QUERIES)
+
+
 def _quoted(text: str, safe: str) -> str:
     quoted = urllib.parse.quote(text, safe=safe, errors="replace")
     # A percent sign that escapes nothing is one itself.

@@ -213,7 +213,7 @@ def _wanted(answer: http.client.HTTPResponse, headers: Mapping[str, str], url: W
         return _body(answer, headers, url, most)
     try:
         return _body(answer, headers, url, min(most, _PIECE))
-    except FetchError:
+    except (FetchError, http.client.HTTPException, zlib.error):  # its status is what counts
         return b""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lazyrag.errors import LoadError
+
 _MARKS = (("code", "`"), ("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
 _LISTS = frozenset(["bulleted_list_item", "numbered_list_item", "to_do", "toggle"])
 _TABLE_CELL = str.maketrans({"|": r"\|", "\n": " "})
@@ -72,7 +74,10 @@ def _pieces(blocks: Iterable[Mapping[str, Any]], children: Children, depth: int)
         number = number + 1 if kind == "numbered_list_item" else 0
         inner: list[tuple[str, str]] = []
         beneath: Sequence[Mapping[str, Any]] = ()
-        if block.get("has_children") is True and kind not in {"child_page", "child_database"} and depth < _DEEPEST:
+        if block.get("has_children") is True and kind not in {"child_page", "child_database"}:
+            if depth >= _DEEPEST:
+                msg = f"Its blocks are nested deeper than {_DEEPEST} levels. Take the innermost ones out."
+                raise LoadError(msg)
             beneath = list(children(_text(block.get("id"))))
         if kind == "table":
             yield kind, _table(_object(block.get("table")), beneath)

@@ -137,7 +137,8 @@ def _explained(hidden: str = "") -> Iterator[None]:
     except Exception as exc:
         told = f"{type(exc).__name__}: {exc}".strip()
         told = told.replace(hidden, "***") if hidden else told
-        msg = (
-            f"The database did not answer the query ({told:.300}). Check the connection, the query and its parameters."
-        )
+        do = "Check the connection, the query and its parameters."
+        if isinstance(exc, ModuleNotFoundError):
+            do = "Install that package: it is the database's driver, or name another one in the URL."
+        msg = f"The database did not answer the query ({told:.300}). {do}"
         raise LoadError(msg, loader="DatabaseSource") from exc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -169,6 +170,13 @@ class Entry:
             # A generator works while it is read, which is to be within the limit as well.
             return list(returned) if self.args.num_workers and isinstance(returned, Iterator) else returned
 
+    def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
+        """What it makes of each of a file's nodes: of all together, if the transform can and no limit is set."""
+        together = getattr(type(self._on_node), "transform_all", None)
+        if together is None or self.args.num_workers:
+            return map(self, nodes)
+        return iter(together(self._on_node, nodes))
+
 
 class AdaptiveTransform:
     """Calls, for each node, the first of several transforms that fits its document's path.
@@ -182,13 +190,23 @@ class AdaptiveTransform:
 
     def __call__(self, node: DocNode) -> Any:
         """What the entry for the node's document makes of it; nothing where none fits."""
-        entry = next((one for one in self.entries if one.fits(node.path)), None)
+        entry = self._entry(node.path)
         return None if entry is None else entry(node)
+
+    def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
+        """What comes of each of a file's nodes, in order; a model is asked about several at once."""
+        for path, group in itertools.groupby(nodes, key=lambda node: node.path):
+            some, entry = list(group), self._entry(path)
+            yield from [None] * len(some) if entry is None else entry.transform_all(some)
+
+    def _entry(self, path: str) -> Entry | None:
+        return next((one for one in self.entries if one.fits(path)), None)
 
     @property
     def chunk_size(self) -> int | None:
         """The largest of its entries' chunk sizes; None where none has one."""
-        return max((one.given.chunk_size for one in self.entries if hasattr(one.given, "chunk_size")), default=None)
+        sizes = [getattr(one.given, "chunk_size", None) for one in self.entries]
+        return max((size for size in sizes if isinstance(size, int)), default=None)
 
     @property
     def calls_per_node(self) -> int:

@@ -20,7 +20,7 @@ from lazyrag.transforms.packing import Packer, closed
 from lazyrag.transforms.separators import word_ends
 
 _DEEPEST = 24  # levels; what is nested deeper is cut at the ends of lines
-_BLANK = re.compile(r"(?:[^\S\n]*\n){2,}(?=\S)")
+_UNINDENTED = re.compile(r"\n(?=\S)")
 _MARGIN = re.compile(r"\n(?=[^\s})\]])")
 _LINE = re.compile(r"\n")
 
@@ -112,8 +112,7 @@ def _read(text: str, language: str) -> tuple[list[array[int]], list[Definition]]
     ]
     outer = (_line_end(text, one.end) for one in definitions)
     levels = [outer] if definitions else []
-    patterns = (_MARGIN, _BLANK, _LINE)
-    found = [[match.end() for match in pattern.finditer(text)] for pattern in patterns]
+    found = [_ends(_MARGIN, text), _behind_blank_lines(text), _ends(_LINE, text)]
     if not definitions:  # a margin behind a blank line is where something new begins
         found.insert(0, sorted({*found[0]} & {*found[1]}))
         del found[1]
@@ -151,6 +150,16 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Defini
 
 def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
     return [match.end() for match in pattern.finditer(text)]
+
+
+def _behind_blank_lines(text: str) -> list[int]:
+    """Where lines begin that are not indented and follow a blank one; a pattern of that takes time squared."""
+    ends = []
+    for end in _ends(_UNINDENTED, text):
+        before = text.rfind("\n", 0, end - 1)
+        if before >= 0 and not text[before + 1 : end - 1].strip():
+            ends.append(end)
+    return ends
 
 
 def _level(text: str, ends: Iterable[int]) -> array[int]:

@@ -111,14 +111,12 @@ class JSONSplitter(NodeTransform):
         separate = container.value == members[0].start  # several values, with no commas between them
         first = 0
         while first < len(members):
-            last, wrapped = first, ""
+            last, wrapped, joined = first, "", ""
             while last < len(members):
-                run = members[first : last + 1]
-                inner = (
-                    ", ".join(text[one.start : one.end] for one in run)
-                    if separate
-                    else text[run[0].start : run[-1].end]
-                )
+                one = members[last]
+                if separate:
+                    joined = f"{joined}, {text[one.start : one.end]}" if last > first else text[one.start : one.end]
+                inner = joined if separate else text[members[first].start : one.end]
                 if not self._fits(f"{opening}{inner}{ending}"):
                     break
                 last, wrapped = last + 1, f"{opening}{inner}{ending}"

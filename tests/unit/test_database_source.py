@@ -255,3 +255,14 @@ def test_values_as_databases_give_them():
     )
     assert item.metadata == {"id": 1.5, "day": "2026-04-01", "at": "2026-04-01T07:30:00+00:00", "tags": ["a", "b"]}
     assert plain(decimal.Decimal("Infinity")) is None
+
+
+def test_a_driver_that_is_not_installed_is_named():
+    """The message says which package is missing; the password is not in it."""
+
+    def connect():
+        msg = "No module named 'psycopg'"
+        raise ModuleNotFoundError(msg, name="psycopg")
+
+    with pytest.raises(LoadError, match=r"psycopg.*Install that package"):
+        list(DatabaseSource(connect, "SELECT 1", identity="id", name="teas").items())

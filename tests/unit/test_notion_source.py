@@ -307,3 +307,14 @@ def test_values_are_checked(options):
     with pytest.raises(ConfigError) as caught:
         NotionSource(**{"token": TOKEN, "pages": [notion_id(1)], **options})
     assert TOKEN not in str(caught.value)
+
+
+def test_what_is_nested_too_deep_is_told(notion):
+    """A page of which some text would be left out is a failure, not a shorter page."""
+    block = notion.block("paragraph", "innermost")
+    for _ in range(51):
+        block = notion.block("toggle", "fold", block)
+    page = notion.page(1, "Tea", block)
+    [failed] = source_of(notion, pages=[page]).items()
+    assert isinstance(failed, FailedItem)
+    assert "deeper than 50 levels" in failed.error

@@ -349,3 +349,19 @@ def test_whatever_decides_about_chunks_is_in_the_identity():
         SemanticSplitter(Model("a"), 10, min_size=2),
     ]
     assert len({one.identity for one in made}) == len(made)
+
+
+@pytest.mark.parametrize("text", ["x\n" + "\n" * 400_000, "x" + " " * 400_000, "x\n" + " \n" * 200_000 + " y"])
+def test_code_of_nothing_but_white_space_takes_no_time(text):
+    """Time grows with the length of a run of blank lines, not with its square."""
+    since = time.perf_counter()
+    list(CodeSplitter().transform(DocNode(text=text)))
+    assert time.perf_counter() - since < 10
+
+
+def test_many_small_values_of_json_take_no_quadratic_time():
+    """Values that stand one after the other are joined piece by piece."""
+    since = time.perf_counter()
+    [*nodes] = JSONSplitter(chunk_size=20_000).transform(DocNode(text='""' * 60_000))
+    assert time.perf_counter() - since < 5
+    assert sum(node.text.count('""') for node in nodes) == 60_000

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lazyrag import Document, MarkdownSplitter, NodeTransform, SentenceSplitter, TransformArgs
+from lazyrag import Document, LLMParser, MarkdownSplitter, NodeTransform, SentenceSplitter, TransformArgs
 from lazyrag.document.group import make_group
 from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, UnknownKeywordError
 
@@ -284,3 +284,58 @@ def test_a_transform_may_say_what_of_the_path_decides(folder):
     (path / "a.txt").rename(path / "b" / "a.txt")
     docs.sync()
     assert _texts(docs, "where") == {"b/a.txt": ["b"]}
+
+
+def test_a_moved_file_is_asked_about_anew_where_another_model_is_for_it(tmp_path):
+    """What one entry's model made is not taken for what another one's would make of the same text."""
+    (tmp_path / "a.md").write_text("It keeps.\nIt boils.", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.create_node_group("line", transform=lines)
+    by_path = [
+        TransformArgs(LLMParser(lambda _: "of Markdown", "en"), pattern="*.md"),
+        TransformArgs(LLMParser(lambda _: "of text", "en")),
+    ]
+    docs.create_node_group("summary", transform=by_path, parent="line")
+    assert _texts(docs, "summary") == {"a.md": ["of Markdown", "of Markdown"]}
+    (tmp_path / "a.md").rename(tmp_path / "a.txt")
+    docs.sync()
+    assert _texts(docs, "summary") == {"a.txt": ["of text", "of text"]}
+
+
+def test_a_model_in_a_list_is_asked_several_things_at_once():
+    """As many calls run together as outside of a list; with num_workers of the entry, no more than those."""
+    now, most, lock = 0, 0, threading.Lock()
+
+    def model(_):
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+        return "short"
+
+    for workers, expected in ((0, 4), (1, 1)):
+        most = 0
+        docs = Document()
+        docs.add_texts({"a.txt": "\n".join(f"Tea {number}" for number in range(12)), "b.md": "Water"})
+        docs.create_node_group("line", transform=lines)
+        parser = LLMParser(model, "en", num_workers=4)
+        entry = TransformArgs(parser, num_workers=workers, pattern="*.txt")
+        docs.create_node_group("summary", transform=[entry], parent="line")
+        assert _texts(docs, "summary") == {"a.txt": ["short"] * 12}
+        assert most == expected
+
+
+def test_a_transform_that_says_no_chunk_size_may_stand_in_a_list():
+    """``chunk_size = None`` says nothing."""
+
+    class Whole(NodeTransform):
+        chunk_size = None
+
+        def transform(self, node):
+            return node.get_text()
+
+    group = make_group("g", [SentenceSplitter(64), Whole()], "lazyllm_root", trans_node=False, version=None, kwargs={})
+    assert group.given.chunk_size == 64

@@ -14,6 +14,7 @@ from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources import CutShort, FailedItem, SourceItem, WebsiteSource, metadata_of
 from lazyrag.sources.addresses import web_url
 from lazyrag.sources.links import MOST_LINKS, links_of
+from lazyrag.sources.robots import Rules
 from tests.web_server import Web
 
 
@@ -316,3 +317,52 @@ def test_values_are_checked(options):
     """Before anything is asked."""
     with pytest.raises(ConfigError):
         WebsiteSource(**{"url": "http://example.com/", **options})
+
+
+@pytest.mark.parametrize(
+    ("rules", "path", "allowed"),
+    [
+        ("Disallow: /*.pdf$", "/a/tea.pdf", False),
+        ("Disallow: /*.pdf$", "/a/tea.pdf?page=2", True),
+        ("Disallow: /a/*/private", "/a/b/private/c", False),
+        ("Disallow: /*a*b*$", "/xaybz", False),
+        ("Disallow: /ab*b$", "/ab", True),
+        ("Allow: /\nDisallow: /a/", "/a/b", False),
+        ("Disallow: /a\nAllow: /a/b", "/a/b/c", True),
+        ("Disallow: /a\nAllow: /a", "/a", True),
+        ("Disallow: /%e7%bb%BF", "/%E7%BB%BF/1", False),
+        ("Disallow: /绿", "/%E7%BB%BF/1", False),
+        ("Disallow: http://[\nDisallow: //[x\nDisallow:", "/a", True),
+        ("Disallow: /robots.txt", "/robots.txt", True),
+        ("Disallow: /" + "*a" * 2000 + "b", "/" + "a" * 8000, True),
+    ],
+)
+def test_the_longest_rule_of_robots_txt_decides(rules, path, allowed):
+    """``*`` and ``$`` mean what RFC 9309 says, and lines that are none do no harm."""
+    assert Rules(["User-agent: *", *rules.splitlines()], "lazyrag").allows(path) is allowed
+
+
+@pytest.mark.parametrize(
+    ("line", "delay"),
+    [
+        ("Crawl-delay: 0.5", 0.5),
+        ("Crawl-delay: \u00b2", 0),
+        ("Crawl-delay: " + "9" * 5000, 0),
+        ("Crawl-delay: nan", 0),
+        ("Request-rate: 2/1m 0900-1000", 30),
+        ("Request-rate: 0/5", 0),
+        ("Request-rate: \u00b2/1", 0),
+    ],
+)
+def test_pauses_that_are_no_numbers_are_passed_over(line, delay):
+    """What a website says of pauses ends no run."""
+    assert Rules(["User-agent: *", line], "lazyrag").delay_s == delay
+
+
+@pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}])
+def test_an_error_counts_by_its_status(web, headers):
+    """A page that is gone is gone, even if what the server says of it cannot be unpacked."""
+    web.routes["/"] = page("home", "/gone")
+    web.routes["/gone"] = (404, headers, b"no gzip")
+    [failed] = [event for event in source_of(web).items() if isinstance(event, FailedItem)]
+    assert failed.gone

@@ -276,3 +276,40 @@ def read_alone(tmp_path_factory, text):
         return load_file(path).text
     except LoadError:
         return ""
+
+
+def test_members_of_one_name_are_all_read(tmp_path):
+    """An archive that was added to may hold a name twice; neither text is lost."""
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tea.txt", "Sencha")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("tea.txt", "Bancha")
+    assert load_file(path).text == "Sencha\n\nBancha"
+
+
+def test_a_new_reader_for_members_is_seen(tmp_path):
+    """An archive is read again when what reads its members is another one, and only then."""
+    (tmp_path / "a.zip").write_bytes(zipped({"tea.motd": "Sencha"}))
+    (tmp_path / "b.txt").write_text("Bancha", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.sync()
+    docs.add_reader("*.motd", lambda path: path.read_text(encoding="utf-8").upper())
+    assert docs.sync().updated == ("a.zip",)
+    assert [node.text for node in docs.get_nodes() if node.path == "a.zip"] == ["SENCHA"]
+    assert docs.sync().updated == ()
+
+
+def test_what_is_not_read_within_members_is_told(tmp_path):
+    """However deep it lies: in an archive in a mail in an archive."""
+    mail = EmailMessage()
+    mail["Subject"] = "Teas"
+    mail.set_content("See the archive.")
+    inner = zipped({"tea.txt": "Sencha", "tea.exe": b"MZ\0\0\0\0"})
+    mail.add_attachment(inner, maintype="application", subtype="zip", filename="teas.zip")
+    path = tmp_path / "a.zip"
+    path.write_bytes(zipped({"mail.eml": mail.as_bytes()}))
+    assert [*load_file(path).metadata["unread_members"]] == ["mail.eml > teas.zip > tea.exe"]
+    box = tmp_path / "a.mbox"
+    box.write_bytes(b"From a@b.example Mon Jan  1 00:00:00 2024\n" + mail.as_bytes() + b"\n")
+    assert [*load_file(box).metadata["unread_messages"]] == ["1 > teas.zip > tea.exe"]
