@@ -34,7 +34,7 @@ OCR_DOTS_PER_INCH = 200
 
 _MOST_PAGES_NAMED = 20
 _SAID = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
-_DATES = {"CreationDate": "pdf_created", "ModDate": "pdf_modified"}
+_DATES = {"CreationDate": "created", "ModDate": "modified"}
 _SAID_OF_NOTHING = frozenset(["untitled", "anonymous", "unspecified"])  # what reportlab writes
 _DATE = re.compile(
     r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
