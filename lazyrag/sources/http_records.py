@@ -80,7 +80,7 @@ class HttpRecordsSource:
             msg = f"params is of type {type(params).__name__}; give a mapping of names to values."
             raise ConfigError(msg)
         self._paging: Paging = LinkHeader() if paging is None else paging
-        if not callable(getattr(self._paging, "following", None)):
+        if isinstance(self._paging, type) or not callable(getattr(self._paging, "following", None)):
             msg = f"paging is {paging!r:.80}; give LinkHeader(), NextLink(...), Cursor(...), PageNumber() or Offset()."
             raise ConfigError(msg)
         own = web_url(url)
@@ -91,7 +91,7 @@ class HttpRecordsSource:
         self._max_pages = whole_number("max_pages", max_pages, 1)
         self._max_seconds = checked_seconds("max_seconds", max_seconds)
         self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
-        self._client = make_client("HttpRecordsSource", own, web)
+        self._client = make_client(HttpRecordsSource, own, web)
 
     def __repr__(self) -> str:
         return f"HttpRecordsSource({self._url.shown!r})"

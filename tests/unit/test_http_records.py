@@ -239,7 +239,9 @@ def test_unknown_keywords():
     "make", [lambda: NextLink(""), lambda: Cursor(param=" "), lambda: PageNumber(start=-1), lambda: Offset(limit=0)]
 )
 def test_paging_is_checked(make):
-    """Names are not blank, numbers in their range."""
+    """Names are not blank, numbers in their range; a class is no paging."""
     with pytest.raises(ConfigError):
         make()
+    with pytest.raises(ConfigError, match=r"give LinkHeader\(\)"):
+        HttpRecordsSource("http://example.com/", paging=LinkHeader)
     assert LinkHeader() == LinkHeader()
