@@ -32,7 +32,8 @@ class TransformArgs:
             nothing about the nodes: another number builds nothing anew.
         kwargs: Parameters of a transform class.
         pattern: Which documents: ``"*.md"``, as in ``fnmatch``, upper and lower case alike, on the document's path
-            (relative to the dataset, with forward slashes); or a function of that path. None: all.
+            (relative to the dataset, with forward slashes), ``".md"`` means the same; or a function of that path.
+            None: all.
         name: What messages call it; left out, its own name.
 
     Raises:
@@ -159,8 +160,11 @@ class Entry:
             return True
         if not isinstance(pattern, str):
             return bool(pattern(path))
+        wanted = pattern.casefold()
+        # As for add_reader, ".md" is a suffix: no path of a document begins with a dot.
+        forms = (wanted, f"*{wanted}") if wanted.startswith(".") else (wanted,)
         # The slash in front: "*/docs/*.md" also means the folder at the top.
-        return any(fnmatchcase(one.casefold(), pattern.casefold()) for one in (path, f"/{path}"))
+        return any(fnmatchcase(one.casefold(), form) for one in (path, f"/{path}") for form in forms)
 
     def __call__(self, node: DocNode) -> Any:
         """What the transform makes of a node."""

@@ -284,3 +284,14 @@ def test_a_transform_may_say_what_of_the_path_decides(folder):
     (path / "a.txt").rename(path / "b" / "a.txt")
     docs.sync()
     assert _texts(docs, "where") == {"b/a.txt": ["b"]}
+
+
+@pytest.mark.parametrize("pattern", [".md", ".MD", "*.md"])
+def test_a_suffix_is_a_pattern(tmp_path, pattern):
+    """A suffix means the same as for add_reader, whatever its case."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "茶.MD").write_text("# 茶", encoding="utf-8")
+    (tmp_path / "md").write_text("no suffix", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.create_node_group("marked", transform=[TransformArgs("MarkdownSplitter", pattern=pattern)])
+    assert [node.path for node in docs.get_nodes("marked")] == ["sub/茶.MD"]
