@@ -237,5 +237,5 @@ def test_any_bytes_load_or_fail_with_load_error(tmp_path_factory, data):
 
 def test_fields_beside_a_template_are_refused():
     """A template says itself which fields become text: of both one would be passed over."""
-    with pytest.raises(ConfigError, match="fields=.* and template=.* are both given; give one of them"):
+    with pytest.raises(ConfigError, match=r"fields=.* and template=.* are both given; give one of them"):
         CsvLoader(fields=["茶名"], template="{价格}")
