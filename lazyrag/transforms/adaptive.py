@@ -11,7 +11,14 @@ from typing import Any, TypeAlias
 
 from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, NotRegisteredError, UnknownKeywordError, known_names
+from lazyrag.errors import (
+    ConfigError,
+    NotRegisteredError,
+    TransformError,
+    UnknownKeywordError,
+    known_names,
+    sentence,
+)
 
 PathPattern: TypeAlias = "str | Callable[[str], Any]"
 """Which documents: as in ``fnmatch``, upper and lower case alike; or a function of the path that says yes or no."""
@@ -159,7 +166,11 @@ class Entry:
         if pattern is None:
             return True
         if not isinstance(pattern, str):
-            return bool(pattern(path))
+            try:
+                return bool(pattern(path))
+            except Exception as exc:
+                msg = f"The pattern of {self.args.label()} raised {type(exc).__name__} for {path!r:.80}: {exc}"
+                raise TransformError(sentence(msg)) from exc
         wanted = pattern.casefold()
         # As for add_reader, ".md" is a suffix: no path of a document begins with a dot.
         forms = (wanted, f"*{wanted}") if wanted.startswith(".") else (wanted,)

@@ -9,7 +9,7 @@ import pytest
 
 from lazyrag import Document, MarkdownSplitter, NodeTransform, SentenceSplitter, TransformArgs
 from lazyrag.document.group import make_group
-from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, UnknownKeywordError
+from lazyrag.errors import ConfigError, IngestionError, NotRegisteredError, TransformError, UnknownKeywordError
 
 FILES = {
     "a.md": "# Tea\n\nIt keeps.\n\n# Water\n\nIt boils.\n",
@@ -295,3 +295,12 @@ def test_a_suffix_is_a_pattern(tmp_path, pattern):
     docs = Document(tmp_path)
     docs.create_node_group("marked", transform=[TransformArgs("MarkdownSplitter", pattern=pattern)])
     assert [node.path for node in docs.get_nodes("marked")] == ["sub/茶.MD"]
+
+
+def test_a_pattern_that_raises_is_named(tmp_path):
+    """Its file fails with what the pattern raised, not with what a transform did."""
+    (tmp_path / "tea.txt").write_text("Sencha", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.create_node_group("some", transform=[TransformArgs("SentenceSplitter", pattern=lambda path: 1 / 0)])
+    with pytest.raises(IngestionError, match="The pattern of SentenceSplitter raised ZeroDivisionError"):
+        docs.get_nodes("some")
