@@ -201,7 +201,8 @@ def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
     elif found.suffix not in loaders and found.suffix != suffix:
         told += f" Its content is that of {found.suffix} files, which none reads either."
     is_misspelt = suffix and mime_type(suffix) == UNKNOWN_MIME_TYPE
-    near = nearest(suffix, loaders) if is_misspelt else None
+    alike = [one for one in loaders if abs(len(one) - len(suffix)) <= 1]  # .bin is no misspelt .ipynb
+    near = nearest(suffix, alike) if is_misspelt else None
     meant = f"did you mean {near!r}? " if near else ""
     return (
         f"{told} {meant.capitalize()}{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "
