@@ -16,7 +16,7 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, digest
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
 from lazyrag.transforms.adaptive import AdaptiveTransform, Entry, TransformArgs, listed_transforms
-from lazyrag.transforms.base import NodeTransform, transforms
+from lazyrag.transforms.base import NodeTransform, reads_text_only, transforms
 from lazyrag.transforms.splitters import SentenceSplitter
 
 _revisions = itertools.count(1)
@@ -108,7 +108,7 @@ def _made(
     """A transform: instantiated, as a function of nodes, whether it sees those, and its fingerprint."""
     made = _instantiated(name, transform, kwargs)
     is_given_nodes = isinstance(made, NodeTransform) or trans_node
-    sees_nodes = is_given_nodes and getattr(made, "reads_text_only", False) is not True
+    sees_nodes = is_given_nodes and not reads_text_only(made)
     if is_given_nodes:
         on_node = made
     else:

@@ -123,7 +123,7 @@ def migrate(
         into = stack.enter_context(closing(target.open()))
         moves = [_Move(opened, into, here, on_progress) for here in places]
         for move in moves:
-            stack.enter_context(move.there.lease.held())
+            stack.enter_context(move.there.lease.held(_WAIT_S))
         pairs = [(move.here, move.there) for move in moves]
         begin_copies(pairs)
         for move in moves:

@@ -91,6 +91,8 @@ class Readers:
         Args:
             names: Its names: relative to its dataset or archive, and its own.
         """
+        if not (self._suffixes or self._patterns):  # nearly always
+            return None if self._base is None else self._base.find(*names)
         return next((reader for reader in self.all() if reads(reader.pattern, names)), None)
 
     def all(self) -> list[NamedReader]:

@@ -39,7 +39,8 @@ class NodeTransform:
 
     reads_text_only: bool = False
     """Whether a node's text is all that the transform looks at: then no other change of its file makes it run again,
-    and texts that an edit leaves as they were keep the nodes that were made of them."""
+    and, where each call asks a model, texts that an edit leaves as they were keep the nodes that were made of them. It
+    speaks for the `transform` of its own class: a subclass that overrides that says it again, or is not believed."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -70,6 +71,30 @@ class NodeTransform:
             msg = f"{type(self).__name__} takes a DocNode, not {node!r:.60} ({type(node).__name__})."
             raise ConfigError(f"{msg} Of a text, make DocNode(text=...).")
         return self.transform(node)
+
+
+def reads_text_only(transform: object) -> bool:
+    """Whether a transform says, of the method `transform` that it has, that it looks at nothing but texts.
+
+    Example:
+        >>> class Loud(NodeTransform):
+        ...     reads_text_only = True
+        ...     def transform(self, node):
+        ...         return node.get_text().upper()
+        >>> class Titled(Loud):
+        ...     def transform(self, node):
+        ...         return node.metadata["title"]
+        >>> reads_text_only(Loud()), reads_text_only(Titled())
+        (True, False)
+    """
+    if getattr(transform, "reads_text_only", False) is not True:
+        return False
+    if "reads_text_only" in getattr(transform, "__dict__", {}):
+        return True
+    classes = type(transform).__mro__
+    return "reads_text_only" in vars(
+        next(one for one in classes if {"reads_text_only", "transform"} & vars(one).keys())
+    )
 
 
 transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_group="lazyrag.transforms")

@@ -47,6 +47,8 @@ class HTMLSplitter(NodeTransform):
         Tea > Water 'Water\n80 degrees.'
     """
 
+    reads_text_only = True
+
     def __init__(
         self,
         chunk_size: int = 1024,

@@ -54,6 +54,8 @@ class JSONSplitter(NodeTransform):
         $ {"heat": 80}
     """
 
+    reads_text_only = True
+
     def __init__(self, chunk_size: int = 1024, *, form: str = "json", counter: TokenCounter | str = "utf8") -> None:
         if form not in _FORMS:
             msg = f"form is {form!r:.80}. {known_names(str(form), _FORMS)}"

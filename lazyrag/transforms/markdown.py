@@ -55,6 +55,8 @@ class MarkdownSplitter(NodeTransform):
         Tea > Water '## Water\n\n80 degrees.\n'
     """
 
+    reads_text_only = True
+
     def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
         self._packer = Packer(chunk_size, chunk_overlap, counter)
         self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap

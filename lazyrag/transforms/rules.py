@@ -295,6 +295,8 @@ class RuleParents(NodeTransform):
         splitter: Cuts what is left; None leaves it whole.
     """
 
+    reads_text_only = True
+
     def __init__(self, rules: PreProcessingRules, splitter: RecursiveSplitter | None) -> None:
         self.rules = rules
         self.splitter = splitter

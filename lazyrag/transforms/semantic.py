@@ -56,6 +56,8 @@ class SemanticSplitter(NodeTransform):
         ['Green tea keeps. Black tea too. ', 'It may rain. More rain comes.']
     """
 
+    reads_text_only = True
+
     def __init__(
         self,
         embed: Embedder | EmbedCallable,

@@ -43,6 +43,8 @@ class CharacterSplitter(NodeTransform):
         ['green tea\n', 'black tea\n', 'oolong']
     """
 
+    reads_text_only = True
+
     def __init__(
         self,
         separator: str = "\n\n",
@@ -92,6 +94,8 @@ class RecursiveSplitter(NodeTransform):
         ['Green tea.\n\n', 'Black tea is oxidised. ', 'It keeps.']
     """
 
+    reads_text_only = True
+
     def __init__(
         self,
         separators: Sequence[str] = ("\n\n", "\n"),
@@ -140,6 +144,8 @@ class TokenSplitter(NodeTransform):
         >>> [text[start:end] for start, end in splitter.split(text)]
         ['He left. ', 'She left as ', 'well.']
     """
+
+    reads_text_only = True
 
     def __init__(
         self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"

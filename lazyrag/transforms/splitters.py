@@ -39,6 +39,8 @@ class SentenceSplitter(NodeTransform):
         ['他走了。', '她也走了。']
     """
 
+    reads_text_only = True
+
     def __init__(
         self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
     ) -> None:

@@ -30,6 +30,8 @@ class SentenceWindow(NodeTransform):
         [('Wither it. ', 'Pick it. Wither it. '), ('Dry it.', 'Wither it. Dry it.')]
     """
 
+    reads_text_only = True
+
     def __init__(self, before: int = 3, after: int = 3) -> None:
         self.before = whole_number("before", before, 0)
         self.after = whole_number("after", after, 0)

@@ -1160,3 +1160,26 @@ def test_neighbours_while_a_group_is_redefined(folder):
     assert words
     for node in words:  # nobody defines anything any more: how busy the machine is does not matter
         look_round(node)
+
+
+@pytest.mark.parametrize("says_again", [False, True])
+def test_who_overrides_a_splitter_may_look_at_more_than_texts(tmp_path, says_again):
+    """New metadata of a file reach such a transform, unless its class says itself that it reads texts only."""
+
+    class Titled(SentenceSplitter):
+        def transform(self, node):
+            return [f"{node.root.global_metadata.get('title')}: {node.get_text()}"]
+
+    if says_again:
+        Titled.reads_text_only = True
+    (tmp_path / "a.txt").write_text("Pour water.", encoding="utf-8")
+    titles = {"a.txt": {"title": "Tea"}}
+    docs = Document(tmp_path, file_metadata=titles, doc_fields={"title": DocField(DataType.VARCHAR)})
+    docs.create_node_group("titled", transform=Titled, version="1")
+    docs.create_node_group("plain", transform=SentenceSplitter)
+    assert [node.text for node in docs.get_nodes(group="titled")] == ["Tea: Pour water."]
+    titles["a.txt"]["title"] = "Coffee"
+    docs.sync()
+    title = "Tea" if says_again else "Coffee"
+    assert [node.text for node in docs.get_nodes(group="titled")] == [f"{title}: Pour water."]
+    assert [node.text for node in docs.get_nodes(group="plain")] == ["Pour water."]
