@@ -162,11 +162,14 @@ def known_keywords(function: F) -> F:
     known = [name for name in inspect.signature(function).parameters if name not in ("self", "self_or_class")]
     names = frozenset(known)
     what = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
+    is_method = "self" in inspect.signature(function).parameters and not function.__name__.startswith("__")
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if not names.issuperset(kwargs):
-            raise _unknown(what, "argument", next(name for name in kwargs if name not in names), known)
+            # Users know a method by the class they hold, not by a base that it comes from.
+            held = f"{type(args[0]).__name__}.{function.__name__}" if is_method and args else what
+            raise _unknown(held, "argument", next(name for name in kwargs if name not in names), known)
         return function(*args, **kwargs)
 
     return cast("F", checked)

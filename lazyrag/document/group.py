@@ -160,6 +160,10 @@ def _instantiated(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable
             f"{known_names(next(iter(kwargs)), ('name', 'transform', 'parent', 'trans_node', 'replace', 'version'))}"
         )
         raise ConfigError(msg)
+    if callable(getattr(transform, "create_groups", None)):
+        told = f"The transform of {name!r} is {transform!r:.80}"
+        msg = f"{told}, which writes groups itself: create_groups(docs, {name!r})."
+        raise ConfigError(msg)
     if not callable(transform):
         msg = (
             f"The transform of {name!r} is {transform!r}; give a function, a NodeTransform class or instance, "

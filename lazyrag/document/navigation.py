@@ -224,8 +224,8 @@ def _value_set(name: str, values: Any) -> frozenset[Any]:
 def _node_list(nodes: Any) -> list[DocNode]:
     if isinstance(nodes, DocNode):
         nodes = [nodes]
-    if not isinstance(nodes, Iterable):
-        msg = f"Give a node or a list of nodes to follow, not {nodes!r}."
+    if isinstance(nodes, str) or not isinstance(nodes, Iterable):
+        msg = f"Give a node or a list of nodes to follow, not {nodes!r:.80}."
         raise ConfigError(msg)
     listed = list(nodes)
     stray = [one for one in listed if not isinstance(one, DocNode) or not one.group]

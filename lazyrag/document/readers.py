@@ -151,6 +151,12 @@ def add_reader(
     if not isinstance(pattern, str) or not pattern.strip() or pattern == ".":
         msg = f"add_reader got the pattern {pattern!r}; give a suffix ('*.log', '.log') or a pattern ('notes/*.txt')."
         raise ConfigError(msg)
+    if f".{pattern.lower()}" in loaders:
+        msg = (
+            f"add_reader got the pattern {pattern!r}, which only a file of that whole name matches. "
+            f"Give '.{pattern.lower()}' for the suffix; '**/{pattern}' if the name is meant."
+        )
+        raise ConfigError(msg)
     if version is not None and not isinstance(version, str):
         msg = f"add_reader({pattern!r}) got version={version!r}; give a text, or None."
         raise ConfigError(msg)

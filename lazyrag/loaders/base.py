@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -121,6 +122,7 @@ def load_file(
         readers: Readers by names of files.
 
     Raises:
+        ConfigError: If the path is none.
         LoadError: If nothing reads the file, its reader fails, it exceeds a limit, or it holds no text.
 
     Example:
@@ -131,6 +133,9 @@ def load_file(
         ...     load_file(path).text
         'Green tea'
     """
+    if not isinstance(path, (str, os.PathLike)):
+        msg = f"path is {path!r:.80} ({type(path).__name__}); give the path of a file."
+        raise ConfigError(msg)
     path = Path(path)
     known_as = name or path.name
     try:
@@ -145,11 +150,15 @@ def load_file(
 
 def _check_size(path: Path, limits: LoadLimits) -> None:
     try:
-        size = path.stat().st_size
+        status = path.stat()
+    except FileNotFoundError as exc:
+        raise LoadError(f"There is no file {str(path)!r}. Give the path of an existing one.") from exc
     except OSError:  # the loader meets the same error, and tells it
         return
-    if limits.bytes is not None and size > limits.bytes:
-        found = f"The file has {size:,} bytes"
+    if stat.S_ISDIR(status.st_mode):
+        raise LoadError(f"{str(path)!r} is a folder. Give the path of a file; Document(folder) reads folders.")
+    if limits.bytes is not None and status.st_size > limits.bytes:
+        found = f"The file has {status.st_size:,} bytes"
         raise over_limit(found, "bytes", limits.bytes)
 
 
@@ -192,7 +201,8 @@ def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
     elif found.suffix not in loaders and found.suffix != suffix:
         told += f" Its content is that of {found.suffix} files, which none reads either."
     is_misspelt = suffix and mime_type(suffix) == UNKNOWN_MIME_TYPE
-    near = nearest(suffix, loaders) if is_misspelt else None
+    alike = [one for one in loaders if abs(len(one) - len(suffix)) <= 1]  # .bin is no misspelt .ipynb
+    near = nearest(suffix, alike) if is_misspelt else None
     meant = f"did you mean {near!r}? " if near else ""
     return (
         f"{told} {meant.capitalize()}{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "
@@ -203,7 +213,7 @@ def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
 def _read(reader: FileReader, path: Path) -> LoadedFile:
     name = reader.name
     try:
-        loaded = _loaded(reader.load(path))
+        loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
         told_by = exc.loader if isinstance(exc, LoadError) else ""
         error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
@@ -244,19 +254,16 @@ def known_suffix(path: Path) -> str:
     return next((suffix for suffix in joined if suffix in loaders), path.suffix.lower())
 
 
-def _loaded(result: Any) -> LoadedFile:
+def _loaded(result: Any, name: str) -> LoadedFile:
     if isinstance(result, LoadedFile):
-        return _checked(result)
+        return _checked(result, name)
+    allowed = "return a LoadedFile, a str, a DocNode, or an iterable of texts and DocNodes"
     if isinstance(result, (Mapping, bytes, bytearray)) or not isinstance(result, (str, DocNode, Iterable)):
-        msg = f"A loader returned {type(result).__name__}; allowed: LoadedFile, str, DocNode, or an iterable of those."
-        raise LoadError(msg)
+        raise LoadError(f"The loader {name} returned {type(result).__name__}; {allowed}.")
     parts = [result] if isinstance(result, (str, DocNode)) else list(result)
     for part in parts:
         if not isinstance(part, (str, DocNode)):
-            msg = (
-                f"A loader returned {type(part).__name__}; allowed: LoadedFile, str, DocNode, or an iterable of those."
-            )
-            raise LoadError(msg)
+            raise LoadError(f"The loader {name} returned {type(part).__name__} among its parts; {allowed}.")
     texts = [part if isinstance(part, str) else part.get_text() for part in parts]
     labels = [_part_label(part, number) for number, part in enumerate(parts, start=1)]
     named = any(kind != "part" for kind, _ in labels)
@@ -264,7 +271,7 @@ def _loaded(result: Any) -> LoadedFile:
     return LoadedFile(text, places if named or len(parts) > 1 else (), _common_metadata(parts))
 
 
-def _checked(loaded: LoadedFile) -> LoadedFile:
+def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
     """A loader's own `LoadedFile`, its parts checked."""
     problem = ""
     if not isinstance(loaded.text, str):
@@ -276,7 +283,7 @@ def _checked(loaded: LoadedFile) -> LoadedFile:
     ):
         problem = f"places {loaded.places!r:.60}; they are Places within the text"
     if problem:
-        msg = f"A loader returned a LoadedFile with {problem}."
+        msg = f"The loader {name} returned a LoadedFile with {problem}."
         raise LoadError(msg)
     return LoadedFile(loaded.text, tuple(loaded.places), loaded.metadata)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.data.segment import Place
 from lazyrag.loaders.archives import Archive, open_archive
 from lazyrag.loaders.base import LoadedFile
@@ -35,6 +36,7 @@ _UNSEEN = frozenset(
 _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 
 
+@known_arguments
 class DocxLoader:
     """Reads a Word document in the order of its body, tables included, row by row with ``|`` between the cells.
 
@@ -49,8 +51,8 @@ class DocxLoader:
     """
 
     def __init__(self, *, comments: bool = False, headers: bool = False) -> None:
-        self._comments = comments
-        self._headers = headers
+        self._comments = yes_or_no("comments", comments)
+        self._headers = yes_or_no("headers", headers)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -157,7 +159,7 @@ def _properties(document: WordDocument) -> dict[str, str]:
         return {}
     core = document.core_properties
     said = {name: clean(getattr(core, name) or "").strip() for name in ("title", "author", "subject", "keywords")}
-    said |= {name: when.isoformat(sep=" ") if (when := getattr(core, name)) else "" for name in ("created", "modified")}
+    said |= {name: when.isoformat() if (when := getattr(core, name)) else "" for name in ("created", "modified")}
     return {name: value for name, value in said.items() if value}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lxml import etree, html
 
+from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean, find_encoding
@@ -34,6 +35,7 @@ _LINE_END_IN_CJK = re.compile(rf"(?<={_CJK_EDGE})[^\S\u3000\n]*\n\s*(?={_CJK_EDG
 _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 
 
+@known_arguments
 class HtmlLoader:
     """Reads a page as a browser shows it: blocks on lines, tables row by row with ``|`` between filled cells.
 
@@ -45,7 +47,7 @@ class HtmlLoader:
     """
 
     def __init__(self, *, main_text: bool = False) -> None:
-        self._main_text = main_text
+        self._main_text = yes_or_no("main_text", main_text)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""

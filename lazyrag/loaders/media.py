@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from lazyrag.arguments import known_arguments
 from lazyrag.data.segment import Place
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError, known_names, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
@@ -29,6 +30,7 @@ MediaReader: TypeAlias = "Callable[[Path], str | LoadedFile | Iterable[tuple[flo
 """From a file's path to what it shows or says: a text, or pieces (start, end, text), the times in seconds."""
 
 
+@known_arguments
 class ImageLoader:
     """Reads a picture by a function that finds its text or describes it; without one it is left out and reported.
 
@@ -46,6 +48,7 @@ class ImageLoader:
         return _load(path, "image", self._reader)
 
 
+@known_arguments
 class AudioLoader:
     """Reads sound by a function that writes down what is said; without one it is left out and reported.
 
@@ -63,6 +66,7 @@ class AudioLoader:
         return _load(path, "audio", self._reader)
 
 
+@known_arguments
 class VideoLoader:
     """Reads a film by a function that writes down what is said or seen; without one it is left out and reported.
 

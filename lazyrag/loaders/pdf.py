@@ -34,7 +34,7 @@ OCR_DOTS_PER_INCH = 200
 
 _MOST_PAGES_NAMED = 20
 _SAID = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
-_DATES = {"CreationDate": "pdf_created", "ModDate": "pdf_modified"}
+_DATES = {"CreationDate": "created", "ModDate": "modified"}
 _SAID_OF_NOTHING = frozenset(["untitled", "anonymous", "unspecified"])  # what reportlab writes
 _DATE = re.compile(
     r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
@@ -58,7 +58,8 @@ class PdfLoader:
         ocr: Reads the pages that have no text layer, from their pictures: a function of an array (height, width, 3),
             red, green, blue, that returns a text. It needs the extra ``pdf``.
         drop_repeated: Leave out lines that stand at the head or foot of most pages, page numbers too.
-        max_pages: A file with more is refused; None for what the Document's `LoadLimits` allow.
+        max_pages: A file with more is refused, as is one with more than the Document's `LoadLimits` allow; None for
+            those alone.
         max_seconds: A file that takes longer is refused, once the page that is being read is done.
 
     Raises:
@@ -113,9 +114,8 @@ class PdfLoader:
         """
         until = time.monotonic() + self.max_seconds
         with self._opened(path) as file:
-            if self.max_pages is None:
-                check_pages(file.count)
-            elif file.count > self.max_pages:
+            check_pages(file.count)
+            if self.max_pages is not None and file.count > self.max_pages:
                 msg = (
                     f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. Split it, or allow more: "
                     f"PdfLoader(max_pages={file.count})."

@@ -31,7 +31,7 @@ class Selection:
             A field that a record does not have leaves nothing; braces are doubled to be kept.
 
     Raises:
-        ConfigError: If the fields are no list of names, or the template is no text or names no field.
+        ConfigError: If the fields are no list of names, the template is no text or names no field, or both are given.
 
     Example:
         >>> Selection(template="{tea} at {degrees} C").text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
@@ -46,6 +46,9 @@ class Selection:
             named = tuple(match for match in _BRACES.findall(template) if match) if isinstance(template, str) else ()
             if not named:
                 msg = f"template is {template!r:.80}; give a text with names of fields in braces, as in '{{name}}'."
+                raise ConfigError(msg)
+            if self.fields:
+                msg = f"fields={list(fields)!r:.80} and template={template!r:.80} are both given; give one of them."
                 raise ConfigError(msg)
         self.wanted = (*self.fields, *named)
 

@@ -11,13 +11,13 @@ from http import HTTPStatus
 from typing import Any, TypedDict
 
 from lazyrag._version import __version__
-from lazyrag.arguments import whole_number
+from lazyrag.arguments import keyword_names, whole_number
 from lazyrag.errors import ConfigError, UnknownKeywordError, known_names
 from lazyrag.sources.addresses import AddressRule, WebUrl, web_url
 from lazyrag.sources.exchange import Answer, Limits, exchange
 from lazyrag.sources.faults import FetchError
 
-USER_AGENT = f"lazyrag/{__version__} (+https://pypi.org/project/lazyrag)"
+USER_AGENT = f"lazyrag/{__version__}"
 
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _OF_THE_CONNECTION = frozenset("host content-length transfer-encoding connection accept-encoding te upgrade".split())
@@ -198,12 +198,12 @@ class WebClient:
 
 
 def make_client(
-    source: str, origin: WebUrl, options: WebOptions, *, further: Mapping[str, str] | None = None
+    source: Callable[..., Any], origin: WebUrl, options: WebOptions, *, further: Mapping[str, str] | None = None
 ) -> WebClient:
     """A client from a source's keywords.
 
     Args:
-        source: What takes them, for the message.
+        source: What takes them beside keywords of its own: a class.
         origin: The server that the headers are for.
         options: The keywords.
         further: Headers of the source's own; the user's come before them.
@@ -212,11 +212,10 @@ def make_client(
         UnknownKeywordError: If one is unknown.
         ConfigError: If a value is out of its range.
     """
-    known = WebOptions.__annotations__
     for name in options:
-        if name not in known:
-            msg = f"{source} takes no argument {name!r}. {known_names(name, known)}"
-            raise UnknownKeywordError(msg)
+        if name not in WebOptions.__annotations__:
+            known = {*keyword_names(source, skip=0)[0], *WebOptions.__annotations__}
+            raise UnknownKeywordError(f"{source.__name__} takes no argument {name!r}. {known_names(name, known)}")
     given = dict(options)
     own = checked_headers(options.get("headers"))
     taken = {name.lower() for name in own}

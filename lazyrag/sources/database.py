@@ -29,7 +29,7 @@ class DatabaseSource:
             ``"postgresql+psycopg://user@host/teas"``.
         query: One statement that gives rows.
         identity: The columns that tell rows apart, by which an edited row is known again; one as a text.
-        text: A template with names of columns in braces, as in ``"{name} costs {price}"``; None for ``fields``, a line
+        template: A text with names of columns in braces, as in ``"{name} costs {price}"``; None for ``fields``, a line
             ``column: value`` for each.
         fields: The columns that become text; () for all. Columns of bytes never do.
         metadata: The columns that become metadata.
@@ -61,7 +61,7 @@ class DatabaseSource:
         query: str,
         *,
         identity: str | Sequence[str],
-        text: str | None = None,
+        template: str | None = None,
         fields: Sequence[str] = (),
         metadata: Sequence[str] = (),
         parameters: Sequence[Any] | Mapping[str, Any] = (),
@@ -77,7 +77,7 @@ class DatabaseSource:
         if name is not None and (not isinstance(name, str) or not name.strip()):
             msg = f"name is {name!r:.80}; give a text that is not blank."
             raise ConfigError(msg)
-        self._form = functools.partial(RecordForm, identity, text, fields, metadata)  # anew for each run
+        self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # anew for each run
         self._form()
         self._query = query
         self._parameters = parameters

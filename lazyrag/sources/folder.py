@@ -74,7 +74,7 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         folder: The folder, which is made if it is not there.
 
     Raises:
-        ConfigError: If another source fills the folder.
+        ConfigError: If it is no source, or another source fills the folder.
         LoadError: If the source cannot be read, the folder cannot be written, or another program writes it now.
 
     Example:
@@ -89,6 +89,9 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         1 added, 0 updated, 0 unchanged, 0 removed, 0 failed
         0 added, 0 updated, 1 unchanged, 0 removed, 0 failed
     """
+    if isinstance(source, type) or not isinstance(getattr(source, "name", None), str) or not hasattr(source, "items"):
+        msg = f"source is {source!r:.80}; give a source, such as DatabaseSource(...), or what has name and items()."
+        raise ConfigError(msg)
     if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
         msg = f"folder is {folder!r:.80}; give the path of a folder."
         raise ConfigError(msg)
@@ -214,6 +217,9 @@ def _holds(path: Path, content: bytes) -> bool:
 def _checked(item: SourceItem) -> SourceItem:
     if not isinstance(item, SourceItem) or not isinstance(item.identity, str) or not item.identity:
         msg = f"A source gave {item!r:.80}; it gives SourceItems with an identity, FailedItems and CutShort."
+        raise LoadError(msg)
+    if not isinstance(item.content, (bytes, bytearray)):
+        msg = f"A source gave the item {item.identity!r:.80} with {type(item.content).__name__} as content; give bytes."
         raise LoadError(msg)
     if not _SUFFIX.fullmatch(item.suffix):
         msg = f"A source gave an item with the suffix {item.suffix!r:.40}; suffixes are such as '.txt'."

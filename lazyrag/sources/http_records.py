@@ -38,7 +38,7 @@ class HttpRecordsSource:
         records: Path to the list of records in an answer, such as ``"data.items"``; "" if the answer is the list.
         paging: How the next page is asked for: `LinkHeader`, `NextLink`, `Cursor`, `PageNumber` or `Offset`.
         params: Parameters for the query of the first page.
-        text: A template with paths in braces, as in ``"{name} costs {price}"``; None for ``fields``, a line
+        template: A text with paths in braces, as in ``"{name} costs {price}"``; None for ``fields``, a line
             ``path: value`` for each.
         fields: The paths that become text; () for all.
         metadata: The paths that become metadata.
@@ -54,7 +54,7 @@ class HttpRecordsSource:
 
         issues = HttpRecordsSource(
             "https://api.github.com/repos/python/cpython/issues",
-            identity="id", text="{title}\n\n{body}", metadata=["state", "html_url"],
+            identity="id", template="{title}\n\n{body}", metadata=["state", "html_url"],
             headers={"Authorization": f"Bearer {token}"},
         )
         issues.fetch("issues")
@@ -68,7 +68,7 @@ class HttpRecordsSource:
         records: str = "",
         paging: Paging | None = None,
         params: Mapping[str, object] | None = None,
-        text: str | None = None,
+        template: str | None = None,
         fields: Sequence[str] = (),
         metadata: Sequence[str] = (),
         max_pages: int = 1000,
@@ -80,18 +80,18 @@ class HttpRecordsSource:
             msg = f"params is of type {type(params).__name__}; give a mapping of names to values."
             raise ConfigError(msg)
         self._paging: Paging = LinkHeader() if paging is None else paging
-        if not callable(getattr(self._paging, "following", None)):
+        if isinstance(self._paging, type) or not callable(getattr(self._paging, "following", None)):
             msg = f"paging is {paging!r:.80}; give LinkHeader(), NextLink(...), Cursor(...), PageNumber() or Offset()."
             raise ConfigError(msg)
         own = web_url(url)
         self._url = with_params(own, {str(name): str(value) for name, value in (params or {}).items()})
         self._records = records_path(records)
-        self._form = functools.partial(RecordForm, identity, text, fields, metadata)  # anew for each run
+        self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # anew for each run
         self._form()
         self._max_pages = whole_number("max_pages", max_pages, 1)
         self._max_seconds = checked_seconds("max_seconds", max_seconds)
         self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
-        self._client = make_client("HttpRecordsSource", own, web)
+        self._client = make_client(HttpRecordsSource, own, web)
 
     def __repr__(self) -> str:
         return f"HttpRecordsSource({self._url.shown!r})"

@@ -168,6 +168,9 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         A function of a file's path: its metadata with the item's identity as ``source``; None for other files. It reads
         the manifests, each anew when it has changed.
 
+    Raises:
+        ConfigError: If the folder is no path.
+
     Example:
         >>> import tempfile
         >>> from lazyrag.sources import SourceItem, fetch
@@ -181,6 +184,9 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         ...     metadata_of(folder)(path)
         {'source': '7', 'price': 12}
     """
+    if not isinstance(folder, (str, os.PathLike)):
+        msg = f"folder is {folder!r:.80}; give the path of a folder that a source fills."
+        raise ConfigError(msg)
     top = Path(folder).expanduser().absolute()
     known: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
 

@@ -91,7 +91,7 @@ class NotionSource:
         self._max_seconds = checked_seconds("max_seconds", max_seconds)
         self._base = web_url(base_url)
         secret = {"Authorization": f"Bearer {token.strip()}"}
-        self._client = make_client("NotionSource", self._base, web, further=secret)
+        self._client = make_client(NotionSource, self._base, web, further=secret)
 
     def __repr__(self) -> str:
         return (

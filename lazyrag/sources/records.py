@@ -36,7 +36,7 @@ class RecordForm:
 
     Args:
         identity: Names of the fields that tell records apart; one as a text.
-        text: A template with names of fields in braces, as in ``"{name} costs {price}"``; None for all ``fields``, a
+        template: A text with names of fields in braces, as in ``"{name} costs {price}"``; None for all ``fields``, a
             line ``name: value`` for each.
         fields: The fields that become text, in this order; () for all.
         metadata: The fields that become metadata.
@@ -54,7 +54,7 @@ class RecordForm:
     def __init__(
         self,
         identity: str | Sequence[str],
-        text: str | None = None,
+        template: str | None = None,
         fields: Sequence[str] = (),
         metadata: Sequence[str] = (),
     ) -> None:
@@ -62,7 +62,7 @@ class RecordForm:
         if not self.identity:
             msg = "identity names no field; give those that tell records apart, such as 'id'."
             raise ConfigError(msg)
-        self._selection = Selection(fields, text)
+        self._selection = Selection(fields, template)
         self.metadata = text_list("metadata", metadata)
         self._missing = dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata])
         self._known: dict[str, None] = {}

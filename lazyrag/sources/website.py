@@ -99,7 +99,7 @@ class WebsiteSource:
         self._delay_s = float(delay_s)
         self._max_seconds = checked_seconds("max_seconds", max_seconds)
         self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
-        self._client = make_client("WebsiteSource", self._url, web)
+        self._client = make_client(WebsiteSource, self._url, web)
 
     def __repr__(self) -> str:
         return f"WebsiteSource({self._url.shown!r})"

@@ -12,7 +12,14 @@ from typing import Any, TypeAlias
 
 from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, NotRegisteredError, UnknownKeywordError, known_names
+from lazyrag.errors import (
+    ConfigError,
+    NotRegisteredError,
+    TransformError,
+    UnknownKeywordError,
+    known_names,
+    sentence,
+)
 
 PathPattern: TypeAlias = "str | Callable[[str], Any]"
 """Which documents: as in ``fnmatch``, upper and lower case alike; or a function of the path that says yes or no."""
@@ -33,7 +40,8 @@ class TransformArgs:
             nothing about the nodes: another number builds nothing anew.
         kwargs: Parameters of a transform class.
         pattern: Which documents: ``"*.md"``, as in ``fnmatch``, upper and lower case alike, on the document's path
-            (relative to the dataset, with forward slashes); or a function of that path. None: all.
+            (relative to the dataset, with forward slashes), ``".md"`` means the same; or a function of that path.
+            None: all.
         name: What messages call it; left out, its own name.
 
     Raises:
@@ -159,9 +167,16 @@ class Entry:
         if pattern is None:
             return True
         if not isinstance(pattern, str):
-            return bool(pattern(path))
+            try:
+                return bool(pattern(path))
+            except Exception as exc:
+                msg = f"The pattern of {self.args.label()} raised {type(exc).__name__} for {path!r:.80}: {exc}"
+                raise TransformError(sentence(msg)) from exc
+        wanted = pattern.casefold()
+        # As for add_reader, ".md" is a suffix: no path of a document begins with a dot.
+        forms = (wanted, f"*{wanted}") if wanted.startswith(".") else (wanted,)
         # The slash in front: "*/docs/*.md" also means the folder at the top.
-        return any(fnmatchcase(one.casefold(), pattern.casefold()) for one in (path, f"/{path}"))
+        return any(fnmatchcase(one.casefold(), form) for one in (path, f"/{path}") for form in forms)
 
     def __call__(self, node: DocNode) -> Any:
         """What the transform makes of a node."""

@@ -62,7 +62,14 @@ class NodeTransform:
         raise NotImplementedError(msg)
 
     def __call__(self, node: DocNode) -> Any:
-        """The same as `transform`."""
+        """The same as `transform`.
+
+        Raises:
+            ConfigError: If it is called on something else than a node.
+        """
+        if not isinstance(node, DocNode):
+            msg = f"{type(self).__name__} takes a DocNode, not {node!r:.60} ({type(node).__name__})."
+            raise ConfigError(f"{msg} Of a text, make DocNode(text=...).")
         return self.transform(node)
 
 

@@ -265,7 +265,7 @@ class Rule:
             The names of both groups.
 
         Raises:
-            ConfigError: See `groups`.
+            ConfigError: If ``docs`` is no Document; see `groups`.
             AlreadyRegisteredError: If a name is taken by another definition and ``replace`` is false.
 
         Example:
@@ -273,6 +273,9 @@ class Rule:
             >>> Rule(Segmentation(500), subchunk_segmentation=Segmentation(100)).create_groups(Document(), "part")
             RuleGroups(parent='part', child='part-child')
         """
+        if not callable(getattr(docs, "create_node_group", None)):
+            msg = f"create_groups got {docs!r:.80} for docs; give a Document, or the class."
+            raise ConfigError(msg)
         groups = self.groups(name)
         for group in groups:
             docs.create_node_group(group.name, group.transform, group.parent, replace=yes_or_no("replace", replace))

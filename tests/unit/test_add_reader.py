@@ -170,6 +170,8 @@ def test_a_reader_decides_whatever_the_content_is(folder):
         ("", says("x"), "give a suffix"),
         (".", says("x"), "give a suffix"),
         (None, says("x"), "give a suffix"),
+        (["*.log"], says("x"), "give a suffix"),
+        ("TXT", says("x"), r"Give '\.txt' for the suffix; '\*\*/TXT' if the name is meant"),
         ("*.log", "TextLoader", "give a function of the file's path"),
         ("*.log", 7, "give a function of the file's path"),
         ("*.log", dict, "give a function of the file's path"),

@@ -182,3 +182,9 @@ def test_a_partial_needs_a_name(register, registry):
         register(nameless)
     assert register(nameless, name="mine") is nameless
     assert "mine" in registry
+
+
+def test_methods_are_called_by_the_class_that_users_hold():
+    """An unknown keyword of a Document's method does not name the base that the method comes from."""
+    with pytest.raises(UnknownKeywordError, match=r"^Document\.window takes no argument 'size'"):
+        Document().window([], size=3)

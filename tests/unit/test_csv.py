@@ -233,3 +233,9 @@ def test_any_bytes_load_or_fail_with_load_error(tmp_path_factory, data):
     except LoadError:
         return
     assert "\n".join(loaded.text[place.start : place.end] for place in loaded.places) == loaded.text
+
+
+def test_fields_beside_a_template_are_refused():
+    """A template says itself which fields become text: of both one would be passed over."""
+    with pytest.raises(ConfigError, match=r"fields=.* and template=.* are both given; give one of them"):
+        CsvLoader(fields=["茶名"], template="{价格}")

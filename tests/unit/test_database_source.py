@@ -46,7 +46,9 @@ def test_rows_become_items(connect):
 def test_templates_fields_and_metadata(connect):
     """A template or a list of columns makes the text; metadata keeps the values' types."""
     query = "SELECT id, name, price FROM teas ORDER BY id"
-    source = DatabaseSource(connect, query, identity=["id", "name"], text="{name} costs {price}", metadata=["price"])
+    source = DatabaseSource(
+        connect, query, identity=["id", "name"], template="{name} costs {price}", metadata=["price"]
+    )
     first = next(source.load())
     assert (first.identity, first.text, first.metadata) == ('["1", "Sencha"]', "Sencha costs 12.5", {"price": 12.5})
     assert next(DatabaseSource(connect, query, identity="id", fields=["name"]).load()).text == "name: Sencha"
@@ -178,7 +180,7 @@ def test_a_connection_that_fails():
 
 def test_a_misspelt_column_is_told_the_nearest(connect):
     """Of templates and metadata, too."""
-    for names in ({"text": "{nme}"}, {"metadata": ["nme"]}, {"fields": ["nme"]}):
+    for names in ({"template": "{nme}"}, {"metadata": ["nme"]}, {"fields": ["nme"]}):
         source = DatabaseSource(connect, "SELECT * FROM teas", identity="id", **names)
         with pytest.raises(LoadError, match="Did you mean 'name'"):
             list(source.items())
@@ -204,7 +206,7 @@ def test_passwords_are_not_shown(tmp_path):
         {"query": " "},
         {"identity": []},
         {"identity": ""},
-        {"text": "no field"},
+        {"template": "no field"},
         {"parameters": "abc"},
         {"batch": 0},
         {"name": ""},

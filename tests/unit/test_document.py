@@ -382,6 +382,8 @@ def test_find_refuses_what_is_no_node_of_a_document(docs, stray):
     """What stands in no tree cannot be followed."""
     with pytest.raises(ConfigError, match="Only nodes of a Document can be followed"):
         docs.find("line")([stray])
+    with pytest.raises(ConfigError, match="Give a node or a list of nodes to follow, not 'text'"):
+        docs.find("line")("text")
 
 
 def test_nodes_of_another_document_are_not_followed(docs, tmp_path):

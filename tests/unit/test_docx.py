@@ -552,8 +552,8 @@ def test_properties_become_metadata(word, load):
         "author": "Li Hua",
         "subject": "Tea",
         "keywords": "a; b",
-        "created": "2024-05-01 06:07:08+00:00",
-        "modified": "2024-05-01 06:07:08+00:00",
+        "created": "2024-05-01T06:07:08+00:00",
+        "modified": "2024-05-01T06:07:08+00:00",
     }
 
 

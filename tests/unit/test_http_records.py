@@ -102,7 +102,7 @@ def test_the_text_and_metadata_of_a_record(web):
         {},
         '[{"id": "a", "price": 12.50, "tags": ["绿"], "by": {"town": "Uji", "n": 7}}]'.encode(),
     )
-    source = source_of(web, text="{price} of {by.town}", metadata=["price", "by.n", "tags", "by.town"])
+    source = source_of(web, template="{price} of {by.town}", metadata=["price", "by.n", "tags", "by.town"])
     [item] = source.load()
     assert (item.identity, item.text) == ("a", "12.50 of Uji")
     assert item.metadata == {"price": 12.5, "by.n": 7, "tags": ["绿"], "by.town": "Uji"}
@@ -184,7 +184,7 @@ def test_records_that_are_none(web):
         (b'"\xff"', {}, "is no JSON"),
         (b'{"data": []}', {"records": "dta"}, "Did you mean 'data'"),
         (b'{"data": {}}', {"records": "data"}, "no list at 'data'"),
-        (b'[{"id": 1, "name": "x"}]', {"text": "{nme}"}, "Did you mean 'name'"),
+        (b'[{"id": 1, "name": "x"}]', {"template": "{nme}"}, "Did you mean 'name'"),
         (b'[{"id": 1, "name": "x"}]', {"metadata": ["nme"]}, "No record has the field 'nme'"),
         (b'[{"key": 1, "name": "x"}]', {}, "No record has the field 'id'"),
     ],
@@ -199,7 +199,7 @@ def test_answers_that_cannot_be_used(web, answer, options, message):
 def test_an_empty_api(web):
     """No records are no error: the folder is empty then."""
     web.routes["/teas"] = []
-    assert list(source_of(web, text="{name}").items()) == []
+    assert list(source_of(web, template="{name}").items()) == []
 
 
 def test_the_first_page_must_be_there(web):
@@ -218,7 +218,7 @@ def test_the_first_page_must_be_there(web):
         {"params": "a=b"},
         {"max_pages": 0},
         {"max_seconds": -1},
-        {"text": "x"},
+        {"template": "x"},
     ],
 )
 def test_values_are_checked(options):
@@ -239,7 +239,9 @@ def test_unknown_keywords():
     "make", [lambda: NextLink(""), lambda: Cursor(param=" "), lambda: PageNumber(start=-1), lambda: Offset(limit=0)]
 )
 def test_paging_is_checked(make):
-    """Names are not blank, numbers in their range."""
+    """Names are not blank, numbers in their range; a class is no paging."""
     with pytest.raises(ConfigError):
         make()
+    with pytest.raises(ConfigError, match=r"give LinkHeader\(\)"):
+        HttpRecordsSource("http://example.com/", paging=LinkHeader)
     assert LinkHeader() == LinkHeader()

@@ -6,7 +6,7 @@ import pytest
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, LoadedFile, register_loader
 from lazyrag.data.segment import Place
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError
+from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file, loaders
 
 
@@ -423,3 +423,45 @@ def test_all_files_failing_in_a_loader(folder):
     register_loader(".own")(returning(fail))
     with pytest.raises(IngestionError, match="licence expired"):
         Document(folder({"a.own": "x", "b.own": "y"})).get_nodes()
+
+
+def test_what_is_no_file_is_told(tmp_path):
+    """A path to nothing, to a folder, or no path at all: each is told as what it is, whatever its suffix."""
+    for missing in ("没有 file.txt", "none", "none.pdf", "none.png"):
+        with pytest.raises(LoadError, match=r"There is no file .*Give the path of an existing one"):
+            load_file(tmp_path / missing)
+    with pytest.raises(LoadError, match=r"is a folder\. Give the path of a file"):
+        load_file(tmp_path)
+    for no_path in (b"tea.txt", ["tea.txt"], 5, None):
+        with pytest.raises(ConfigError, match=r"path is .*; give the path of a file"):
+            load_file(no_path)
+
+
+def test_a_result_of_a_wrong_type_names_its_loader(tmp_path):
+    """Whoever has several loaders reads which of them returned what."""
+    (tmp_path / "tea.wrong").write_text("Sencha", encoding="utf-8")
+    for returned, told in ((None, "NoneType"), ({"a": 1}, "dict"), (["a", 5], "int among its parts")):
+
+        @register_loader(".wrong", replace=True)
+        class WrongLoader:
+            def load(self, path, returned=returned):
+                return returned
+
+        with pytest.raises(LoadError, match=f"The loader WrongLoader returned {told}; return a LoadedFile"):
+            load_file(tmp_path / "tea.wrong")
+
+
+def test_a_suffix_that_is_far_from_all_is_not_taken_for_a_misspelt_one(tmp_path):
+    """Only suffixes of about the same length are offered."""
+    for name, meant in (("a.pfd", True), ("a.bin", False), ("a.jsno", True)):
+        (tmp_path / name).write_bytes(b"AC1032\0\0\0")
+        with pytest.raises(LoadError, match="No loader reads") as raised:
+            load_file(tmp_path / name)
+        assert ("Did you mean" in str(raised.value)) is meant
+
+
+@pytest.mark.parametrize("suffix", [".docx", ".html", ".png", ".mp3", ".mp4"])
+def test_options_of_loaders_are_checked(suffix):
+    """A misspelt option is named together with the known ones."""
+    with pytest.raises(UnknownKeywordError, match="Known: "):
+        loaders[suffix](maintext=True)

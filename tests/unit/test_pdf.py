@@ -170,8 +170,8 @@ def test_dates_become_iso_8601(load):
         writer.add_metadata({"/CreationDate": "D:20240131093000+08'00'", "/ModDate": "D:2024", "/Keywords": "tea, 茶"})
 
     metadata = load(changed(make_pdf(["text"]), date)).metadata
-    assert metadata["pdf_created"] == "2024-01-31T09:30:00+08:00"
-    assert metadata["pdf_modified"] == "2024-01-01T00:00:00"
+    assert metadata["created"] == "2024-01-31T09:30:00+08:00"
+    assert metadata["modified"] == "2024-01-01T00:00:00"
     assert metadata["keywords"] == "tea, 茶"
 
 

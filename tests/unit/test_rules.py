@@ -378,3 +378,15 @@ def test_every_rule_on_every_text(text, rules, mode, overlap):
         assert all(COUNT(child.text) <= 50 and child.parent == node for child in children)
         assert docs.window(children, 0, 0, merge=True)[0].text.split() == node.text.split()
         assert all(child.source.text[child.span[0] : child.span[1]] == child.text for child in children)
+
+
+def test_groups_are_created_on_a_document(docs):
+    """Something else than a Document is named."""
+    with pytest.raises(ConfigError, match="create_groups got 'docs' for docs; give a Document"):
+        Rule(Segmentation(100)).create_groups("docs")
+
+
+def test_a_rule_is_no_transform(docs):
+    """Given as one, it says how it writes its groups."""
+    with pytest.raises(ConfigError, match=r"writes groups itself: create_groups\(docs, 'part'\)"):
+        docs.create_node_group("part", transform=Rule(Segmentation(100)))

@@ -427,3 +427,22 @@ def test_loading_without_a_folder():
     assert told[0] == "f: It timed out."
     assert told[1].startswith("e: The file holds no text")
     assert told[2] == "listed was cut short: the end"
+
+
+def test_what_is_no_source_is_told(tmp_path):
+    """A text, a class that was not called, an item of text: each is named before anything is written."""
+    for no_source in ("teas", SourceItem, None):
+        with pytest.raises(ConfigError, match=r"source is .*give a source"):
+            fetch(no_source, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ConfigError, match="folder is 5; give the path"):
+        metadata_of(5)
+
+    class Texts:
+        name = "texts"
+
+        def items(self):
+            yield SourceItem("茶", "Sencha")
+
+    with pytest.raises(LoadError, match="the item '茶' with str as content; give bytes"):
+        fetch(Texts(), tmp_path / "texts")

@@ -9,7 +9,7 @@ import pytest
 
 from lazyrag import Document, LLMParser, MarkdownSplitter, NodeTransform, SentenceSplitter, TransformArgs
 from lazyrag.document.group import make_group
-from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, UnknownKeywordError
+from lazyrag.errors import ConfigError, IngestionError, NotRegisteredError, TransformError, UnknownKeywordError
 
 FILES = {
     "a.md": "# Tea\n\nIt keeps.\n\n# Water\n\nIt boils.\n",
@@ -339,3 +339,23 @@ def test_a_transform_that_says_no_chunk_size_may_stand_in_a_list():
 
     group = make_group("g", [SentenceSplitter(64), Whole()], "lazyllm_root", trans_node=False, version=None, kwargs={})
     assert group.given.chunk_size == 64
+
+
+@pytest.mark.parametrize("pattern", [".md", ".MD", "*.md"])
+def test_a_suffix_is_a_pattern(tmp_path, pattern):
+    """A suffix means the same as for add_reader, whatever its case."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "茶.MD").write_text("# 茶", encoding="utf-8")
+    (tmp_path / "md").write_text("no suffix", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.create_node_group("marked", transform=[TransformArgs("MarkdownSplitter", pattern=pattern)])
+    assert [node.path for node in docs.get_nodes("marked")] == ["sub/茶.MD"]
+
+
+def test_a_pattern_that_raises_is_named(tmp_path):
+    """Its file fails with what the pattern raised, not with what a transform did."""
+    (tmp_path / "tea.txt").write_text("Sencha", encoding="utf-8")
+    docs = Document(tmp_path)
+    docs.create_node_group("some", transform=[TransformArgs("SentenceSplitter", pattern=lambda path: 1 / 0)])
+    with pytest.raises(IngestionError, match="The pattern of SentenceSplitter raised ZeroDivisionError"):
+        docs.get_nodes("some")

@@ -275,3 +275,11 @@ def test_the_base_class_transforms_nothing():
     """Whoever makes an object of the base class is told to make a subclass."""
     with pytest.raises(NotImplementedError, match="make a subclass that overrides transform"):
         NodeTransform()(DocNode(text="tea"))
+
+
+@pytest.mark.parametrize("given", ["绿茶", ["绿茶"], None])
+@pytest.mark.parametrize("name", ["SentenceSplitter", "MarkdownSplitter", "SentenceWindow"])
+def test_a_transform_is_called_on_a_node(name, given):
+    """Called on a text or a list, a transform says what it takes, generators too."""
+    with pytest.raises(ConfigError, match=f"{name} takes a DocNode, not .* make DocNode"):
+        transforms[name]()(given)

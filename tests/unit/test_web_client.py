@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from lazyrag.errors import ConfigError, UnknownKeywordError
-from lazyrag.sources import exchange
+from lazyrag.sources import WebsiteSource, exchange
 from lazyrag.sources.addresses import web_url
 from lazyrag.sources.client import WebClient, make_client
 from lazyrag.sources.faults import FetchError
@@ -378,7 +378,16 @@ def test_values_are_checked(options):
 def test_unknown_keywords_are_named():
     """A misspelt keyword names the nearest."""
     with pytest.raises(UnknownKeywordError, match="Did you mean 'timeout_s'"):
-        make_client("It", web_url("http://example.com/"), {"timeout": 3})
+        make_client(WebsiteSource, web_url("http://example.com/"), {"timeout": 3})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("depth", "max_depth"), ("max_page", "max_pages"), ("timeout", "timeout_s")]
+)
+def test_unknown_keywords_are_near_those_of_the_source_as_well(wrong, meant):
+    """A source's own keywords are among the known ones, beside those of its client."""
+    with pytest.raises(UnknownKeywordError, match=f"WebsiteSource takes no argument .* Did you mean '{meant}'"):
+        WebsiteSource("http://example.com/", **{wrong: 3})
 
 
 @pytest.fixture
