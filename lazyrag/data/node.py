@@ -321,6 +321,8 @@ class DocNode:
             first, last = numbered[0], numbered[-1]
             if first is last:
                 return f"{first.kind} {first.label}"
+            if first.kind != last.kind:  # a row of one sheet, and the next sheet
+                return f"{first.kind} {first.label} to {last.kind} {last.label}"
             reach = "-" if first.label.isdecimal() else " to "
             return f"{first.kind}s {first.label}{reach}{last.label}"
         if len(places) < len(touched):  # lines are counted from the beginning of what holds all

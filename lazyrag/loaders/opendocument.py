@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lazyrag.arguments import known_arguments
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.sheets import Cell, Sheet, read_sheets
+from lazyrag.loaders.selection import Selection
+from lazyrag.loaders.sheets import Cell, Row, Sheet, read_sheets
 from lazyrag.text.headings import Heading, heading_places
 
 # Comments, deleted text and declarations hold nothing that a reader sees; notes stand at the foot of a page.
 _UNSEEN = frozenset(["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"])
 _MOST_REPEATED = 1_000
 """Equal rows in a row, and equal cells in one, that are read; programs fill whole sheets with them."""
+_MOST_ROWS = 1 << 24
+"""Equal rows in a row that are counted: programs have fewer in a sheet."""
 _DURATION = re.compile(r"P(?:(\d{1,6})D)?T?(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:[.,]\d+)?S)?$")
 
 
@@ -43,12 +47,26 @@ class OdtLoader:
         return LoadedFile(text, heading_places(headings, len(text)), metadata)
 
 
+@known_arguments
 class OdsLoader:
     """Reads a spreadsheet sheet by sheet; each sheet is a place, each row a line of ``column: value``.
 
     Where no names of columns are found, ``|`` stands between the cells. Formulas give the value that was computed last.
     Hidden sheets are read, too. Names of sheets, title and author become metadata.
+
+    Each row below the names of columns is a place as well, with its number in the spreadsheet. Where fields or a
+    template are given, rows above the names and sheets without names are left out.
+
+    Args:
+        fields: Columns to take, in this order; () takes all.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+
+    Raises:
+        ConfigError: If fields or template cannot be used.
     """
+
+    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self._selection = Selection(fields, template)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -57,8 +75,11 @@ class OdsLoader:
             metadata = _properties(archive)
         hidden = _hidden_styles(body)
         loaded = read_sheets(
-            Sheet(_said(table, "name"), _rows(table), hidden=_said(table, "style-name") in hidden)
-            for table in body.iterfind("{*}table")
+            (
+                Sheet(_said(table, "name"), _rows(table), hidden=_said(table, "style-name") in hidden)
+                for table in body.iterfind("{*}table")
+            ),
+            self._selection,
         )
         return LoadedFile(loaded.text, loaded.places, {**metadata, **loaded.metadata})
 
@@ -93,10 +114,10 @@ def _said(element: Element, name: str) -> str:
     return next((str(value) for key, value in element.attrib.items() if str(key).endswith(suffix)), "")
 
 
-def _count(element: Element, name: str) -> int:
+def _count(element: Element, name: str, most: int = _MOST_REPEATED) -> int:
     """How often something stands there, from 1 to the most that is read."""
     said = _said(element, name)
-    return max(1, min(int(said), _MOST_REPEATED)) if said.isdecimal() and len(said) < 10 else 1
+    return max(1, min(int(said), most)) if said.isdecimal() and len(said) < 10 else 1
 
 
 def _blocks(parent: Element) -> Iterator[tuple[str, int]]:
@@ -158,7 +179,9 @@ def _hidden_styles(body: Element) -> frozenset[str]:
     )
 
 
-def _rows(table: Element) -> Iterator[list[Cell]]:
+def _rows(table: Element) -> Iterator[Row]:
+    """The rows that hold something, with the number that they have where each is counted."""
+    above = 0
     for row in _own(table, "table-row"):
         cells: list[Cell] = []
         for cell in row:
@@ -166,8 +189,10 @@ def _rows(table: Element) -> Iterator[list[Cell]]:
                 cells += [_value(cell)] * _count(cell, "number-columns-repeated")
         while cells and cells[-1] is None:
             cells.pop()
-        for _ in range(_count(row, "number-rows-repeated") if cells else 0):
-            yield cells
+        count = _count(row, "number-rows-repeated", most=_MOST_ROWS)
+        for number in range(1, 1 + min(count, _MOST_REPEATED) if cells else 1):
+            yield above + number, cells
+        above += count
 
 
 def _value(cell: Element) -> Cell:

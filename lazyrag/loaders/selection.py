@@ -72,6 +72,43 @@ class Selection:
         return ", ".join(value for path, value in record if _belongs(path, found[1]))
 
 
+class SoughtFields:
+    """The selected fields that were not met yet, and the names of those that were: a misspelt one is told by them.
+
+    Args:
+        selection: What was selected.
+
+    Example:
+        >>> sought = SoughtFields(Selection(["tea"]))
+        >>> sought.meet(["tea", "degrees"])
+        >>> sought.check()
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._missing = dict.fromkeys(selection.wanted)
+        self._known: dict[str, None] = {}
+
+    def meet(self, paths: Iterable[str]) -> None:
+        """Some fields are there; the name of a value that has none is ""."""
+        if not self._missing:
+            return
+        for path in paths:
+            for name in [name for name in self._missing if _belongs(path, name)]:
+                del self._missing[name]
+            if path and len(self._known) < _MOST_NAMES:
+                self._known.setdefault(_INDEX.sub("", path))
+
+    def check(self) -> None:
+        """Say which field is missing.
+
+        Raises:
+            LoadError: If a selected field was never met.
+        """
+        for name in self._missing:
+            msg = f"No record has the field {name!r}. {known_names(name, self._known)}"
+            raise LoadError(msg)
+
+
 class RecordWriter:
     r"""Collects the texts of a file's records, each with its place.
 
@@ -97,8 +134,7 @@ class RecordWriter:
         self._places: list[Place] = []
         self._length = 0
         self._spent = 0  # characters of texts and labels
-        self._missing = dict.fromkeys(selection.wanted)
-        self._known: dict[str, None] = {}
+        self._sought = SoughtFields(selection)
 
     def add(self, record: Iterable[Pair], kind: str, label: str) -> None:
         """Add a record; blank values, and a record without text, are passed over.
@@ -119,8 +155,7 @@ class RecordWriter:
                 raise LoadError(msg)
             if value.strip():
                 filled.append((name, value))
-        if self._missing:
-            self._look_for_missing(filled)
+        self._sought.meet(path for path, _ in filled)
         text = self._selection.text_of(filled, self._joined_by)
         if not text.strip():
             return
@@ -136,17 +171,8 @@ class RecordWriter:
         Raises:
             LoadError: If a selected field was in no record.
         """
-        for name in self._missing:
-            msg = f"No record has the field {name!r}. {known_names(name, self._known)}"
-            raise LoadError(msg)
+        self._sought.check()
         return LoadedFile(self._between.join(self._texts), tuple(self._places), metadata)
-
-    def _look_for_missing(self, record: Sequence[Pair]) -> None:
-        for path, _ in record:
-            for name in [name for name in self._missing if _belongs(path, name)]:
-                del self._missing[name]
-            if path and len(self._known) < _MOST_NAMES:
-                self._known.setdefault(_INDEX.sub("", path))
 
 
 def most_text(source_length: int) -> int:

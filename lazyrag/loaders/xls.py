@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import xlrd
 
+from lazyrag.arguments import known_arguments
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.sheets import Cell, Sheet, read_sheets
+from lazyrag.loaders.selection import Selection
+from lazyrag.loaders.sheets import Cell, Row, Sheet, read_sheets
 
 
+@known_arguments
 class XlsLoader:
     """Reads a workbook of the old format sheet by sheet; each sheet is a place, each row a line of ``column: value``.
 
     Where no names of columns are found, ``|`` stands between the cells. Formulas give the value that was computed last,
     percentages their number. Hidden sheets are read, too. Names of sheets and the author become metadata.
+
+    Each row below the names of columns is a place as well, with its number in the spreadsheet. Where fields or a
+    template are given, rows above the names and sheets without names are left out.
+
+    Args:
+        fields: Columns to take, in this order; () takes all.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+
+    Raises:
+        ConfigError: If fields or template cannot be used.
     """
+
+    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self._selection = Selection(fields, template)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -34,7 +50,7 @@ class XlsLoader:
         heard = io.StringIO()  # xlrd prints what it finds wrong with a file
         try:
             with xlrd.open_workbook(file_contents=data, logfile=heard, on_demand=True, ragged_rows=True) as book:
-                loaded = read_sheets(_sheets(book))
+                loaded = read_sheets(_sheets(book), self._selection)
                 author = (book.user_name or "").strip()
         except xlrd.XLRDError as exc:
             if "encrypted" in str(exc):
@@ -53,9 +69,9 @@ def _sheets(book: Any) -> Iterator[Sheet]:
         book.unload_sheet(number)
 
 
-def _rows(sheet: Any, datemode: int) -> Iterator[list[Cell]]:
+def _rows(sheet: Any, datemode: int) -> Iterator[Row]:
     for number in range(sheet.nrows):
-        yield [_value(cell.ctype, cell.value, datemode) for cell in sheet.row(number)]
+        yield number + 1, [_value(cell.ctype, cell.value, datemode) for cell in sheet.row(number)]
 
 
 def _value(kind: int, value: Any, datemode: int) -> Cell:

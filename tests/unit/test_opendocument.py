@@ -101,7 +101,7 @@ def test_title_and_author(load):
 
 
 def test_sheets(load):
-    """Values are read by their type, sheets are places, hidden ones are said."""
+    """Values are read by their type, sheets and rows are places, hidden ones are said."""
     values = row(
         cell("4,50", 'office:value-type="float" office:value="4.5"'),
         cell("5. April", 'office:value-type="date" office:date-value="2024-04-05"'),
@@ -122,7 +122,11 @@ def test_sheets(load):
         "two",
         "secret",
     ]
-    assert [(place.kind, place.label) for place in loaded.places] == [("sheet", "one"), ("sheet", "two")]
+    assert [(place.kind, place.label) for place in loaded.places] == [
+        ("sheet", "one"),
+        ("row", "one > 2"),
+        ("sheet", "two"),
+    ]
     assert dict(loaded.metadata) == {"sheets": ["one", "two"], "hidden_sheets": ["two"]}
 
 
@@ -134,6 +138,20 @@ def test_repeated_cells_and_rows(load):
         row(f"<table:table-cell {many.format('columns', 16384)}/>", more=many.format("rows", 1048576)),
     )
     assert load("spreadsheet", body).text == "s\na | a |  | b\na | a |  | b"
+
+
+def test_rows_are_counted_where_they_stand(load):
+    """Rows that are stored once, empty or not, or grouped as a head, count as often as they stand there."""
+    many = 'table:number-rows-repeated="{}"'
+    body = table(
+        row("<table:table-cell/>", more=many.format(5000)),
+        f"<table:table-header-rows>{row(cell('tea'), cell('kg'))}</table:table-header-rows>",
+        row(cell("green"), cell("4"), more=many.format(2)),
+        row("<table:table-cell/>"),
+        row(cell("black"), cell("5")),
+    )
+    loaded = load("spreadsheet", body)
+    assert [place.label for place in loaded.places] == ["s", "s > 5002", "s > 5003", "s > 5005"]
 
 
 def test_repetition_has_an_end(load):

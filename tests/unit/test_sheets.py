@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import itertools
 import re
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,13 @@ import xlrd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import DataType, DocField, Document, Retriever
-from lazyrag.errors import LoadError
+from lazyrag import DataType, DocField, DocNode, Document, Retriever
+from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file, loaders, register_loader
+from lazyrag.loaders.opendocument import OdsLoader
 from lazyrag.loaders.sheets import Sheet, cell_text, read_sheets, row_lines
-from lazyrag.loaders.xls import _value
+from lazyrag.loaders.xls import XlsLoader, _value
+from lazyrag.loaders.xlsx import XlsxLoader
 from tests.shared import shared
 
 WORD = st.text("abcxyz绿茶 ", max_size=6)
@@ -49,10 +52,22 @@ def by_sheet(loaded) -> dict[str, list[str]]:
     """The lines of each sheet beneath its name."""
     found = {}
     for place in loaded.places:
+        if place.kind == "row":
+            continue
         assert place.kind == "sheet"
         name, *found[place.label] = loaded.text[place.start : place.end].split("\n")
         assert name == place.label
     return found
+
+
+def row_places(loaded) -> dict[str, str]:
+    """The text of each row that is a place, by its label."""
+    return {place.label: loaded.text[place.start : place.end] for place in loaded.places if place.kind == "row"}
+
+
+def lines_of(rows) -> list[str]:
+    """The lines of a sheet's rows."""
+    return [line for _, line in row_lines(enumerate(rows, start=1))]
 
 
 def test_rows_with_the_names_of_their_columns(load):
@@ -78,13 +93,13 @@ def test_rows_with_the_names_of_their_columns(load):
 )
 def test_where_names_are_found(rows, lines):
     """Names are different short texts that fill the first wide row and have rows below; else rows are just rows."""
-    assert list(row_lines(rows)) == lines
+    assert lines_of(rows) == lines
 
 
 @given(st.lists(st.lists(VALUE, max_size=5), max_size=15))
 def test_no_cell_is_lost(rows):
     """Whatever a sheet holds: each row with something is one line, and each of its cells is in that line, in order."""
-    lines = list(row_lines(rows))
+    lines = lines_of(rows)
     filled = [cells for row in rows if any(cells := [cell_text(value) for value in row])]
     assert len(lines) == len(filled)
     for line, cells in zip(lines, filled, strict=True):
@@ -94,10 +109,16 @@ def test_no_cell_is_lost(rows):
 
 @given(st.dictionaries(st.text("abc茶", min_size=1, max_size=4), st.lists(st.lists(VALUE, max_size=3), max_size=4)))
 def test_places_are_the_sheets(sheets):
-    """Each sheet that holds something is a place that begins with its name; the others are none."""
-    loaded = read_sheets(Sheet(name, rows) for name, rows in sheets.items())
-    expected = {name: lines for name, rows in sheets.items() if (lines := list(row_lines(rows)))}
+    """Each sheet that holds something is a place that begins with its name, each row below names one within it."""
+    loaded = read_sheets(Sheet(name, enumerate(rows, start=1)) for name, rows in sheets.items())
+    expected = {name: lines for name, rows in sheets.items() if (lines := lines_of(rows))}
     assert by_sheet(loaded) == expected
+    assert row_places(loaded) == {
+        f"{name} > {number}": line
+        for name, rows in sheets.items()
+        for number, line in row_lines(enumerate(rows, start=1))
+        if number is not None
+    }
     assert loaded.metadata.get("sheets", []) == list(expected)
 
 
@@ -182,9 +203,9 @@ def test_one_long_text_in_a_million_cells():
     """What a small file can blow up to is refused, be it in one row or over many."""
     text = "x" * 10_000
     with pytest.raises(LoadError, match=r"more than 134217728 characters\. Split it"):
-        read_sheets([Sheet("s", ([text, number] for number in range(1_000_000)))])
+        read_sheets([Sheet("s", ((number, [text, number]) for number in range(1_000_000)))])
     with pytest.raises(LoadError, match="more than 134217728 characters"):
-        list(row_lines([[text * 10] * 16_384]))
+        lines_of([[text * 10] * 16_384])
 
 
 def test_many_threads(load, tmp_path):
@@ -216,7 +237,7 @@ def test_real_workbooks(name):
 
 
 def test_a_workbook_is_searched(tmp_path):
-    """A question finds the row by its column's name and value; the hit says on which sheet it stands."""
+    """A question finds the row by its column's name and value; the hit says on which sheet and row it stands."""
     book = openpyxl.Workbook()
     book.active.title = "Harvest"
     for row in (["garden", "kg"], ["north slope", 120], ["south slope", 95]):
@@ -225,7 +246,148 @@ def test_a_workbook_is_searched(tmp_path):
     docs = Document(tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)})
     docs.create_node_group("row", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "row", similarity="bm25", topk=1)("How many kg on the south slope?")
-    assert (hit.text, hit.place) == ("garden: south slope; kg: 95", "sheet Harvest")
+    assert (hit.text, hit.place) == ("garden: south slope; kg: 95", "row Harvest > 3")
+
+
+def test_where_a_chunk_of_a_workbook_stands(tmp_path):
+    """Whatever a chunk spans, its place names the sheet: of a row, of several, of the names, of two sheets."""
+    book = openpyxl.Workbook()
+    for sheet, name in ((book.active, "Prices"), (book.create_sheet(), "Stock")):
+        sheet.title = name
+        for row in (["tea", "of"], ["green", name], ["black", name]):
+            sheet.append(row)
+    book.create_sheet("Notes").append(["Ask Li."])
+    book.save(tmp_path / "a.xlsx")
+    docs = Document(tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)})
+    cuts = {
+        "row Prices > 2": slice(2, 3),
+        "rows Prices > 2 to Prices > 3": slice(0, 4),
+        "sheet Prices": slice(0, 2),
+        "row Prices > 3 to sheet Stock": slice(3, 7),
+        "rows Prices > 3 to Stock > 2": slice(3, 8),
+        "row Stock > 3 to sheet Notes": slice(8, 12),
+        "sheet Notes": slice(10, 12),
+    }
+
+    def cut_out(node):
+        lines = node.text.splitlines(keepends=True)
+        for cut in cuts.values():
+            start = sum(map(len, lines[: cut.start]))
+            text = "".join(lines[cut])
+            yield DocNode(text=text, span=(start, start + len(text)))
+
+    docs.create_node_group("cut", lambda node: list(cut_out(node)), trans_node=True)
+    assert [node.place for node in docs.get_nodes("cut")] == list(cuts)
+
+
+TWO = {
+    "Prices": [["Teas of 2024"], [], ["tea", "origin", "price"], ["Sencha", "Uji", 12], [], ["Assam", None, 8]],
+    "Stock": [["tea", "kg"], ["Sencha", 3], [None, 4]],
+    "Notes": [["Ask Li."], ["Or Wang."]],
+}
+
+
+@pytest.fixture(params=["xlsx", "ods"])
+def two(request, tmp_path, load):
+    """The path of a workbook of two tables and a sheet of notes, and the loader for it."""
+    if request.param == "xlsx":
+        load(**TWO)
+        return tmp_path / "file.xlsx", XlsxLoader
+    with zipfile.ZipFile(tmp_path / "file.ods", "w") as archive:
+        archive.writestr("content.xml", _ods(TWO))
+    return tmp_path / "file.ods", OdsLoader
+
+
+def _ods(sheets) -> str:
+    """The sheets as OpenDocument."""
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    body = ""
+    for name, rows in sheets.items():
+        body += f'<table:table table:name="{name}">'
+        for row in rows:
+            shown = ["" if value is None else value for value in row]
+            cells = "".join(f"<table:table-cell><text:p>{one}</text:p></table:table-cell>" for one in shown)
+            body += f"<table:table-row>{cells or '<table:table-cell/>'}</table:table-row>"
+        body += "</table:table>"
+    return (
+        f"<office:document-content {names}><office:body><office:spreadsheet>{body}</office:spreadsheet></office:body>"
+        "</office:document-content>"
+    )
+
+
+def test_rows_are_places(two):
+    """Rows below the names are places, with the number that the spreadsheet program shows; others are none."""
+    path, loader = two
+    assert row_places(loader().load(path)) == {
+        "Prices > 4": "tea: Sencha; origin: Uji; price: 12",
+        "Prices > 6": "tea: Assam; price: 8",
+        "Stock > 2": "tea: Sencha; kg: 3",
+        "Stock > 3": "kg: 4",
+    }
+
+
+def test_selected_columns(two):
+    """Columns are selected in an order of one's own; what stands above the names, and rows and sheets without, go."""
+    path, loader = two
+    loaded = loader(fields=["price", "tea"]).load(path)
+    assert by_sheet(loaded) == {"Prices": ["price: 12; tea: Sencha", "price: 8; tea: Assam"], "Stock": ["tea: Sencha"]}
+    assert row_places(loaded)["Prices > 6"] == "price: 8; tea: Assam"
+    assert loaded.metadata["sheets"] == ["Prices", "Stock"]
+
+
+def test_a_template(two):
+    """A template has values in the place of braces; a row that fills none of it is left out, and so is its sheet."""
+    path, loader = two
+    loaded = loader(template="{{{tea}}} costs {price} ({origin})").load(path)
+    assert row_places(loaded) == {
+        "Prices > 4": "{Sencha} costs 12 (Uji)",
+        "Prices > 6": "{Assam} costs 8 ()",
+        "Stock > 2": "{Sencha} costs  ()",
+    }
+    assert by_sheet(loader(template="{kg} kg").load(path)) == {"Stock": ["3 kg", "4 kg"]}
+
+
+def test_a_misspelt_column(two):
+    """A column that no sheet has is an error that names the others."""
+    path, loader = two
+    with pytest.raises(LoadError, match=r"field 'prize'\. Known: kg, origin, price, tea\. Did you mean 'price'\?"):
+        loader(template="{tea}: {prize}").load(path)
+
+
+def test_a_column_without_values(load, tmp_path):
+    """A column that has a name and nothing below it is known: rows have nothing of it."""
+    load(s=[["tea", "note"], ["green", None]])
+    assert XlsxLoader(fields=["tea", "note"]).load(tmp_path / "file.xlsx").text == "s\ntea: green"
+
+
+def test_selected_columns_of_the_old_format():
+    """A workbook that was saved in both formats gives the same selection from each."""
+    old, new = (
+        loader(template="{Alpha}: {Delta}").load(shared("data", "docs", f"test.{suffix}"))
+        for suffix, loader in (("xls", XlsLoader), ("xlsx", XlsxLoader))
+    )
+    assert (old.text, old.places) == (new.text, new.places)
+    assert row_places(new)
+
+
+@pytest.mark.parametrize("loader", [XlsxLoader, XlsLoader, OdsLoader])
+def test_arguments_are_checked(loader):
+    """A wrong or unknown argument is told when the loader is made."""
+    with pytest.raises(ConfigError, match="in braces"):
+        loader(template="tea")
+    with pytest.raises(ConfigError, match="give one of them"):
+        loader(fields=["tea"], template="{tea}")
+    with pytest.raises(UnknownKeywordError, match="Did you mean 'fields'"):
+        loader(field=["tea"])
+
+
+def test_labels_of_rows_are_no_bomb():
+    """A long name of a sheet stands in the label of each row, and counts."""
+    rows = ((number, ["a", "b"] if number == 1 else [number, number]) for number in itertools.count(1))
+    with pytest.raises(LoadError, match="more than 134217728 characters"):
+        read_sheets([Sheet("s" * 1_000_000, rows)])
 
 
 @pytest.mark.parametrize(
