@@ -87,11 +87,15 @@ FORMATS = (
         "Excel",
         _of(".xlsm .xlsx"),
         "openpyxl (MIT), extra `office`",
-        "values with their columns' names, hidden sheets; sheets, title, author",
+        "values with their columns' names, or chosen columns, hidden sheets; sheets, rows, title, author",
         "formulas, charts, formats of cells, comments",
     ),
     Format(
-        "Old Excel", _of(".xls"), "xlrd (BSD), extra `office`", "values with their columns' names; sheets", "as Excel"
+        "Old Excel",
+        _of(".xls"),
+        "xlrd (BSD), extra `office`",
+        "values with their columns' names, or chosen columns; sheets, rows",
+        "as Excel",
     ),
     Format(
         "OpenDocument text",
@@ -100,7 +104,13 @@ FORMATS = (
         "body in order, tables; headings, title, author",
         "notes, comments, headers, pictures, deleted text",
     ),
-    Format("OpenDocument sheets", _of(".ods"), "lxml (BSD)", "values with their columns' names; sheets", "as Excel"),
+    Format(
+        "OpenDocument sheets",
+        _of(".ods"),
+        "lxml (BSD)",
+        "values with their columns' names, or chosen columns; sheets, rows",
+        "as Excel",
+    ),
     Format(
         "CSV and TSV",
         _of(".csv .tsv"),
