@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import random
+import resource
 import signal
 import socket
+import sys
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.shared import shared
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 PATIENCE_S = 30
+MEMORY_MIB = 400  # by which one loader may raise the peak of the process
 LARGEST = 300_000  # bytes of a seed: more would be the same again, and slower
 
 SOURCE = "def tea(leaves):\n    '''茶'''\n    return [leaf for leaf in leaves]\n\n\nclass Cup:\n    size = 3\n"
@@ -70,6 +73,11 @@ class HungError(BaseException):
 
 class NetworkError(BaseException):
     """A loader speaks to somebody."""
+
+
+def _peak_mib() -> float:
+    """The most that this process has had in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
 
 
 @contextmanager
@@ -162,7 +170,7 @@ COUNTS = [
 @pytest.mark.parametrize("loader", BY_LOADER)
 @pytest.mark.filterwarnings("ignore")  # what parsers think of such files
 def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, monkeypatch):
-    """Nothing else is raised, nothing hangs, nobody is spoken to, and no file is left behind."""
+    """Nothing else is raised, nothing hangs, nobody is spoken to, memory is bounded, and no file is left behind."""
 
     def forbidden(*_args, **_kwargs):
         raise NetworkError
@@ -175,6 +183,7 @@ def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, mo
     rng = random.Random(f"{loader} {count}")
     path = tmp_path / f"file{BY_LOADER[loader][-1]}"
     ends = {"text": 0, "error": 0}
+    before = _peak_mib()
     for number in range(count):
         data = _damaged(rng.choice(seeds), rng)
         path.write_bytes(data)
@@ -187,5 +196,6 @@ def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, mo
             ends["text"] += 1
             loaded.text.encode()  # no store could write it otherwise
             assert all(0 <= place.start <= place.end <= len(loaded.text) for place in loaded.places), number
+        assert _peak_mib() - before < MEMORY_MIB, number
     assert ends["text"] + ends["error"] == count
     assert sorted(tmp_path.iterdir()) == [path]
