@@ -1,13 +1,13 @@
 """BM25 search beside other engines: one run, the same terms and queries for all, interleaved, medians and ratios.
 
-    python benchmarks/lexical.py [--nodes 100000] [--language en zh] [--check]
+    python benchmarks/lexical.py [--nodes 100000] [--language en zh] [--check [RATIO]]
 
 Nodes and queries are those of corpus.py: stretches of real English or Chinese texts, resampled beyond their size.
 Everybody is given terms, except "Retriever", which is asked in words and hands out nodes. Each engine runs in a process
 of its own. Before the clock starts, our answers are compared with the best 10 by rank_bm25's scores (variant okapi) and
 by bm25s's (its lucene method). Sizes are 1,000, 10,000, ... up to the one asked for; rank_bm25, FTS5 and the Retriever
-stop at 100,000. With --check a Retriever less than 300 times faster than rank_bm25's scoring (or what is given) is a failure. Results go
-to build/bench.
+stop at 100,000. With --check a Retriever less than 300 times faster than rank_bm25's scoring is a failure; with another
+number, less than that. Results go to build/bench.
 """
 
 from __future__ import annotations
