@@ -255,13 +255,12 @@ def _nothing_read(read: _Pages) -> LoadError:
         pages = _numbered(list(read.unread))
         msg = f"The PDF is damaged: {pages} could not be read (page {number}: {why}), and no other holds text."
         return LoadError(msg)
-    count = len(read.texts)
-    if not count:
+    if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
-    scanned = f": {_numbered(read.textless)} hold pictures only" if read.textless else ""
+    scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
     msg = (
-        f"The PDF has no text layer on its {count} pages{scanned}; they need text recognition first, or a function "
-        "that does it: PdfLoader(ocr=...)."
+        f"The PDF has no text layer on any page{scanned}; they need text recognition first, or a function that does "
+        "it: PdfLoader(ocr=...)."
     )
     return LoadError(msg)
 

@@ -194,16 +194,18 @@ def test_the_author_can_be_filtered_by(folder):
     assert [node.path for node in docs.get_nodes(filters={"author": ["Wang"]})] == ["Wang.pdf"]
 
 
-@pytest.mark.parametrize("pages", [1, 3])
-def test_a_pdf_without_text_layer_is_reported(load, pages):
-    """Pages that hold only drawings fail with a message that says how many there are and what they need."""
+@pytest.mark.parametrize(("pages", "named"), [(1, "page 1"), (3, "pages 1, 2, 3")])
+def test_a_pdf_without_text_layer_is_reported(load, pages, named):
+    """Pages that hold only drawings fail with a message that says which they are and what they need."""
     data = io.BytesIO()
     canvas = Canvas(data)
     for _ in range(pages):
         canvas.rect(100, 100, 200, 200, fill=1)
         canvas.showPage()
     canvas.save()
-    with pytest.raises(LoadError, match=rf"no text layer on its {pages} page.*text recognition"):
+    with pytest.raises(
+        LoadError, match=rf"no text layer on any page: only pictures on {named}; they need text recognition"
+    ):
         load(data.getvalue())
 
 
