@@ -150,9 +150,10 @@ _WRITERS: dict[str, _Writer] = {
 
 def _linked(kind: str, said: Mapping[str, Any]) -> str:
     """Pictures, files and the like, as links; "" for what has none."""
-    held = _object(said.get(_text(said.get("type")))) if said.get("type") in {"external", "file"} else said
+    place = _text(said.get("type"))  # Notion's word for it; what else may stand there is no text
+    held = _object(said.get(place)) if place in {"external", "file"} else said
     url = _text(held.get("url"))
-    if said.get("type") == "file":
+    if place == "file":
         url = url.partition("?")[0]  # a signature for an hour, another one in each answer
     if not url:
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
@@ -282,6 +282,7 @@ _JSON = st.recursive(
 )
 
 
+@example("image", {"type": []})
 @given(st.sampled_from("paragraph heading_1 to_do callout code table image embed child_page xyz".split()), _JSON)
 def test_odd_blocks_are_no_error(kind, said):
     """Whatever a block holds, it is Markdown or nothing."""
