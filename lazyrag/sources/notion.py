@@ -287,8 +287,9 @@ def _said(page: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _property(said: Mapping[str, Any]) -> Any:
     """A property's value as metadata has it; None for kinds that hold none."""
-    kind: str | None = str(said.get("type"))
-    value = said.get(kind)
+    named = str(said.get("type"))
+    kind: str | None = named
+    value = said.get(named)
     if kind in {"formula", "rollup"} and isinstance(value, Mapping):
         kind = {"string": "url", "number": "number", "boolean": "checkbox"}.get(str(value.get("type")))
         value = value.get(str(value.get("type")))
