@@ -189,10 +189,12 @@ class Ingestion:
 
         What of its path decides, behind the slash of the inputs, has to be the same.
         """
+        if target.sees_nodes or not target.asks_models:
+            return EarlierNodes()
         documents = {row.id for row in work.sources}
         by_path = told.partition("/")[2]
         rows = [row for row in written if row.document in documents and row.input.partition("/")[2] == by_path]
-        if target.sees_nodes or not target.asks_models or not rows:
+        if not rows:
             return EarlierNodes()
         newest = max(rows, key=lambda row: row.number)
         return EarlierNodes(*self._with_parents(newest, target, targets), newest.counts)
