@@ -143,9 +143,14 @@ def load_file(
             _check_size(path, reading.limits)
             return _read(_reader_of(path, known_as, reading), path)
     except (LoadError, MissingDependencyError) as exc:
-        told_by = exc.loader if isinstance(exc, LoadError) else ""
-        error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-        raise error(str(exc), path=str(path), loader=told_by) from (exc.__cause__ or exc)
+        raise _again(exc, path=str(path)) from (exc.__cause__ or exc)
+
+
+def _again(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
+    """The same error with the file that it is about, and the loader unless it names one itself."""
+    told_by = exc.loader if isinstance(exc, LoadError) else ""
+    error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
+    return error(str(exc), path=path, loader=told_by or loader)
 
 
 def _check_size(path: Path, limits: LoadLimits) -> None:
@@ -215,9 +220,7 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
-        told_by = exc.loader if isinstance(exc, LoadError) else ""
-        error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-        raise error(str(exc), loader=told_by or name) from (exc.__cause__ or exc)
+        raise _again(exc, loader=name) from (exc.__cause__ or exc)
     except Exception as exc:
         told = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:

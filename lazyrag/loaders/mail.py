@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import mailbox
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
@@ -15,7 +16,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.encoding import decode
 from lazyrag.loaders.html import read_html
-from lazyrag.loaders.members import members, nested_places, unread_within
+from lazyrag.loaders.members import Members, members, nested_places, unread_within, with_attachments
 
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MOST_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
@@ -104,7 +105,9 @@ def _read_mail(data: bytes) -> LoadedFile:
         else:  # a part that says to have parts, and has none, is text as well
             bodies.append(_body(part))
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in said.items())
-    return _with_attachments("\n\n".join(text for text in (head, *bodies) if text), attachments, said)
+    text = "\n\n".join(text for text in (head, *bodies) if text)
+    with members() as inside:
+        return with_attachments(text, said, _attachments(attachments, inside))
 
 
 def _header(mail: EmailMessage, name: str) -> str:
@@ -159,25 +162,11 @@ def _decoded(data: bytes, declared: str | None = None) -> str:
         return data.decode("ascii", "replace")
 
 
-def _with_attachments(text: str, attachments: list[EmailMessage], said: dict[str, Any]) -> LoadedFile:
-    places = []
-    names = []
-    unread = {}
-    with members() as inside:
-        for number, part in enumerate(attachments, start=1):
-            name = _file_name(part, number)
-            names.append(name)
-            try:
-                loaded = inside.load(name, [_bytes_of(part)])
-            except LoadError as exc:
-                unread[name] = str(exc)
-                continue
-            unread |= unread_within(loaded, name)
-            text += f"\n\nAttachment: {name}\n"
-            places += nested_places(loaded, len(text), "attachment", name)
-            text += loaded.text
-    more = {"attachments": names, "unread_attachments": unread}
-    return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
+def _attachments(parts: Sequence[EmailMessage], inside: Members) -> Iterator[tuple[str, Callable[[], LoadedFile]]]:
+    """The name of each attachment, and what loads it."""
+    for number, part in enumerate(parts, start=1):
+        name = _file_name(part, number)
+        yield name, functools.partial(inside.load, name, [_bytes_of(part)])
 
 
 def _file_name(part: EmailMessage, number: int) -> str:

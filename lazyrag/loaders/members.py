@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from lazyrag.data.segment import Place
+from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, known_suffix, load_file
 
 _SAFE_SUFFIX = re.compile(r"(?:\.\w{1,16}){1,3}$", re.ASCII)
@@ -43,6 +45,36 @@ class Members:
             return load_file(path, name=name)
         finally:
             path.unlink(missing_ok=True)
+
+
+def with_attachments(
+    text: str, said: Mapping[str, Any], attachments: Iterable[tuple[str, Callable[[], LoadedFile]]]
+) -> LoadedFile:
+    """A mail with its attachments behind it, each a place of kind ``attachment`` with its own places within.
+
+    Args:
+        text: Of the mail.
+        said: Its metadata; names of attachments are added, and why one is not read.
+        attachments: The name of each, and what loads it.
+    """
+    texts, places = [text], list[Place]()
+    names: list[str] = []
+    unread: dict[str, str] = {}
+    length = len(text)
+    for name, load in attachments:
+        names.append(name)
+        try:
+            loaded = load()
+        except LoadError as exc:
+            unread[name] = str(exc)
+            continue
+        unread |= unread_within(loaded, name)
+        head = f"\n\nAttachment: {name}\n"
+        places += nested_places(loaded, length + len(head), "attachment", name)
+        texts += (head, loaded.text)
+        length += len(head) + len(loaded.text)
+    more = {"attachments": names, "unread_attachments": unread}
+    return LoadedFile("".join(texts), tuple(places), {**said, **{key: value for key, value in more.items() if value}})
 
 
 @contextmanager

@@ -5,16 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean, decode
 from lazyrag.loaders.html import read_html
-from lazyrag.loaders.members import Members, members, nested_places, unread_within
+from lazyrag.loaders.members import Members, members, with_attachments
 from lazyrag.loaders.ole import Container, open_container
 from lazyrag.loaders.rtf import read_rtf
 
@@ -58,7 +57,8 @@ def _read(container: Container, folder: Folder) -> LoadedFile:
     said = {name: value for name, value in said.items() if value}
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in said.items())
     text = "\n\n".join(part for part in (head, _body(mail)) if part)
-    return _with_attachments(text, mail, said)
+    with members() as inside:
+        return with_attachments(text, said, _attachments(mail, inside))
 
 
 class _Item:
@@ -134,27 +134,7 @@ def _body(mail: _Item) -> str:
     return read_rtf(unpack_rtf(packed)).text.strip() if packed else ""
 
 
-def _with_attachments(text: str, mail: _Item, said: dict[str, Any]) -> LoadedFile:
-    places: list[Place] = []
-    names = []
-    unread = {}
-    with members() as inside:
-        for name, load in _attachments(mail, inside):
-            names.append(name)
-            try:
-                loaded = load()
-            except LoadError as exc:
-                unread[name] = str(exc)
-                continue
-            unread |= unread_within(loaded, name)
-            text += f"\n\nAttachment: {name}\n"
-            places += nested_places(loaded, len(text), "attachment", name)
-            text += loaded.text
-    more = {"attachments": names, "unread_attachments": unread}
-    return LoadedFile(text, tuple(places), {**said, **{name: value for name, value in more.items() if value}})
-
-
-def _attachments(mail: _Item, inside: Members) -> Iterator[tuple[str, functools.partial[LoadedFile]]]:
+def _attachments(mail: _Item, inside: Members) -> Iterator[tuple[str, Callable[[], LoadedFile]]]:
     """The name of each attachment, and what loads it."""
     found = [name for name in mail.container.folders(mail.folder) if name.startswith("__attach_version1.0_")]
     for number, folder in enumerate(found, start=1):

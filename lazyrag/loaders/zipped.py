@@ -10,6 +10,7 @@ from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import open_archive
 from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.encoding import decode
 from lazyrag.loaders.limits import reading
 from lazyrag.loaders.members import members, nested_places, unread_within
 
@@ -59,8 +60,6 @@ def _shown(infos: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, str]]:
     foreign = [name for name in raw if not name.isascii()]
     if not foreign or any(info.flag_bits & _IS_UTF8 for info in infos):
         return list(zip(files, raw, strict=True))
-    from lazyrag.loaders.encoding import decode
-
     try:
         told = decode("\n".join(raw).encode("cp437")).split("\n")
     except (LoadError, UnicodeEncodeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,17 @@ def address_of(name: str) -> str:
     if not found:
         pytest.fail(f"{name} is not set: this test needs a real server. Run make live, which starts it.", pytrace=False)
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home for each worker: Milvus Lite 2.5 makes and removes a folder there, and of two at once one fails.
+
+    Our store asks again, which has a test of its own; the bare client does not.
+    """
+    home = tmp_path_factory.mktemp("home")
+    os.environ["HOME"] = str(home)
+    return home
 
 
 @pytest.fixture(scope="session")
