@@ -170,7 +170,7 @@ def test_a_comparison_says_all_of_it():
 
 
 def test_holm_by_hand():
-    """The smallest p is multiplied by their number, the next by one less; none is below the one before it or above 1."""
+    """The smallest p is multiplied by their number, the next by one less; none below an earlier one, or above 1."""
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}) == pytest.approx(
         {"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02}
     )
