@@ -14,6 +14,7 @@ from lazyrag.data.result import RetrievalResult
 from lazyrag.document.document import Document
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
+from lazyrag.ranking.weights import Weights
 from lazyrag.retrieval.fusing import Fusing
 from lazyrag.retrieval.ranked import (
     Numbers,
@@ -42,7 +43,7 @@ SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 _FUSED_AT_LEAST = 50
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
 
-WeightsLike: TypeAlias = Sequence[float]
+WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
 
 
@@ -281,6 +282,8 @@ class HybridRetriever:
                 f"The fusion {self._fusing.fusion.name!r} takes no weights, and weights is {weights!r}. Leave them out."
             )
             raise ConfigError(msg)
+        if isinstance(weights, Weights):
+            return self._pair(*weights.shares)
         listed = list(weights) if isinstance(weights, Sequence) and not isinstance(weights, str) else []
         if len(listed) != len(self._retrievers) or not all(map(_is_weight, listed)) or not any(listed):
             msg = (
