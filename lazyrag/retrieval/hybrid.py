@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeGuard
 
@@ -313,7 +314,7 @@ class HybridRetriever:
 
 
 def _is_weight(value: Any) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
 
 
 def _distinct(nodes: Sequence[DocNode]) -> list[DocNode]:
