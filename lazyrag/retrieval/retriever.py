@@ -219,15 +219,60 @@ class Retriever(Generic[T_co]):
             )
         return cast("T_co", render(nodes, self._output_format, self._join))
 
-    def _hits(self, query: str, readers: list[Reader], filters: list[Filter | None], topk: int) -> list[DocNode]:
-        best = self._ranked(query, readers, filters, topk)[:topk]
+    @property
+    def readers(self) -> list[Reader]:
+        """Through which its Documents are read, in their order."""
+        return [document.reader for document in self._documents]
+
+    @property
+    def output_format(self) -> OutputFormat | None:
+        """The form of its results; None for nodes."""
+        return self._output_format
+
+    @property
+    def target(self) -> str | None:
+        """The group that hits are mapped to; None for none."""
+        return self._target
+
+    @property
+    def descends(self) -> bool:
+        """Whether a higher score of its nodes is a better one; fused scores always are."""
+        return self._similarity.descend or len(self._embed_keys) > 1
+
+    def prepare(self) -> None:
+        """Build what a question will need, before it begins to read."""
+        for reader in self.readers:
+            reader.prepare(self._group, self._embed_keys, self._target)
+
+    def ranking(self, query: str, filters: FilterLike | None, topk: int) -> list[tuple[Key, float]]:
+        """What a call would return before ``target`` maps it, as keys with scores: no node is read.
+
+        Args:
+            query: A text that is not blank.
+            filters: As in a call.
+            topk: At most so many.
+        """
+        readers = self.readers
+        return self._ranked(query, readers, [reader.bind(filters) for reader in readers], topk)[:topk]
+
+    def nodes(self, ranking: Sequence[tuple[Key, float]]) -> dict[Key, DocNode]:
+        """The nodes of some keys of a ranking, with the scores that stand beside them, in the same consistent read."""
+        return self._read(ranking, self.readers)
+
+    def _read(self, ranking: Sequence[tuple[Key, float]], readers: Sequence[Reader]) -> dict[Key, DocNode]:
         found_by = self._embed_keys[0] if len(self._embed_keys) == 1 else None
         nodes: dict[Key, DocNode] = {}
         for number, reader in enumerate(readers):
-            own = [(key, score) for (_, at, key), score in best if at == number]
+            own = [(key, score) for (_, at, key), score in ranking if at == number]
             nodes.update(
-                ((node.uid, number, node.segment.key), node) for node in reader.nodes(self._group, own, found_by)
+                ((node.uid, number, node.segment.key), node)
+                for node in (reader.nodes(self._group, own, found_by) if own else ())
             )
+        return nodes
+
+    def _hits(self, query: str, readers: list[Reader], filters: list[Filter | None], topk: int) -> list[DocNode]:
+        best = self._ranked(query, readers, filters, topk)[:topk]
+        nodes = self._read(best, readers)
         hits = [(nodes[key], key[1]) for key, _ in best if key in nodes]
         if self._target is None:
             return [node for node, _ in hits]
