@@ -12,10 +12,11 @@ from lazyrag.arguments import whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
+from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
-from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
 from lazyrag.ranking.weights import Weights
+from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
 from lazyrag.retrieval.ranked import (
     Numbers,
@@ -25,11 +26,9 @@ from lazyrag.retrieval.ranked import (
     prepare_all,
     ranked,
     read_together,
-    readers_of,
-    traced,
 )
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Stage
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of, trees_of
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts, to be chosen by measurement.
 OVER_SIMILARITY = "bm25"
@@ -169,9 +168,9 @@ class HybridRetriever:
         )
 
     @property
-    def readers(self) -> list[Reader]:
-        """Through which the retrievers' Documents are read."""
-        return readers_of(self._retrievers)
+    def trees(self) -> list[Builder]:
+        """The trees of the retrievers' Documents, for reads of several retrievers that are to see one state."""
+        return trees_of(self._retrievers)
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
@@ -264,13 +263,21 @@ class HybridRetriever:
         asked = self._retrievers if check_query(query) else ()
 
         def read() -> Stage:
-            inputs = [traced(one, query, filters, depth) for one in asked]
-            last = fusing.stage("fusion", fusing.fusion.name, inputs, list(map(descends, asked)), {"depth": depth})
+            inputs = [stage_of(one, query, filters, depth) for one in asked]
+            last = fusing.stage("fusion", fusing.fusion.name, inputs, list(map(descends, asked)), depth)
             if self._dedupe is not None:
                 last = Stage("step", "dedupe", tuple(_distinct(last.nodes)), (last,), said={"by": self._dedupe})
             return Stage("cut", "topk", last.nodes[:limit], (last,), said={"topk": limit})
 
         return read_together(asked, read)
+
+    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
+        return explain(self, query, filters, topk)
+
+    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
+        return why_not(self, uid, query, filters, topk)
 
     def _depth_for(self, topk: int) -> int:
         return max(_FUSED_AT_LEAST, 4 * topk) if self._depth is None else self._depth
