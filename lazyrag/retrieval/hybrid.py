@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias
 
 from lazyrag.arguments import whole_number
 from lazyrag.data.filters import FilterLike
@@ -22,7 +20,9 @@ from lazyrag.retrieval.ranked import (
     Numbers,
     check_query,
     check_retrievers,
+    check_weights,
     descends,
+    is_weight,
     prepare_all,
     ranked,
     read_together,
@@ -292,14 +292,7 @@ class HybridRetriever:
             raise ConfigError(msg)
         if isinstance(weights, Weights):
             return self._pair(*weights.shares)
-        listed = list(weights) if isinstance(weights, Sequence) and not isinstance(weights, str) else []
-        if len(listed) != len(self._retrievers) or not all(map(_is_weight, listed)) or not any(listed):
-            msg = (
-                f"weights is {weights!r} for {len(self._retrievers)} retrievers; give one number >= 0 for each, "
-                "not all 0."
-            )
-            raise ConfigError(msg)
-        return tuple(map(float, listed))
+        return check_weights(weights, len(self._retrievers))
 
     def _pair(self, first: float | None, second: float | None) -> tuple[float, ...] | None:
         """The weights of a vector and a keyword retriever."""
@@ -313,15 +306,11 @@ class HybridRetriever:
             raise ConfigError(msg)
         given = first if second is None else second
         if first is None or second is None:
-            if not _is_weight(given) or given > 1:
+            if not is_weight(given) or given > 1:
                 msg = f"One of two weights is {given!r}; give a number from 0 to 1, or both weights."
                 raise ConfigError(msg)
             first, second = (given, 1 - given) if second is None else (1 - given, given)
         return self._checked_weights([first, second])
-
-
-def _is_weight(value: Any) -> TypeGuard[float]:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
 
 
 def _distinct(nodes: Sequence[DocNode]) -> list[DocNode]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -86,6 +87,28 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> None:
             raise ConfigError(msg)
 
 
+def check_weights(weights: Any, count: int) -> tuple[float, ...]:
+    """Weights of retrievers.
+
+    Args:
+        weights: What was given.
+        count: Of the retrievers.
+
+    Raises:
+        ConfigError: If they are not one number >= 0 for each, with a finite sum above 0.
+    """
+    listed = list(weights) if isinstance(weights, Sequence) and not isinstance(weights, str) else []
+    if len(listed) != count or not all(map(is_weight, listed)) or not 0 < sum(map(float, listed)) < math.inf:
+        msg = f"weights is {weights!r} for {count} retrievers; give one number >= 0 for each, not all 0."
+        raise ConfigError(msg)
+    return tuple(map(float, listed))
+
+
+def is_weight(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number from 0 up, and finite."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
+
+
 def prepare_all(retrievers: Iterable[object]) -> None:
     """Let retrievers build what a question will need, as far as they can."""
     for one in retrievers:
@@ -100,7 +123,7 @@ def read_together(retrievers: Sequence[object], read: Callable[[], R]) -> R:
     return consistent_read(trees_of(retrievers), read)
 
 
-def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, numbers: Numbers) -> Ranked:
+def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, met: Numbers) -> Ranked:
     """What a retriever finds; a `Retriever`'s nodes are read only when they are asked for.
 
     Args:
@@ -108,15 +131,15 @@ def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, top
         query: A text that is not blank.
         filters: As in a call.
         topk: At most so many.
-        numbers: Of the Documents met so far in this question.
+        met: Of the Documents met so far in this question.
 
     Raises:
         RetrievalError: If a callable returns something else than nodes.
     """
     if not isinstance(retriever, Retriever) or retriever.plan.target is not None:
-        return of_nodes(asked_nodes(retriever, query, filters, topk)[:topk], numbers, descends=descends(retriever))
+        return of_nodes(asked_nodes(retriever, query, filters, topk)[:topk], met, descends=descends(retriever))
     asked = retriever.asked(query, filters, topk)
-    common = [numbers.of(reader.tree) for reader in asked.readers]
+    common = [met.of(reader.tree) for reader in asked.readers]
     ranking = asked.best()
     own: dict[NodeKey, Key] = {(key[0], common[key[1]]): key for key, _ in ranking}
 
@@ -128,15 +151,15 @@ def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, top
     return Ranked([((key[0], common[key[1]]), sign * score) for key, score in ranking], read)
 
 
-def of_nodes(nodes: Iterable[DocNode], numbers: Numbers, *, descends: bool = True) -> Ranked:
+def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -> Ranked:
     """Nodes as a ranking; the score of those without one is nan.
 
     Args:
         nodes: Best first.
-        numbers: Of the Documents met so far in this question.
+        met: Of the Documents met so far in this question.
         descends: Whether a higher score is a better one.
     """
-    listed = [(numbers.key(node), node) for node in nodes]
+    listed = [(met.key(node), node) for node in nodes]
     by_key = dict(reversed(listed))  # of one node that comes twice, the first
     sign = 1.0 if descends else -1.0
 
