@@ -82,7 +82,7 @@ def test_search_is_asynchronous(vector_retriever, bm25_retriever):
 
 
 def test_search_gives_results(docs, vector_retriever, bm25_retriever):
-    """「-> List[RetrievalResult]」, 「id: str」, 「text: str」, 「score: float」, 「source: str」: hits with these fields."""
+    """「-> List[RetrievalResult]」, 「source: str」: hits, each with its text, score and source."""
     [first, *_] = asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea", top_k=2))
     [node] = [node for node in docs.get_nodes("FineChunk") if node.uid == first.id]
     assert (first.text, first.source, first.document_id, first.chunk_id) == (TEXTS["doc1"], "doc1", node.root.uid, 1)

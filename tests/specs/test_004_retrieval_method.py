@@ -32,7 +32,7 @@ def told(nodes):
 
 
 def test_the_four_methods():
-    """ "class RetrievalMethod(Enum)", "SEMANTIC_SEARCH = "semantic_search"" ...: four members with these values."""
+    """「class RetrievalMethod(Enum)」, 「SEMANTIC_SEARCH = "semantic_search"」 ...: four members with these values."""
     assert issubclass(RetrievalMethod, Enum)
     assert {one.name: one.value for one in RetrievalMethod} == VALUES
     assert RetrievalMethod("hybrid_search") is RetrievalMethod.HYBRID_SEARCH
@@ -43,7 +43,7 @@ def test_the_four_methods():
     [("semantic_search", True), ("hybrid_search", True), ("full_text_search", False), ("keyword_search", False)],
 )
 def test_is_support_semantic_search(method, expected):
-    """ "是否支持语义检索": semantic and hybrid search do; a member is as good as its value."""
+    """「是否支持语义检索」: semantic and hybrid search do; a member is as good as its value."""
     assert RetrievalMethod.is_support_semantic_search(method) is expected
     assert RetrievalMethod.is_support_semantic_search(RetrievalMethod(method)) is expected
 
@@ -53,14 +53,14 @@ def test_is_support_semantic_search(method, expected):
     [("full_text_search", True), ("hybrid_search", True), ("semantic_search", False), ("keyword_search", False)],
 )
 def test_is_support_fulltext_search(method, expected):
-    """ "是否支持全文检索": full-text and hybrid search do; what is no method supports nothing."""
+    """「是否支持全文检索」: full-text and hybrid search do; what is no method supports nothing."""
     assert RetrievalMethod.is_support_fulltext_search(method) is expected
     assert RetrievalMethod.is_support_fulltext_search(RetrievalMethod(method)) is expected
     assert RetrievalMethod.is_support_fulltext_search("other") is False
 
 
 def test_whether_a_query_has_to_be_embedded(docs):
-    """ "判断检索方法是否需要向量化": the embed callable is asked for the query exactly by those methods."""
+    """「判断检索方法是否需要向量化」: the embed callable is asked for the query exactly by those methods."""
     for method in RetrievalMethod:
         asked = []
         counted = Document(embed=lambda text, asked=asked: asked.append(text) or [1.0, 1.0])
@@ -70,7 +70,7 @@ def test_whether_a_query_has_to_be_embedded(docs):
 
 
 def test_the_retriever_of_each_method(docs):
-    """ "语义检索（向量检索）", "全文检索", "混合检索": by embeddings, by BM25, by both."""
+    """「语义检索（向量检索）」, 「全文检索」, 「混合检索」: by embeddings, by BM25, by both."""
     plain = {
         "semantic_search": Retriever(docs, "FineChunk"),
         "full_text_search": Retriever(docs, "FineChunk", "bm25"),
@@ -81,7 +81,7 @@ def test_the_retriever_of_each_method(docs):
 
 
 def test_keyword_search(docs):
-    """ "关键词检索": a keyword that is there counts once, however often, and whatever the length of the text."""
+    """「关键词检索」: a keyword that is there counts once, however often, and whatever the length of the text."""
     found = retriever_for(RetrievalMethod.KEYWORD_SEARCH, docs, "FineChunk")("tea")
     assert [node.path for node in sorted(found, key=lambda node: node.path)] == ["a", "b"]
     assert found[0].score == found[1].score
