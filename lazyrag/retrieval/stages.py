@@ -36,8 +36,8 @@ class Stage:
     name: str
     nodes: tuple[DocNode, ...]
     inputs: tuple[Stage, ...] = ()
-    shares: Mapping[str, tuple[float, ...]] = field(default=EMPTY)
-    said: Mapping[str, Any] = field(default=EMPTY)
+    shares: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
+    said: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
     retriever: NodeRetriever | None = field(default=None, compare=False, repr=False)
 
