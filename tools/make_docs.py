@@ -162,9 +162,10 @@ SECTIONS = (
         "Fusions",
         "lazyrag.ranking.fusion.fusions",
         fusions,
-        '@fusions.register("my-fusion")',
-        "the first argument. A fusion turns several rankings into one. A `Retriever` with several embed keys "
-        "uses `rrf`; the functions can be called on rankings of your own.",
+        "@register_fusion",
+        '`name=`, else the function\'s own name. It goes into `HybridRetriever(..., fusion_method="rrf")`; the entries '
+        'can be called on rankings of your own: `fusions["rrf"]([first, second], k=60)`.',
+        unwrap=lambda entry: entry.func,
         skip=1,
     ),
 )

@@ -3,34 +3,162 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
 
-from lazyrag.errors import ConfigError
-from lazyrag.ranking.scores import min_max
+from lazyrag.arguments import check_keywords, function_name, known_keywords
+from lazyrag.errors import LazyRAGError, RetrievalError
+from lazyrag.ranking.shares import (
+    NormaliseLike,
+    comb_max_shares,
+    comb_mnz_shares,
+    rrf_shares,
+    weighted_shares,
+)
 from lazyrag.registry import Registry
 
+F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)
 
-fusions: Registry[Callable[..., Any]] = Registry("fusion", entry_point_group="lazyrag.fusions")
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A registered fusion: what each of several rankings adds to each uid's score.
+
+    Args:
+        name: Its name.
+        func: From the rankings, and keywords, to a share for each ranking, for each uid: see `register_fusion`.
+
+    Example:
+        >>> fusions["rrf"]([[("a", 0.9), ("b", 0.1)], [("b", 7.0)]], k=1)
+        [('b', 0.8333333333333333), ('a', 0.5)]
+    """
+
+    name: str
+    func: Callable[..., Any]
+
+    def __call__(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> list[tuple[K, float]]:
+        """One ranking over the union of uids, best first, ties by uid; a score is the sum of the uid's shares.
+
+        Args:
+            rankings: ``[(uid, score), ...]`` each, best first; lengths may differ, and may be 0.
+            kwargs: Passed to the function.
+
+        Raises:
+            ConfigError: If a keyword or a score does not suit the fusion.
+            RetrievalError: If the function raises, or returns something else than shares.
+        """
+        return summed(self.shares(rankings, **kwargs))
+
+    def shares(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
+        """What each ranking adds: for each uid one number for each ranking, in their order. See `__call__`."""
+        try:
+            found = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
+        except LazyRAGError:
+            raise
+        except Exception as exc:
+            msg = f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}"
+            raise RetrievalError(msg) from exc
+        return self._checked(found, len(rankings))
+
+    def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
+        """Refuse a keyword that the function does not take, naming the nearest one.
+
+        Whether the values make sense is known by fusing empty rankings: ``fusion([[], []], **kwargs)`` raises where
+        they do not.
+
+        Args:
+            kwargs: What is to be passed to the function.
+            also_known: Keywords of the caller that a misspelt one may have meant.
+
+        Raises:
+            UnknownKeywordError: Naming the nearest known keyword.
+        """
+        check_keywords(f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known)
+
+    def _checked(self, found: Any, count: int) -> dict[Any, tuple[float, ...]]:
+        shares: dict[Any, tuple[float, ...]] = {}
+        items: list[tuple[Any, Any]] = list(found.items()) if isinstance(found, Mapping) else [(None, None)]
+        for uid, parts in items:
+            try:
+                shares[uid] = tuple(map(float, parts))
+            except (TypeError, ValueError):
+                shares[uid] = ()
+            if len(shares[uid]) != count or not all(map(math.isfinite, shares[uid])):
+                msg = (
+                    f"The fusion {self.name!r} returned {found if uid is None else {uid: parts}!r:.80} for {count} "
+                    "rankings; it must return a dict from each uid to a finite number for each ranking."
+                )
+                raise RetrievalError(msg)
+        return shares
 
 
-def rrf(rankings: Sequence[Sequence[tuple[K, float]]], *, k: int = 60) -> list[tuple[K, float]]:
+fusions: Registry[Fusion] = Registry("fusion", entry_point_group="lazyrag.fusions")
+
+
+@overload
+def register_fusion(func: F, *, name: str | None = ..., replace: bool = ...) -> F: ...
+@overload
+def register_fusion(func: None = ..., *, name: str | None = ..., replace: bool = ...) -> Callable[[F], F]: ...
+@known_keywords
+def register_fusion(func: F | None = None, *, name: str | None = None, replace: bool = False) -> Any:
+    """Register a fusion function, as a call or as a decorator with or without arguments.
+
+    The function gets the rankings by position, each a list of (uid, score), best first, which names no uid twice. It
+    returns what each of them adds to a uid's score, so that a hit can be explained::
+
+        func(rankings: list[list[tuple[uid, float]]], **kw) -> dict[uid, Sequence[float]]
+
+    A uid is any hashable value that can be sorted. What the function leaves out is not in the result.
+
+    Args:
+        func: The function; left out, a decorator is returned.
+        name: Its name; left out, ``func.__name__``.
+        replace: Take the name over from another fusion.
+
+    Returns:
+        The function, unchanged.
+
+    Raises:
+        ConfigError: If func is no function.
+        AlreadyRegisteredError: If the name is taken.
+
+    Example:
+        >>> @register_fusion(replace=True)
+        ... def votes(rankings):
+        ...     uids = {uid for ranking in rankings for uid, _ in ranking}
+        ...     return {uid: [float(uid in dict(ranking)) for ranking in rankings] for uid in uids}
+        >>> fusions["votes"]([[("a", 0.9), ("b", 0.1)], [("b", 7.0)]])
+        [('b', 2.0), ('a', 1.0)]
+    """
+
+    def enter(function: F) -> F:
+        named = function_name("register_fusion", function, name)
+        fusions.register(named, Fusion(named, function), replace=replace)
+        return function
+
+    return enter if func is None else enter(func)
+
+
+def rrf(
+    rankings: Sequence[Sequence[tuple[K, float]]], *, k: float = 60, weights: Sequence[float] | None = None
+) -> list[tuple[K, float]]:
     """Fuse rankings by reciprocal rank.
 
-    score(d) = sum over rankings of 1 / (k + rank(d)), ranks from 1; a ranking without d adds nothing.
+    score(d) = sum over rankings of weight / (k + rank(d)), ranks from 1; a ranking without d adds nothing.
 
     Args:
         rankings: n rankings ``[(uid, score), ...]``, each best first; lengths may differ. Scores are ignored. A uid
             that a ranking names twice counts at its better rank only.
         k: Rank constant > 0, no unit. A larger one flattens the head.
+        weights: n weights >= 0, not all 0, taken as they are; None: 1 for each ranking.
 
     Returns:
-        One ranking over the union of uids, best first, ties by uid; scores in (0, n / (k + 1)].
+        One ranking over the union of uids, best first, ties by uid; scores in [0, sum of the weights / (k + 1)].
 
     Raises:
-        ConfigError: If ``k`` is not positive.
+        ConfigError: If ``k`` is not positive, or the weights do not fit the rankings.
 
     Source:
         Cormack, Clarke, Buettcher: Reciprocal Rank Fusion, SIGIR 2009, doi:10.1145/1571941.1572114.
@@ -39,55 +167,72 @@ def rrf(rankings: Sequence[Sequence[tuple[K, float]]], *, k: int = 60) -> list[t
         >>> rrf([[("a", 0.9), ("b", 0.1)], [("b", 7.0), ("a", 3.0), ("c", 1.0)]])[-1][0]
         'c'
     """
-    if not 0 < k < math.inf:
-        msg = f"rrf's k is {k!r}; give a number above 0, usually 60."
-        raise ConfigError(msg)
-    shares: dict[K, list[float]] = defaultdict(list)
-    for ranking in rankings:
-        for rank, (uid, _) in enumerate(_first_of_each(ranking), start=1):
-            shares[uid].append(1.0 / (k + rank))
-    return _summed(shares)
+    return _RRF(rankings, k=k, weights=weights)
 
 
 def weighted(
-    rankings: Sequence[Sequence[tuple[K, float]]], *, weights: Sequence[float], normalise: bool = True
+    rankings: Sequence[Sequence[tuple[K, float]]],
+    *,
+    weights: Sequence[float] | None = None,
+    normalise: NormaliseLike = "min_max",
+    lowest: float | Sequence[float | None] | None = None,
 ) -> list[tuple[K, float]]:
     """Fuse rankings by a weighted sum of scores.
 
     score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0. The scores of each ranking
-    are first brought to [0, 1] by min-max over that ranking (`lazyrag.ranking.scores.min_max`).
+    are first brought to a common range, by default to [0, 1] by min-max over that ranking.
 
     Args:
         rankings: n rankings ``[(uid, score), ...]``, each best first by descending score. Of a uid that a ranking
             names twice only the first counts.
-        weights: n weights >= 0, not all 0; they are divided by their sum.
-        normalise: False adds the scores as they are.
+        weights: n weights >= 0, not all 0; they are divided by their sum. None: the rankings count the same.
+        normalise: How scores are brought to a common range, by name, as `lazyrag.ranking.scores.normalised` describes
+            it; or n names, one for each ranking. True is ``"min_max"``; False is ``"none"`` and adds the scores as
+            they are.
+        lowest: With ``"theoretical"`` the lowest score that the measure can give, or n of them: ``[-1, 0]`` for a
+            cosine and BM25.
 
     Returns:
-        One ranking over the union of uids, best first, ties by uid; with ``normalise`` scores lie in [0, 1].
+        One ranking over the union of uids, best first, ties by uid; scores lie in [0, 1] under ``"min_max"``,
+        ``"theoretical"`` and ``"max"``.
 
     Raises:
-        ConfigError: If the weights do not fit the rankings, are negative or all 0, or a score to be normalised is not
-            finite.
+        ConfigError: If the weights do not fit the rankings, are negative or all 0, a normalisation is unknown, or a
+            score to be normalised is not finite.
 
     Source:
-        Fox, Shaw: Combination of Multiple Searches, TREC-2 1994 (CombSUM), with weights.
+        Fox, Shaw: Combination of Multiple Searches, TREC-2 1994 (CombSUM), with weights. With ``"theoretical"`` it is
+        TM2C2 of Bruch, Gai, Ingber, TOIS 2023, doi:10.1145/3596512.
 
     Example:
         >>> weighted([[("a", 2.0), ("b", 1.0)], [("b", 9.0), ("a", 3.0)]], weights=[0.7, 0.3])[0]
         ('a', 0.7)
     """
-    total = sum(weights)
-    in_range = all(weight >= 0 for weight in weights) and 0 < total < math.inf
-    if len(weights) != len(rankings) or not in_range:
-        msg = f"weights is {list(weights)!r} for {len(rankings)} rankings; give one number >= 0 for each, not all 0."
-        raise ConfigError(msg)
-    shares: dict[K, list[float]] = defaultdict(list)
-    for ranking, weight in zip(rankings, weights, strict=True):
-        once = _first_of_each(ranking)
-        for uid, score in min_max(once) if normalise else once:
-            shares[uid].append(weight / total * score)
-    return _summed(shares)
+    return _WEIGHTED(rankings, weights=weights, normalise=normalise, lowest=lowest)
+
+
+class ReciprocalRankFusion:
+    """Fuses rankings by reciprocal rank, as spec 003 calls it; a function with the same result is `rrf`.
+
+    Example:
+        >>> ReciprocalRankFusion().fuse([[("doc1", 0.9), ("doc2", 0.7)], [("doc2", 12.0)]])[0][0]
+        'doc2'
+    """
+
+    def fuse(self, rankings: Sequence[Sequence[tuple[K, float]]], k: float = 60) -> list[tuple[K, float]]:
+        """One ranking of several: score(d) = sum over rankings of 1 / (k + rank(d)), ranks from 1.
+
+        Args:
+            rankings: ``[(uid, score), ...]`` each, best first; scores are ignored.
+            k: Rank constant > 0.
+
+        Returns:
+            One ranking over the union of uids, best first, ties by uid.
+
+        Raises:
+            ConfigError: If ``k`` is not positive.
+        """
+        return rrf(rankings, k=k)
 
 
 def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
@@ -100,17 +245,30 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _summed(shares: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
-    """A ranking by the sums, each rounded once: uids with the same shares tie, whichever ranking gave which."""
+def summed(shares: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
+    """A ranking by the sums, each rounded once: uids with the same shares tie, whichever ranking gave which.
+
+    Example:
+        >>> summed({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
+        [('a', 0.6), ('b', 0.6)]
+    """
     return best_first({uid: math.fsum(parts) for uid, parts in shares.items()})
 
 
-def _first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+    """A ranking that names each uid once: where it was named first.
+
+    Example:
+        >>> first_of_each([("a", 3.0), ("a", 2.0), ("b", 1.0)])
+        [('a', 3.0), ('b', 1.0)]
+    """
     best: dict[K, float] = {}
     for uid, score in ranking:
         best.setdefault(uid, score)
     return list(best.items())
 
 
-fusions.register("rrf", rrf)
-fusions.register("weighted", weighted)
+_RRF = Fusion("rrf", rrf_shares)
+_WEIGHTED = Fusion("weighted", weighted_shares)
+for _fusion in (_RRF, _WEIGHTED, Fusion("comb_mnz", comb_mnz_shares), Fusion("comb_max", comb_max_shares)):
+    fusions.register(_fusion.name, _fusion)

@@ -1,14 +1,92 @@
-"""Scores brought to a common range."""
+"""Scores brought to a common range.
+
+A fusion that adds scores gives nothing to a uid that a ranking does not have. So in every range here 0 stands for the
+worst: being found last is never worse than not being found.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar, get_args
 
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, known_names
 
 K = TypeVar("K", bound=Hashable)
+
+Normalisation: TypeAlias = Literal["min_max", "theoretical", "max", "z_score", "distribution", "none"]
+"""How a ranking's scores are brought to a common range; `normalised` says what each one does."""
+
+NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+
+
+def normalised(
+    ranking: Sequence[tuple[K, float]], how: Normalisation, lowest: float | None = None
+) -> list[tuple[K, float]]:
+    """A ranking with its scores brought to a common range.
+
+    ================  ==========================================  ==================================================
+    how               score becomes                               equal scores, or one alone, become
+    ================  ==========================================  ==================================================
+    ``min_max``       (s - worst) / (best - worst)                1
+    ``theoretical``   (s - lowest) / (best - lowest)              1, or 0 where they are ``lowest``
+    ``max``           s / best: theoretical, with 0 as lowest     1, or 0 where they are 0
+    ``z_score``       (s - worst) / sigma                         0
+    ``distribution``  (s - (mean - 3 sigma)) / (6 sigma)          1/2
+    ``none``          s                                           s
+    ================  ==========================================  ==================================================
+
+    worst, best, mean and sigma (of the population) are those of this ranking. ``z_score`` is the z-score moved so that
+    the worst becomes 0; it has no upper bound. ``distribution`` lies in [0, 1] but for what is further than 3 sigma
+    from the mean, which is kept as it is. ``theoretical`` takes a bound of the measure, not of what was found: -1 for a
+    cosine, 0 for BM25; what is below it counts as it.
+
+    Args:
+        ranking: ``[(uid, score), ...]``; a higher score is better.
+        how: One of `NORMALISATIONS`.
+        lowest: The lowest score that the measure can give; for ``theoretical`` alone.
+
+    Returns:
+        The same uids in the same order.
+
+    Raises:
+        ConfigError: If ``how`` is unknown, ``lowest`` does not go with it, or a score is infinite or nan.
+
+    Source:
+        Bruch, Gai, Ingber: An Analysis of Fusion Functions for Hybrid Retrieval, TOIS 2023, doi:10.1145/3596512
+        (``min_max``, ``theoretical``, ``z_score``); ``distribution`` is Qdrant's distribution-based score fusion.
+
+    Example:
+        >>> normalised([("a", 0.5), ("b", -0.25)], "theoretical", lowest=-1.0)
+        [('a', 1.0), ('b', 0.5)]
+    """
+    check_normalisation(how, lowest)
+    if how == "none":
+        _check_finite(ranking)
+        return list(ranking)
+    if how == "theoretical" and lowest is not None:
+        return from_lowest(ranking, lowest)
+    return _BY_NAME[how](ranking)
+
+
+def check_normalisation(how: str, lowest: float | None) -> None:
+    """Refuse a normalisation that there is not, or a lowest score that does not go with it.
+
+    Raises:
+        ConfigError: See `normalised`.
+    """
+    if how not in NORMALISATIONS:
+        msg = f"normalise is {how!r}. {known_names(str(how), NORMALISATIONS)}"
+        raise ConfigError(msg)
+    if how == "theoretical" and (lowest is None or not math.isfinite(lowest)):
+        msg = (
+            f"normalise='theoretical' got lowest={lowest!r}; give the lowest score that the measure can have, such as "
+            "-1 for a cosine and 0 for BM25."
+        )
+        raise ConfigError(msg)
+    if how != "theoretical" and lowest is not None:
+        msg = f"normalise={how!r} has no use for lowest={lowest!r}. Leave it out, or say normalise='theoretical'."
+        raise ConfigError(msg)
 
 
 def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
@@ -29,12 +107,76 @@ def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     """
     if not ranking:
         return []
-    if not all(math.isfinite(score) for _, score in ranking):
-        msg = "A ranking has a score that is infinite or nan; only finite scores can be brought to a common range."
-        raise ConfigError(msg)
+    _check_finite(ranking)
     low = min(score for _, score in ranking)
     width = max(score for _, score in ranking) - low
     # Scaling the halves first keeps the width finite for scores near the largest floats.
     if width == float("inf"):
         return min_max([(uid, score / 2) for uid, score in ranking])
     return [(uid, (score - low) / width if width > 0 else 1.0) for uid, score in ranking]
+
+
+def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple[K, float]]:
+    """Scores moved linearly so that a measure's lowest becomes 0 and the best one found 1.
+
+    Args:
+        ranking: ``[(uid, score), ...]`` with finite scores.
+        lowest: What becomes 0; a score below it does, too.
+
+    Raises:
+        ConfigError: If a score is infinite or nan.
+
+    Example:
+        >>> from_lowest([("a", 8.0), ("b", 6.0)], 0.0)
+        [('a', 1.0), ('b', 0.75)]
+    """
+    if not ranking:
+        return []
+    _check_finite(ranking)
+    width = max(score for _, score in ranking) - lowest
+    if width == float("inf"):
+        return from_lowest([(uid, score / 2) for uid, score in ranking], lowest / 2)
+    return [(uid, max(score - lowest, 0.0) / width if width > 0 else 0.0) for uid, score in ranking]
+
+
+def _z_score(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+    values, _, sigma = _spread(ranking)
+    worst = min(values, default=0.0)
+    return [
+        (uid, (value - worst) / sigma if sigma > 0 else 0.0) for (uid, _), value in zip(ranking, values, strict=True)
+    ]
+
+
+def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+    values, mean, sigma = _spread(ranking)
+    return [
+        (uid, (value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5)
+        for (uid, _), value in zip(ranking, values, strict=True)
+    ]
+
+
+def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
+    """Scores divided by the largest size among them, which keeps squares in a float's range; their mean and sigma."""
+    if not ranking:
+        return [], 0.0, 0.0
+    _check_finite(ranking)
+    largest = max(abs(score) for _, score in ranking) or 1.0
+    values = [score / largest for _, score in ranking]
+    if min(values) == max(values):  # the mean of equal numbers may be rounded
+        return values, values[0], 0.0
+    mean = math.fsum(values) / len(values)
+    return values, mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+
+
+def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
+    if not all(math.isfinite(score) for _, score in ranking):
+        msg = "A ranking has a score that is infinite or nan; only finite scores can be added up with others."
+        raise ConfigError(msg)
+
+
+_BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
+    "min_max": min_max,
+    "max": lambda ranking: from_lowest(ranking, 0.0),
+    "z_score": _z_score,
+    "distribution": _distribution,
+}

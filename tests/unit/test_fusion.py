@@ -198,9 +198,10 @@ def test_best_first_orders_by_score_then_uid():
 
 
 def test_fusions_are_registered():
-    """Both can be chosen by name."""
-    assert fusions["rrf"] is rrf
-    assert fusions["weighted"] is weighted
+    """They can be chosen by name, and give what the functions of that name give."""
+    assert list(fusions) == ["comb_max", "comb_mnz", "rrf", "weighted"]
+    assert fusions["rrf"]([VECTOR, BM25], k=2) == rrf([VECTOR, BM25], k=2)
+    assert fusions["weighted"]([VECTOR, BM25], weights=[3, 1]) == weighted([VECTOR, BM25], weights=[3, 1])
 
 
 @pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
