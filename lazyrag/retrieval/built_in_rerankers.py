@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from lazyrag.arguments import text_list, whole_number
+from lazyrag.arguments import text_list
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, NotBuiltError, known_names
-from lazyrag.models.rerank import checked_ranking
+from lazyrag.models.protocol import RerankModel
 from lazyrag.retrieval.reranker import RerankFunction
+from lazyrag.retrieval.reranking.step import ModelStep, reranked
 from lazyrag.text.scripts import CJK_LETTERS
 
 _LANGUAGES = ("en", "zh")
@@ -20,7 +21,12 @@ _CJK = re.compile(f"[{CJK_LETTERS}]")
 
 
 def module_reranker(
-    nodes: list[DocNode], model: Callable[..., Any] | str, query: str, topk: int = -1, **kwargs: Any
+    nodes: list[DocNode],
+    model: RerankModel | Callable[..., Any] | str,
+    query: str,
+    topk: int = -1,
+    weight: float = 1.0,
+    **kwargs: Any,
 ) -> list[DocNode]:
     """Order nodes by a rerank model (spec 001's ``ModuleReranker``).
 
@@ -30,23 +36,18 @@ def module_reranker(
             higher scores being better. The name of a model is for a later release.
         query: The query.
         topk: At most so many nodes; -1 means all.
+        weight: The share of the model's scores, see `lazyrag.retrieval.reranking.step.ModelStep`. 1 takes them alone.
         kwargs: Passed to the model.
 
     Returns:
-        Nodes with the model's scores, best first, ties in the order they came in.
+        Nodes with their scores, best first, ties in the order they came in.
 
     Raises:
-        ConfigError: If topk is 0 or below -1, or model is no callable.
+        ConfigError: If topk or weight is out of its range, or model is no callable.
         NotBuiltError: If model is a name.
         RetrievalError: If the model raises, or returns something else.
     """
-    _check_module_reranker(model, topk)
-    if not nodes or isinstance(model, str):  # a name has been refused
-        return []
-    limit = len(nodes) if topk == -1 else min(topk, len(nodes))
-    returned = model(query, documents=[node.get_content() for node in nodes], top_n=limit, **kwargs)
-    ranked = checked_ranking(returned, len(nodes))[:limit]
-    return [nodes[index].with_score(score) for index, score in ranked]
+    return reranked(_module_step(model, topk, weight, **kwargs), nodes, query)
 
 
 def keyword_filter(
@@ -75,15 +76,14 @@ def keyword_filter(
     return node if kept and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
 
-def _check_module_reranker(model: Any, topk: Any = -1, **_: Any) -> None:
-    if topk != -1:
-        whole_number("topk (-1 for all)", topk, 1)
+def _module_step(model: Any, topk: int = -1, weight: float = 1.0, **keywords: Any) -> ModelStep:
     if isinstance(model, str):
         msg = f"ModuleReranker got the model name {model!r}; models by name are not built yet. Pass a callable."
         raise NotBuiltError(msg)
     if not callable(model):
         msg = f"ModuleReranker got model={model!r}; give a callable model(query, documents=[...], top_n=n)."
         raise ConfigError(msg)
+    return ModelStep("ModuleReranker", lambda _: model, topk, weight, keywords)
 
 
 def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:
@@ -109,5 +109,5 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-MODULE_RERANKER = RerankFunction("ModuleReranker", module_reranker, batch=True, check=_check_module_reranker)
+MODULE_RERANKER = RerankFunction("ModuleReranker", module_reranker, batch=True, make=_module_step)
 KEYWORD_FILTER = RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter)
