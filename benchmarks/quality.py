@@ -1,0 +1,199 @@
+"""Quality of retrieval on judged questions: every retriever, fusion and reranker that can run here, and whether it matters.
+
+    python benchmarks/quality.py [--sets cranfield xquad-en ...] [--pool] [--quick]
+
+Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
+questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
+`lazyrag.evaluation`, which the tests hold against ir_measures. Two systems are compared by the paired randomisation test.
+With --pool all sets lie in one Document, which is harder: other sets' texts are in the way.
+
+The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it; systems that ask the
+model are shown for them, too, so that one sees what a model of the wrong language does.
+
+The rankings are those of the machine's processor, as the model is int8. It needs the shared data beside the checkout;
+LAZYRAG_SHARED names another folder. docs/quality.md is written by benchmarks/report.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import results
+
+from lazyrag import (
+    LAZY_ROOT_NAME,
+    CachedEmbedder,
+    DocNode,
+    Document,
+    HybridRetriever,
+    MaxSimModel,
+    OnnxEmbedder,
+    Reranker,
+    RetrievalChain,
+    Retriever,
+)
+from lazyrag.evaluation import Evaluation, compare, evaluate, holm
+from lazyrag.retrieval import MMR, FeedbackRetriever
+from tests.judged import SETS, pooled
+from tests.shared import SHARED
+
+TOPK = 10
+DEPTH = 50
+FIGURES = ("recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10")
+TESTED = "nDCG@10"
+BASE = {"en": "vector", "zh": "bm25_chinese"}
+"""What the other systems of a language are compared with."""
+
+Ask: TypeAlias = Callable[[str], Sequence[DocNode]]
+Maker: TypeAlias = Callable[[Document, MaxSimModel], Ask]
+
+
+def by(similarity: str | None, topk: int = TOPK) -> Callable[[Document], Retriever[list[DocNode]]]:
+    """Retrievers over whole texts."""
+    return lambda docs: Retriever(docs, LAZY_ROOT_NAME, similarity, topk=topk)
+
+
+def pair(docs: Document, method: str, words: str = "bm25_chinese", topk: int = TOPK, **keywords: Any) -> HybridRetriever:
+    """By meaning and by words, fused."""
+    return HybridRetriever(by(None)(docs), by(words)(docs), fusion_method=method, topk=topk, depth=DEPTH, **keywords)
+
+
+def reranked(retriever: Callable[..., list[DocNode]], name: str, **keywords: Any) -> Ask:
+    """The best fifty of a retriever, reranked."""
+    reranker = Reranker(name, **keywords)
+    return lambda query: reranker(retriever(query, topk=DEPTH), query=query)[:TOPK]
+
+
+def weights(normalise: str, vector: float) -> Maker:
+    """A weighted sum of scores."""
+    return lambda docs, _: pair(docs, "weighted", weights=[vector, 1 - vector], normalise=normalise)
+
+
+def feedback(nodes: int, weight: float, maxsim: float | None) -> Maker:
+    """The default hybrid asked twice, and perhaps reranked."""
+
+    def made(docs: Document, model: MaxSimModel) -> Ask:
+        first = HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=TOPK)
+        twice = FeedbackRetriever(first, nodes=nodes, weight=weight)
+        return twice if maxsim is None else reranked(twice, "MaxSimReranker", embedder=model, weight=maxsim)
+
+    return made
+
+
+def maxsim(weight: float) -> Maker:
+    """The default hybrid, reranked by the embedding model's own token vectors."""
+    return lambda docs, model: reranked(
+        HybridRetriever.over(docs, LAZY_ROOT_NAME), "MaxSimReranker", embedder=model, weight=weight
+    )
+
+
+ENGLISH: Mapping[str, Maker] = {
+    "vector": lambda docs, _: by(None)(docs),
+    "bm25": lambda docs, _: by("bm25")(docs),
+    "rrf": lambda docs, _: pair(docs, "rrf"),
+    "rrf, k = 10": lambda docs, _: pair(docs, "rrf", k=10),
+    **{
+        f"weighted, {how}, vector {share}": weights(how, share)
+        for how in ("max", "min_max", "z_score")
+        for share in (0.5, 0.6, 0.7)
+    },
+    "comb_mnz, max": lambda docs, _: pair(docs, "comb_mnz", normalise="max"),
+    "hybrid (default)": lambda docs, _: HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+    "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(
+        HybridRetriever.over(docs, LAZY_ROOT_NAME), MMR(lam=0.7), topk=TOPK, fetch=DEPTH
+    ),
+    "hybrid + BM25Reranker": lambda docs, _: reranked(HybridRetriever.over(docs, LAZY_ROOT_NAME), "BM25Reranker"),
+    "vector + MaxSim": lambda docs, model: reranked(by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0),
+    "hybrid + MaxSim alone": maxsim(1.0),
+    **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.3, 0.4, 0.5)},
+    **{f"hybrid + feedback {count}": feedback(count, 0.7, None) for count in (1, 2, 3)},
+    **{f"hybrid + feedback {count} + MaxSim 0.4": feedback(count, 0.7, 0.4) for count in (1, 2, 3)},
+    "chain (default)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+}
+CHINESE: Mapping[str, Maker] = {
+    "bm25_chinese": lambda docs, _: by("bm25_chinese")(docs),
+    "bm25": lambda docs, _: by("bm25")(docs),
+    "bm25_chinese + BM25Reranker": lambda docs, _: reranked(
+        by("bm25_chinese", DEPTH)(docs), "BM25Reranker", analyser="zh"
+    ),
+    "bm25_chinese + bm25, rrf": lambda docs, _: HybridRetriever(
+        by("bm25_chinese")(docs), by("bm25")(docs), topk=TOPK, depth=DEPTH
+    ),
+    "vector (English model)": lambda docs, _: by(None)(docs),
+    "hybrid (default; English model)": lambda docs, _: HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+    "chain (default; English model)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+}
+
+
+def language(name: str) -> str:
+    """Of a set's questions."""
+    return "zh" if "zh" in name else "en"
+
+
+def asked(ask: Ask, questions: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Evaluation, float]:
+    """How good the answers are; and the mean milliseconds of a question, the first ones warming up included."""
+    run: dict[int, list[tuple[str, float]]] = {}
+    begun = time.perf_counter()
+    for number, (question, _) in enumerate(questions):
+        run[number] = [(str(node.path), node.score or 0.0) for node in ask(question)[:TOPK]]
+    spent_ms = (time.perf_counter() - begun) * 1000 / len(questions)
+    return evaluate(run, {number: grades for number, (_, grades) in enumerate(questions)}, FIGURES), spent_ms
+
+
+def measured(name: str, docs: Document, model: MaxSimModel, questions: Any, only: Sequence[str]) -> list[results.Row]:
+    """A row for each system, with its comparison."""
+    tongue = language(name)
+    found: dict[str, Evaluation] = {}
+    rows: list[results.Row] = []
+    for system, make in (CHINESE if tongue == "zh" else ENGLISH).items():
+        if only and not any(part in system for part in (*only, BASE[tongue])):
+            continue
+        found[system], spent_ms = asked(make(docs, model), questions)
+        means = {figure: round(mean, 4) for figure, mean in found[system].means.items()}
+        rows.append({"set": name, "system": system, "questions": len(questions), **means, "ms": round(spent_ms, 1)})
+        print(f"{name:18} {system:40} " + " ".join(f"{means[one]:.4f}" for one in FIGURES), flush=True)
+    base = found[BASE[tongue]].values[TESTED]
+    compared = {one: compare(base, of.values[TESTED], rounds=20_000) for one, of in found.items()}
+    adjusted = holm({one: of.p for one, of in compared.items() if one != BASE[tongue]})
+    for row in rows:
+        of = compared[row["system"]]
+        row |= {"difference": round(of.difference, 4), "low": round(of.low, 4), "high": round(of.high, 4)}
+        row |= {"p": adjusted.get(row["system"]), "wins": of.wins, "losses": of.losses}
+    return rows
+
+
+def main() -> int:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="which; all without")
+    parser.add_argument("--pool", action="store_true", help="all sets in one Document, too")
+    parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
+    options = parser.parse_args()
+    onnx = OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")
+    embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")
+    model = MaxSimModel(onnx, cache_bytes=4 << 30)
+    for pool in (False, True) if options.pool else (False,):
+        for names in ([SETS] if pool else [[name] for name in options.sets]):
+            texts, questions = pooled(names)
+            with tempfile.TemporaryDirectory() as folder:
+                for path, text in texts.items():
+                    (Path(folder) / path).parent.mkdir(exist_ok=True)
+                    (Path(folder) / path).write_text(text, encoding="utf-8")
+                with Document(folder, embed=embedder) as docs:
+                    for name in (one for one in names if one in options.sets):
+                        label = f"{name}, pool" if pool else name
+                        rows = measured(label, docs, model, questions[name], options.only)
+                        if not options.only:
+                            results.save(f"quality-{label.replace(', ', '-')}", rows, texts=len(texts), depth=DEPTH)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
