@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -107,6 +107,28 @@ def check_weights(weights: Any, count: int) -> tuple[float, ...]:
 def is_weight(value: Any) -> TypeGuard[float]:
     """Whether a value is a number from 0 up, and finite."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A retriever whose queries can be moved towards nodes."""
+
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """See `NodeRetriever`."""
+        ...
+
+    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Movable:
+        """The same retriever, moved; see `Retriever.towards`."""
+        ...
+
+    def for_one_question(self) -> Movable:
+        """The same retriever, which embeds a query once; see `Retriever.for_one_question`."""
+        ...
+
+
+def can_move(retriever: object) -> TypeGuard[Movable]:
+    """Whether queries of a retriever can be moved towards nodes."""
+    return isinstance(retriever, Movable)
 
 
 def prepare_all(retrievers: Iterable[object]) -> None:
