@@ -1,10 +1,10 @@
-"""Quality of retrieval on judged questions: every retriever, fusion and reranker that can run here, and whether it matters.
+"""Quality of retrieval on judged questions: every retriever, fusion and reranker that can run here.
 
-    python benchmarks/quality.py [--sets cranfield xquad-en ...] [--pool] [--quick]
+    python benchmarks/quality.py [--sets cranfield xquad-en ...] [--pool] [--only hybrid ...]
 
 Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
 questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
-`lazyrag.evaluation`, which the tests hold against ir_measures. Two systems are compared by the paired randomisation test.
+`lazyrag.evaluation`, which the tests hold against ir_measures. Systems are compared by the paired randomisation test.
 With --pool all sets lie in one Document, which is harder: other sets' texts are in the way.
 
 The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it; systems that ask the
@@ -41,7 +41,7 @@ from lazyrag import (
 )
 from lazyrag.evaluation import Evaluation, compare, evaluate, holm
 from lazyrag.retrieval import MMR, FeedbackRetriever
-from tests.judged import SETS, pooled
+from tests.judged import SETS, pooled, write
 from tests.shared import SHARED
 
 TOPK = 10
@@ -60,9 +60,12 @@ def by(similarity: str | None, topk: int = TOPK) -> Callable[[Document], Retriev
     return lambda docs: Retriever(docs, LAZY_ROOT_NAME, similarity, topk=topk)
 
 
-def pair(docs: Document, method: str, words: str = "bm25_chinese", topk: int = TOPK, **keywords: Any) -> HybridRetriever:
+def pair(
+    docs: Document, method: str, words: str = "bm25_chinese", topk: int = TOPK, **keywords: Any
+) -> HybridRetriever:
     """By meaning and by words, fused."""
-    return HybridRetriever(by(None)(docs), by(words)(docs), fusion_method=method, topk=topk, depth=DEPTH, **keywords)
+    retrievers = by(None)(docs), by("bm25_chinese")(docs)
+    return HybridRetriever(*retrievers, fusion_method=method, topk=TOPK, depth=DEPTH, **keywords)
 
 
 def reranked(retriever: Callable[..., list[DocNode]], name: str, **keywords: Any) -> Ask:
@@ -177,15 +180,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
     options = parser.parse_args()
     onnx = OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")
+    (results.FOLDER / "cache").mkdir(parents=True, exist_ok=True)
     embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")
     model = MaxSimModel(onnx, cache_bytes=4 << 30)
     for pool in (False, True) if options.pool else (False,):
-        for names in ([SETS] if pool else [[name] for name in options.sets]):
+        for names in [SETS] if pool else [[name] for name in options.sets]:
             texts, questions = pooled(names)
             with tempfile.TemporaryDirectory() as folder:
-                for path, text in texts.items():
-                    (Path(folder) / path).parent.mkdir(exist_ok=True)
-                    (Path(folder) / path).write_text(text, encoding="utf-8")
+                write(texts, Path(folder))
                 with Document(folder, embed=embedder) as docs:
                     for name in (one for one in names if one in options.sets):
                         label = f"{name}, pool" if pool else name

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
     from lazyrag.retrieval import Reranker, Retriever, auto_merge, register_reranker, register_similarity
+    from lazyrag.retrieval.feedback import FeedbackRetriever
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -96,6 +97,7 @@ __all__ = [
     "Embedder",
     "EmbeddingCache",
     "Endpoint",
+    "FeedbackRetriever",
     "GenerationResult",
     "HTMLSplitter",
     "Hit",
@@ -171,6 +173,7 @@ _HOMES = {
     "Embedder": "lazyrag.models.protocol",
     "EmbeddingCache": "lazyrag.models.cache",
     "Endpoint": "lazyrag.models.http.endpoint",
+    "FeedbackRetriever": "lazyrag.retrieval.feedback",
     "GenerationResult": "lazyrag.data.result",
     "HTMLSplitter": "lazyrag.transforms",
     "Hit": "lazyrag.data.result",

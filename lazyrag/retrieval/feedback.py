@@ -90,18 +90,21 @@ class FeedbackRetriever:
         if not check_query(query):
             return []
 
+        asked = self._retriever.for_one_question()  # also where the read is done again
+
         def read() -> list[DocNode]:
-            again, _ = self._again(query, filters)
+            again, _ = self._again(asked, query, filters)
             return again(query, filters=filters, topk=topk)
 
         return read_together([self._retriever], read)
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of the second time, and towards which nodes the query was moved."""
+        asked = self._retriever.for_one_question()
 
         def read() -> Stage:
             begun = time.perf_counter()
-            again, first = self._again(query, filters) if check_query(query) else (self._retriever, [])
+            again, first = self._again(asked, query, filters) if check_query(query) else (asked, [])
             spent = time.perf_counter() - begun
             found = stage_of(again, query, filters, topk)
             said = {"towards": [node.uid for node in first], "weight": self._weight}
@@ -117,8 +120,7 @@ class FeedbackRetriever:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
 
-    def _again(self, query: str, filters: FilterLike | None) -> tuple[Movable, Sequence[DocNode]]:
+    def _again(self, asked: Movable, query: str, filters: FilterLike | None) -> tuple[Movable, Sequence[DocNode]]:
         """The retriever as it is asked the second time, and the nodes that the query is moved towards."""
-        asked = self._retriever.for_one_question()
         first = asked(query, filters=filters, topk=self._nodes)
         return asked.towards(first, self._weight), first
