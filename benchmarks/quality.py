@@ -17,6 +17,7 @@ LAZYRAG_SHARED names another folder. docs/quality.md is written by benchmarks/re
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ from typing import Any, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
+from results import Row
 
 from lazyrag import (
     LAZY_ROOT_NAME,
@@ -39,7 +41,7 @@ from lazyrag import (
     RetrievalChain,
     Retriever,
 )
-from lazyrag.evaluation import Evaluation, compare, evaluate, holm
+from lazyrag.evaluation import compare, evaluate, holm
 from lazyrag.retrieval import MMR, FeedbackRetriever
 from tests.judged import SETS, pooled, write
 from tests.shared import SHARED
@@ -52,12 +54,19 @@ BASE = {"en": "vector", "zh": "bm25_chinese"}
 """What the other systems of a language are compared with."""
 
 Ask: TypeAlias = Callable[[str], Sequence[DocNode]]
+Questions: TypeAlias = Sequence[tuple[str, Mapping[str, int]]]
+Run: TypeAlias = dict[int, list[tuple[str, float]]]
 Maker: TypeAlias = Callable[[Document, MaxSimModel], Ask]
 
 
 def by(similarity: str | None, topk: int = TOPK) -> Callable[[Document], Retriever[list[DocNode]]]:
     """Retrievers over whole texts."""
     return lambda docs: Retriever(docs, LAZY_ROOT_NAME, similarity, topk=topk)
+
+
+def default(docs: Document, topk: int = TOPK) -> HybridRetriever:
+    """The default hybrid."""
+    return HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=topk)
 
 
 def pair(
@@ -83,8 +92,7 @@ def feedback(nodes: int, weight: float, maxsim: float | None) -> Maker:
     """The default hybrid asked twice, and perhaps reranked."""
 
     def made(docs: Document, model: MaxSimModel) -> Ask:
-        first = HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=TOPK)
-        twice = FeedbackRetriever(first, nodes=nodes, weight=weight)
+        twice = FeedbackRetriever(default(docs), nodes=nodes, weight=weight)
         return twice if maxsim is None else reranked(twice, "MaxSimReranker", embedder=model, weight=maxsim)
 
     return made
@@ -92,9 +100,7 @@ def feedback(nodes: int, weight: float, maxsim: float | None) -> Maker:
 
 def maxsim(weight: float) -> Maker:
     """The default hybrid, reranked by the embedding model's own token vectors."""
-    return lambda docs, model: reranked(
-        HybridRetriever.over(docs, LAZY_ROOT_NAME), "MaxSimReranker", embedder=model, weight=weight
-    )
+    return lambda docs, model: reranked(default(docs), "MaxSimReranker", embedder=model, weight=weight)
 
 
 ENGLISH: Mapping[str, Maker] = {
@@ -108,11 +114,9 @@ ENGLISH: Mapping[str, Maker] = {
         for share in (0.5, 0.6, 0.7)
     },
     "comb_mnz, max": lambda docs, _: pair(docs, "comb_mnz", normalise="max"),
-    "hybrid (default)": lambda docs, _: HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=TOPK),
-    "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(
-        HybridRetriever.over(docs, LAZY_ROOT_NAME), MMR(lam=0.7), topk=TOPK, fetch=DEPTH
-    ),
-    "hybrid + BM25Reranker": lambda docs, _: reranked(HybridRetriever.over(docs, LAZY_ROOT_NAME), "BM25Reranker"),
+    "hybrid (default)": lambda docs, _: default(docs),
+    "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(default(docs), MMR(lam=0.7), topk=TOPK, fetch=DEPTH),
+    "hybrid + BM25Reranker": lambda docs, _: reranked(default(docs), "BM25Reranker"),
     "vector + MaxSim": lambda docs, model: reranked(by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0),
     "hybrid + MaxSim alone": maxsim(1.0),
     **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.3, 0.4, 0.5)},
@@ -130,7 +134,7 @@ CHINESE: Mapping[str, Maker] = {
         by("bm25_chinese")(docs), by("bm25")(docs), topk=TOPK, depth=DEPTH
     ),
     "vector (English model)": lambda docs, _: by(None)(docs),
-    "hybrid (default; English model)": lambda docs, _: HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+    "hybrid (default; English model)": lambda docs, _: default(docs),
     "chain (default; English model)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
 }
 
@@ -140,35 +144,49 @@ def language(name: str) -> str:
     return "zh" if "zh" in name else "en"
 
 
-def asked(ask: Ask, questions: Sequence[tuple[str, Mapping[str, int]]]) -> tuple[Evaluation, float]:
-    """How good the answers are; and the mean milliseconds of a question, the first ones warming up included."""
-    run: dict[int, list[tuple[str, float]]] = {}
+def asked(ask: Ask, questions: Questions) -> tuple[Run, float]:
+    """What is found for each question; and the mean milliseconds of one, those of a cold start included."""
     begun = time.perf_counter()
-    for number, (question, _) in enumerate(questions):
-        run[number] = [(str(node.path), node.score or 0.0) for node in ask(question)[:TOPK]]
-    spent_ms = (time.perf_counter() - begun) * 1000 / len(questions)
-    return evaluate(run, {number: grades for number, (_, grades) in enumerate(questions)}, FIGURES), spent_ms
+    run = {
+        number: [(str(node.path), node.score or 0.0) for node in ask(question)]
+        for number, (question, _) in enumerate(questions)
+    }
+    return run, (time.perf_counter() - begun) * 1000 / len(questions)
 
 
-def measured(name: str, docs: Document, model: MaxSimModel, questions: Any, only: Sequence[str]) -> list[results.Row]:
+def perfect(questions: Questions, found: Run | None = None) -> Run:
+    """All right answers, best first: of what was found, or all there are."""
+    best: Run = {}
+    for number, (_, grades) in enumerate(questions):
+        of = {path for path, _ in found[number]} if found is not None else set(grades)
+        best[number] = sorted(((path, grade) for path, grade in grades.items() if path in of), key=lambda one: -one[1])
+    return best
+
+
+def measured(name: str, docs: Document, model: MaxSimModel, questions: Questions, only: Sequence[str]) -> list[Row]:
     """A row for each system, with its comparison."""
-    tongue = language(name)
-    found: dict[str, Evaluation] = {}
-    rows: list[results.Row] = []
-    for system, make in (CHINESE if tongue == "zh" else ENGLISH).items():
-        if only and not any(part in system for part in (*only, BASE[tongue])):
-            continue
-        found[system], spent_ms = asked(make(docs, model), questions)
-        means = {figure: round(mean, 4) for figure, mean in found[system].means.items()}
-        rows.append({"set": name, "system": system, "questions": len(questions), **means, "ms": round(spent_ms, 1)})
-        print(f"{name:18} {system:40} " + " ".join(f"{means[one]:.4f}" for one in FIGURES), flush=True)
-    base = found[BASE[tongue]].values[TESTED]
-    compared = {one: compare(base, of.values[TESTED], rounds=20_000) for one, of in found.items()}
-    adjusted = holm({one: of.p for one, of in compared.items() if one != BASE[tongue]})
-    for row in rows:
-        of = compared[row["system"]]
-        row |= {"difference": round(of.difference, 4), "low": round(of.low, 4), "high": round(of.high, 4)}
-        row |= {"p": adjusted.get(row["system"]), "wins": of.wins, "losses": of.losses}
+    base = BASE[language(name)]
+    judged = {number: grades for number, (_, grades) in enumerate(questions)}
+    systems = CHINESE if language(name) == "zh" else ENGLISH
+    runs: dict[str, tuple[Run, float]] = {}
+    for system, make in systems.items():
+        if not only or system == base or any(part in system for part in only):
+            runs[system] = asked(make(docs, model), questions)
+            print(f"{name}: {system}, {runs[system][1]:.1f} ms", flush=True)
+    first = default(docs, DEPTH) if base == "vector" else by(base, DEPTH)(docs)
+    runs[f"ceiling: the best {DEPTH}, put right"] = perfect(questions, asked(first, questions)[0]), math.nan
+    runs["ceiling: all answers first"] = perfect(questions), math.nan
+    found = {system: evaluate(run, judged, FIGURES) for system, (run, _) in runs.items()}
+    compared = {one: compare(found[base].values[TESTED], of.values[TESTED], rounds=20_000) for one, of in found.items()}
+    adjusted = holm({one: of.p for one, of in compared.items() if one in systems and one != base})
+    rows = []
+    for system, (_, spent_ms) in runs.items():
+        of = compared[system]
+        row: Row = {"set": name, "system": system, "questions": len(questions), **found[system].means}
+        row |= {"ms": None if math.isnan(spent_ms) else round(spent_ms, 1), "p": adjusted.get(system)}
+        row |= {"difference": of.difference, "low": of.low, "high": of.high, "wins": of.wins, "losses": of.losses}
+        rows.append(row)
+        print(f"{name:16} {system:40} " + " ".join(f"{row[one]:.4f}" for one in FIGURES), flush=True)
     return rows
 
 
