@@ -76,7 +76,7 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
     tree = docs.reader.tree
 
     def ranking(retriever: Retriever[Any], question: str) -> list[Any]:
-        return consistent_read([tree], lambda: retriever.ranking(question, None, DEPTH))
+        return consistent_read([tree], retriever.asked(question, None, DEPTH).best)
 
     found = {question: [ranking(one, question) for one in (vector, bm25)] for question in questions}
     candidates = {question: hybrids["hybrid, rrf"](question, topk=DEPTH) for question in questions}
@@ -89,7 +89,7 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
         f"fusion of 2 x {DEPTH}, rrf": lambda question: fuse_rrf(found[question]),
         f"fusion of 2 x {DEPTH}, weighted": lambda question: fuse_weighted(found[question], weights=[0.7, 0.3]),
         f"reading {TOPK} nodes": lambda question: consistent_read(
-            [tree], lambda: bm25.nodes(found[question][1][:TOPK])
+            [tree], lambda: bm25.asked(question, None, DEPTH).nodes(found[question][1][:TOPK], None)
         ),
         "vector Retriever": vector,
         "bm25 Retriever": bm25,

@@ -52,7 +52,21 @@ if TYPE_CHECKING:
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
-    from lazyrag.retrieval import Reranker, Retriever, auto_merge, register_reranker, register_similarity
+    from lazyrag.retrieval import (
+        BM25Retriever,
+        HybridRetriever,
+        MultiQueryRetriever,
+        PriorityRetriever,
+        QueryRewriter,
+        Reranker,
+        RetrievalMethod,
+        Retriever,
+        WeightedRetriever,
+        auto_merge,
+        register_reranker,
+        register_similarity,
+        retriever_for,
+    )
     from lazyrag.retrieval.feedback import FeedbackRetriever
     from lazyrag.transforms import (
         CharacterSplitter,
@@ -78,6 +92,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LAZY_ROOT_NAME",
     "And",
+    "BM25Retriever",
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
@@ -104,6 +119,7 @@ __all__ = [
     "HttpChatModel",
     "HttpEmbedder",
     "HttpRerankModel",
+    "HybridRetriever",
     "IngestReport",
     "IngestionWarning",
     "JSONSplitter",
@@ -115,6 +131,7 @@ __all__ = [
     "MarkdownSplitter",
     "MaxSimModel",
     "Message",
+    "MultiQueryRetriever",
     "NodeTransform",
     "Not",
     "OnnxCrossEncoder",
@@ -122,11 +139,14 @@ __all__ = [
     "Or",
     "ParentMode",
     "PreProcessingRules",
+    "PriorityRetriever",
+    "QueryRewriter",
     "RAGContext",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "RetrievalMethod",
     "RetrievalResult",
     "Retriever",
     "Rule",
@@ -139,6 +159,7 @@ __all__ = [
     "TokenSplitter",
     "TransformArgs",
     "VectorSetting",
+    "WeightedRetriever",
     "Weights",
     "__version__",
     "auto_merge",
@@ -149,6 +170,7 @@ __all__ = [
     "register_reranker",
     "register_similarity",
     "register_transform",
+    "retriever_for",
 ]
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
@@ -203,6 +225,14 @@ _HOMES = {
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
     "RerankModel": "lazyrag.models.protocol",
+    "HybridRetriever": "lazyrag.retrieval",
+    "BM25Retriever": "lazyrag.retrieval",
+    "RetrievalMethod": "lazyrag.retrieval",
+    "retriever_for": "lazyrag.retrieval",
+    "MultiQueryRetriever": "lazyrag.retrieval",
+    "QueryRewriter": "lazyrag.retrieval",
+    "WeightedRetriever": "lazyrag.retrieval",
+    "PriorityRetriever": "lazyrag.retrieval",
     "Reranker": "lazyrag.retrieval",
     "RetrievalResult": "lazyrag.data.result",
     "Retriever": "lazyrag.retrieval",

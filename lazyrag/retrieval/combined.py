@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.arguments import known_arguments, known_keywords, whole_number
@@ -287,9 +287,9 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
         >>> places(10, [0.5, 0.3, 0.15])
         [5, 3, 2]
     """
-    total = math.fsum(weights)
-    exact = [seats * (weight / total) for weight in weights]
-    whole = [math.floor(one) for one in exact]
+    parts = [Fraction(weight) for weight in weights]  # floats would break ties by how they are rounded
+    exact = [seats * part / sum(parts) for part in parts]
+    whole = [int(one) for one in exact]
     by_rest = sorted(range(len(weights)), key=lambda index: (whole[index] - exact[index], index))
     for index in by_rest[: seats - sum(whole)]:
         whole[index] += 1
