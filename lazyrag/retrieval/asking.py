@@ -55,6 +55,21 @@ class Plan:
         cut_off = self.cut_off_of(embed_key)
         return cut_off != -math.inf and self.similarity.is_worse(score, cut_off)
 
+    def prepare(self, readers: Sequence[Reader]) -> None:
+        """Build what a question will need, before it begins to read."""
+        for reader in readers:
+            reader.prepare(self.group, self.embed_keys, self.target)
+
+    def nodes(self, readers: Sequence[Reader], ranking: Sequence[tuple[Key, float]]) -> dict[Key, DocNode]:
+        """The nodes of a ranking, with its scores; under a single embed key they are found by it."""
+        found_by = self.embed_keys[0] if len(self.embed_keys) == 1 else None
+        nodes: dict[Key, DocNode] = {}
+        for number, reader in enumerate(readers):
+            own = [(key, score) for (_, at, key), score in ranking if at == number]
+            found = reader.nodes(self.group, own, found_by) if own else ()
+            nodes.update(((node.uid, number, node.segment.key), node) for node in found)
+        return nodes
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -76,10 +91,8 @@ class Asked:
 
     def read(self, read: Callable[[], R]) -> R:
         """What a read gives of one state of the Documents, after all is built that it needs."""
-        plan = self.plan
         if self.query.strip():
-            for reader in self.readers:
-                reader.prepare(plan.group, plan.embed_keys, plan.target)
+            self.plan.prepare(self.readers)
         return consistent_read([reader.tree for reader in self.readers], read)
 
     @property
@@ -103,13 +116,17 @@ class Asked:
 
     def hits(self) -> list[DocNode]:
         """The answer, within one read."""
-        rankings = [self.kept(embed_key, self.ranking(embed_key)) for embed_key in self.embed_keys]
-        best = (rankings[0] if len(rankings) == 1 else rrf(rankings))[: self.topk]
-        nodes = self.nodes(best, self.plan.embed_keys[0] if len(self.plan.embed_keys) == 1 else None)
+        best = self.best()
+        nodes = self.plan.nodes(self.readers, best)
         hits = [(nodes[key], key[1]) for key, _ in best if key in nodes]
         if self.plan.target is None:
             return [node for node, _ in hits]
         return [node for node, _ in self.mapped(hits, self.plan.target)]
+
+    def best(self) -> list[tuple[Key, float]]:
+        """The hits before a target maps them."""
+        rankings = [self.kept(embed_key, self.ranking(embed_key)) for embed_key in self.embed_keys]
+        return (rankings[0] if len(rankings) == 1 else rrf(rankings))[: self.topk]
 
     def ranking(self, embed_key: str | None) -> list[tuple[Key, float]]:
         """The nodes of all Documents, as many as are used."""
@@ -122,15 +139,6 @@ class Asked:
         if plan.cut_off_of(embed_key) == -math.inf:
             return ranking
         return [(key, score) for key, score in ranking if not plan.is_cut(embed_key, score)]
-
-    def nodes(self, ranking: Sequence[tuple[Key, float]], embed_key: str | None) -> dict[Key, DocNode]:
-        """The nodes of a ranking, with its scores and the embed key they were found by."""
-        nodes: dict[Key, DocNode] = {}
-        for number, reader in enumerate(self.readers):
-            own = [(key, score) for (_, at, key), score in ranking if at == number]
-            found = reader.nodes(self.plan.group, own, embed_key)
-            nodes.update(((node.uid, number, node.segment.key), node) for node in found)
-        return nodes
 
     def mapped(self, hits: Sequence[tuple[DocNode, int]], target: str) -> list[tuple[DocNode, list[DocNode]]]:
         """Hits mapped to another group within their own Documents, in their order; each with all that led there."""

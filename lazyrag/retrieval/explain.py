@@ -123,7 +123,7 @@ def explain(
             math.fsum(stage.seconds for stage in tracks.stages),
         )
 
-    return consistent_read(trees_of([retriever]), read)
+    return consistent_read(trees_of(retriever) if query.strip() else [], read)
 
 
 @known_keywords
@@ -162,7 +162,10 @@ def why_not(
     if not isinstance(uid, str):
         msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
         raise ConfigError(msg)
-    return consistent_read(trees_of([retriever]), lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid))
+    return consistent_read(
+        trees_of(retriever) if query.strip() else [],
+        lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid),
+    )
 
 
 def _check_query(query: Any) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 from lazyrag.arguments import known_keywords, text_list, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
 from lazyrag.document.group import group_name as normal_group_name
+from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
-from lazyrag.retrieval.asking import Asked, Plan
+from lazyrag.retrieval.asking import Asked, Key, Plan
 from lazyrag.retrieval.built_in_similarities import OWN_METRIC
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.indexes import indexes
@@ -204,9 +204,42 @@ class Retriever(Generic[T_co]):
         return cast("T_co", render(nodes, self._output_format, self._join))
 
     @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents, for reads of several retrievers that are to see one state."""
-        return [document.reader.tree for document in self._documents]
+    def readers(self) -> list[Reader]:
+        """Through which its Documents are read, in their order."""
+        return [document.reader for document in self._documents]
+
+    @property
+    def output_format(self) -> OutputFormat | None:
+        """The form of its results; None for nodes."""
+        return self._output_format
+
+    @property
+    def target(self) -> str | None:
+        """The group that hits are mapped to; None for none."""
+        return self._plan.target
+
+    @property
+    def descends(self) -> bool:
+        """Whether a higher score of its nodes is a better one; fused scores always are."""
+        return self._similarity.descend or len(self._embed_keys) > 1
+
+    def prepare(self) -> None:
+        """Build what a question will need, before it begins to read."""
+        self._plan.prepare(self.readers)
+
+    def ranking(self, query: str, filters: FilterLike | None, topk: int) -> list[tuple[Key, float]]:
+        """What a call would return before ``target`` maps it, as keys with scores: no node is read.
+
+        Args:
+            query: A text that is not blank.
+            filters: As in a call.
+            topk: At most so many.
+        """
+        return self._asked(query, filters, topk).best()
+
+    def nodes(self, ranking: Sequence[tuple[Key, float]]) -> dict[Key, DocNode]:
+        """The nodes of some keys of a ranking, with the scores that stand beside them, in the same consistent read."""
+        return self._plan.nodes(self.readers, ranking)
 
     @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
@@ -242,7 +275,7 @@ class Retriever(Generic[T_co]):
         Example:
             >>> docs = Document()
             >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-            >>> [coffee] = docs.get_nodes("FineChunk", filters={"file_path": "coffee"})
+            >>> [coffee] = docs.get_nodes("FineChunk", filters={"file_name": "coffee"})
             >>> Retriever(docs, "FineChunk", similarity="bm25").why_not(coffee.uid, "tea").told
             "It shares no term with the query, whose terms are 'tea'."
         """
@@ -253,7 +286,7 @@ class Retriever(Generic[T_co]):
             msg = f"The query is {query!r} ({type(query).__name__}); give a text."
             raise ConfigError(msg)
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        readers = [document.reader for document in self._documents]
+        readers = self.readers
         return Asked(self._plan, query, readers, [reader.bind(filters) for reader in readers], limit)
 
     def _checked_embed_keys(self, embed_keys: Sequence[str] | None) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -186,10 +186,12 @@ def callable_name(called: Any) -> str:
     return named if isinstance(named, str) else type(called).__name__
 
 
-def trees_of(retrievers: Iterable[Any]) -> list[Builder]:
-    """The trees that retrievers read, each once, as far as they tell them by ``trees``."""
-    trees: list[Builder] = [tree for one in retrievers for tree in getattr(one, "trees", ())]
-    return list({id(tree): tree for tree in trees}.values())
+def trees_of(retriever: object) -> list[Builder]:
+    """The trees that a retriever reads, as far as it tells by its ``readers``, with what a question needs built."""
+    prepare = getattr(retriever, "prepare", None)
+    if callable(prepare):
+        prepare()
+    return [reader.tree for reader in getattr(retriever, "readers", ())]
 
 
 def json_ready(value: Any) -> Any:
