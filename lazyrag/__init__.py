@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
     from lazyrag.retrieval import Reranker, Retriever, auto_merge, register_reranker, register_similarity
+    from lazyrag.retrieval.chain import RetrievalChain
+    from lazyrag.retrieval.explain import Explanation, explain, why_not
+    from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -76,7 +79,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAZY_ROOT_NAME",
+    "MMR",
     "And",
+    "AutoMerge",
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
@@ -96,6 +101,7 @@ __all__ = [
     "Embedder",
     "EmbeddingCache",
     "Endpoint",
+    "Explanation",
     "GenerationResult",
     "HTMLSplitter",
     "Hit",
@@ -125,9 +131,11 @@ __all__ = [
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "RetrievalChain",
     "RetrievalResult",
     "Retriever",
     "Rule",
+    "ScoreThreshold",
     "Segmentation",
     "SemanticSplitter",
     "SentenceSplitter",
@@ -138,8 +146,10 @@ __all__ = [
     "TransformArgs",
     "VectorSetting",
     "Weights",
+    "Windows",
     "__version__",
     "auto_merge",
+    "explain",
     "migrate",
     "register_fusion",
     "register_loader",
@@ -147,6 +157,7 @@ __all__ = [
     "register_reranker",
     "register_similarity",
     "register_transform",
+    "why_not",
 ]
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
@@ -222,6 +233,14 @@ _HOMES = {
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",
+    "RetrievalChain": "lazyrag.retrieval.chain",
+    "AutoMerge": "lazyrag.retrieval.steps",
+    "Windows": "lazyrag.retrieval.steps",
+    "MMR": "lazyrag.retrieval.steps",
+    "ScoreThreshold": "lazyrag.retrieval.steps",
+    "Explanation": "lazyrag.retrieval.explain",
+    "explain": "lazyrag.retrieval.explain",
+    "why_not": "lazyrag.retrieval.explain",
 }
 
 

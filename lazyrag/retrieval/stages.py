@@ -124,6 +124,18 @@ class Traceable(Protocol):
         ...
 
 
+class Step(Protocol):
+    """What a chain does after retrieval: a `Reranker`, a user's function.
+
+    A step may have a method ``trace(stage, query) -> Stage`` that records more than what came and what went. Without
+    one, its ``kind``, ``name`` and ``said`` say what it is, and ``origins(given, gave)`` for which nodes others stand.
+    """
+
+    def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:
+        """The nodes that it gives, best first."""
+        ...
+
+
 class Traced(NodeRetriever, Traceable, Protocol):
     """A retriever that records its stages."""
 
@@ -195,7 +207,7 @@ def trees_of(retriever: object) -> list[Builder]:
 
 
 def json_ready(value: Any) -> Any:
-    """A value as JSON can hold it: numbers that are none as text, tuples as lists, what is unknown as its repr.
+    """A value as JSON can hold it: numbers that are none as text, tuples as lists, what is unknown by its name.
 
     Example:
         >>> json_ready({"score": float("nan"), "of": (1, 2)})
@@ -211,4 +223,5 @@ def json_ready(value: Any) -> Any:
         return {str(key): json_ready(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [json_ready(one) for one in value]
-    return repr(value)
+    told = repr(value)
+    return callable_name(value) if callable(value) or " at 0x" in told else told
