@@ -67,7 +67,10 @@ if TYPE_CHECKING:
         register_similarity,
         retriever_for,
     )
+    from lazyrag.retrieval.chain import RetrievalChain
+    from lazyrag.retrieval.explain import Explanation, explain, why_not
     from lazyrag.retrieval.feedback import FeedbackRetriever
+    from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -91,7 +94,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAZY_ROOT_NAME",
+    "MMR",
     "And",
+    "AutoMerge",
     "BM25Retriever",
     "CachedEmbedder",
     "CallableChatModel",
@@ -112,6 +117,7 @@ __all__ = [
     "Embedder",
     "EmbeddingCache",
     "Endpoint",
+    "Explanation",
     "FeedbackRetriever",
     "GenerationResult",
     "HTMLSplitter",
@@ -146,10 +152,12 @@ __all__ = [
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "RetrievalChain",
     "RetrievalMethod",
     "RetrievalResult",
     "Retriever",
     "Rule",
+    "ScoreThreshold",
     "Segmentation",
     "SemanticSplitter",
     "SentenceSplitter",
@@ -161,8 +169,10 @@ __all__ = [
     "VectorSetting",
     "WeightedRetriever",
     "Weights",
+    "Windows",
     "__version__",
     "auto_merge",
+    "explain",
     "migrate",
     "register_fusion",
     "register_loader",
@@ -171,6 +181,7 @@ __all__ = [
     "register_similarity",
     "register_transform",
     "retriever_for",
+    "why_not",
 ]
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
@@ -255,6 +266,14 @@ _HOMES = {
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",
+    "RetrievalChain": "lazyrag.retrieval.chain",
+    "AutoMerge": "lazyrag.retrieval.steps",
+    "Windows": "lazyrag.retrieval.steps",
+    "MMR": "lazyrag.retrieval.steps",
+    "ScoreThreshold": "lazyrag.retrieval.steps",
+    "Explanation": "lazyrag.retrieval.explain",
+    "explain": "lazyrag.retrieval.explain",
+    "why_not": "lazyrag.retrieval.explain",
 }
 
 

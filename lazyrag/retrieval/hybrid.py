@@ -25,12 +25,11 @@ from lazyrag.retrieval.ranked import (
     check_weights,
     descends,
     is_weight,
-    prepare_all,
     ranked,
-    read_together,
 )
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.
 OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, to the last digit, and better on Chinese

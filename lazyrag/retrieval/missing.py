@@ -136,7 +136,7 @@ def filter_text(wanted: Filter) -> str:
 
     Example:
         >>> filter_text(Condition("year", "in", [2003, 2004]) & ~Condition("author", "exists"))
-        "year in [2003, 2004] and not (author exists)"
+        'year in [2003, 2004] and not (author exists)'
     """
     if isinstance(wanted, Condition):
         if wanted.op == "exists":

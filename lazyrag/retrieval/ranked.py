@@ -10,11 +10,10 @@ from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkab
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.consistency import consistent_read
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.asking import Key
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, asked_nodes, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, asked_nodes
 
 R = TypeVar("R")
 
@@ -131,20 +130,6 @@ def can_move(retriever: object) -> TypeGuard[Movable]:
     return isinstance(retriever, Movable)
 
 
-def prepare_all(retrievers: Iterable[object]) -> None:
-    """Let retrievers build what a question will need, as far as they can."""
-    for one in retrievers:
-        prepare = getattr(one, "prepare", None)
-        if callable(prepare):
-            prepare()
-
-
-def read_together(retrievers: Sequence[object], read: Callable[[], R]) -> R:
-    """What a read gives of one state of all Documents that retrievers tell of; see `consistent_read`."""
-    prepare_all(retrievers)
-    return consistent_read(trees_of(retrievers), read)
-
-
 def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, met: Numbers) -> Ranked:
     """What a retriever finds; a `Retriever`'s nodes are read only when they are asked for.
 
@@ -192,5 +177,5 @@ def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -
 
 
 def descends(retriever: object) -> bool:
-    """Whether a higher score of a retriever's nodes is a better one; of a callable's they are."""
-    return retriever.plan.descends if isinstance(retriever, Retriever) else True
+    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``."""
+    return bool(getattr(retriever, "descends", True))

@@ -220,6 +220,11 @@ class Retriever(Generic[T_co]):
         return self._plan
 
     @property
+    def descends(self) -> bool:
+        """Whether a higher score of its nodes is a better one."""
+        return self._plan.descends
+
+    @property
     def output_format(self) -> OutputFormat | None:
         """The form of its results; None for nodes."""
         return self._output_format

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lazyrag.data.node import DocNode
-from lazyrag.ranking.fusion import rrf
+from lazyrag.ranking.fusion import fusions, summed
 from lazyrag.retrieval.asking import Asked, Key
 from lazyrag.retrieval.missing import filter_text, missing
 from lazyrag.retrieval.stages import Stage, Traceable
-
-_K = 60  # rrf's
 
 
 def traced(asked: Asked, retriever: Traceable) -> Stage:
@@ -64,13 +62,10 @@ def _fused(
     asked: Asked, stages: Sequence[Stage], rankings: Sequence[list[tuple[Key, float]]], nodes: dict[Key, DocNode]
 ) -> Stage:
     started = time.perf_counter()
-    shares: dict[Key, list[float]] = {}
-    for number, ranking in enumerate(rankings):
-        for rank, (key, _) in enumerate(ranking, start=1):
-            shares.setdefault(key, [0.0] * len(rankings))[number] = 1.0 / (_K + rank)
+    shares = fusions["rrf"].shares(rankings)
     fused = [
         (key, DocNode.from_segment(nodes[key].segment, nodes[key].reader, score=score))
-        for key, score in rrf(rankings)
+        for key, score in summed(shares)
         if key in nodes
     ]
     stage = Stage(
@@ -78,8 +73,7 @@ def _fused(
         "rrf",
         tuple(node for _, node in fused),
         tuple(stages),
-        shares={node: tuple(shares[key]) for key, node in fused},
-        said={"k": _K},
+        shares={node: shares[key] for key, node in fused},
         seconds=time.perf_counter() - started,
     )
     return Stage("cut", "topk", stage.nodes[: asked.topk], (stage,), said={"topk": asked.topk})
