@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
+    from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LAZY_ROOT_NAME",
     "And",
+    "AsyncReranker",
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
@@ -87,6 +89,7 @@ __all__ = [
     "Citation",
     "CodeSplitter",
     "Condition",
+    "CrossEncoderReranker",
     "DataType",
     "DocField",
     "DocNode",
@@ -145,6 +148,7 @@ __all__ = [
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
     "And": "lazyrag.data.filters",
+    "AsyncReranker": "lazyrag.models.async_rerank",
     "CachedEmbedder": "lazyrag.models.cached",
     "CallableChatModel": "lazyrag.models.chat",
     "CallableRerankModel": "lazyrag.models.rerank",
@@ -157,6 +161,7 @@ _HOMES = {
     "Citation": "lazyrag.data.context",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
+    "CrossEncoderReranker": "lazyrag.models.async_rerank",
     "DataType": "lazyrag.data.fields",
     "DocField": "lazyrag.data.fields",
     "DocNode": "lazyrag.data.node",

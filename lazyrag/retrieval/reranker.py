@@ -74,7 +74,7 @@ class RerankFunction:
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
 rerankers.declare("KeywordFilter", "lazyrag.retrieval.built_in_rerankers:KEYWORD_FILTER")
 rerankers.declare("MaxSimReranker", "lazyrag.retrieval.reranking.maxsim:MAX_SIM_RERANKER")
-rerankers.declare("ModuleReranker", "lazyrag.retrieval.built_in_rerankers:MODULE_RERANKER")
+rerankers.declare("ModuleReranker", "lazyrag.retrieval.reranking.module:MODULE_RERANKER")
 
 
 @overload
