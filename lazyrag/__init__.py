@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
+    from lazyrag.models.chat_rerank import ListwiseRerankModel, PointwiseRerankModel
     from lazyrag.models.http.chat import HttpChatModel
     from lazyrag.models.http.embedder import HttpEmbedder
     from lazyrag.models.http.endpoint import Endpoint
@@ -108,6 +109,7 @@ __all__ = [
     "JSONSplitter",
     "LLMParser",
     "LazyRAGError",
+    "ListwiseRerankModel",
     "LoadLimits",
     "LoadedFile",
     "MarkdownSplitter",
@@ -119,6 +121,7 @@ __all__ = [
     "OnnxEmbedder",
     "Or",
     "ParentMode",
+    "PointwiseRerankModel",
     "PreProcessingRules",
     "RAGContext",
     "RecursiveSplitter",
@@ -181,6 +184,7 @@ _HOMES = {
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "JSONSplitter": "lazyrag.transforms",
     "LazyRAGError": "lazyrag.errors",
+    "ListwiseRerankModel": "lazyrag.models.chat_rerank",
     "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
     "MarkdownSplitter": "lazyrag.transforms",
@@ -192,6 +196,7 @@ _HOMES = {
     "OnnxEmbedder": "lazyrag.models.onnx.embedder",
     "Or": "lazyrag.data.filters",
     "ParentMode": "lazyrag.transforms",
+    "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "RAGContext": "lazyrag.data.context",
     "RecursiveSplitter": "lazyrag.transforms",
