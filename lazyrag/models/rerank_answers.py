@@ -51,8 +51,8 @@ def read_verdict(text: str) -> bool | None:
 def read_probability(choice: ChatChoice) -> float | None:
     """How sure a yes is, in [0, 1]; None where the answer says neither yes nor no.
 
-    Where p is told, the probability of the word that says one of both, yes is (1 + p) / 2 and no is (1 - p) / 2, so that
-    no no is above a yes. Elsewhere yes is 1 and no is 0.
+    Where p is told, the probability of the word that says one of both, yes is (1 + p) / 2 and no is (1 - p) / 2: no
+    no is ever above a yes. Elsewhere yes is 1 and no is 0.
 
     Example:
         >>> read_probability(ChatChoice("No"))
