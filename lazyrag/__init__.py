@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     )
     from lazyrag.models.rerank import CallableRerankModel
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
+    from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
+    from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
     from lazyrag.retrieval import Reranker, Retriever, auto_merge, register_reranker, register_similarity
     from lazyrag.transforms import (
         CharacterSplitter,
@@ -107,6 +109,7 @@ __all__ = [
     "IngestReport",
     "IngestionWarning",
     "JSONSplitter",
+    "KeywordSetting",
     "LLMParser",
     "LazyRAGError",
     "ListwiseRerankModel",
@@ -124,6 +127,7 @@ __all__ = [
     "PointwiseRerankModel",
     "PreProcessingRules",
     "RAGContext",
+    "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
@@ -138,9 +142,12 @@ __all__ = [
     "SentenceWindow",
     "TokenSplitter",
     "TransformArgs",
+    "VectorSetting",
+    "Weights",
     "__version__",
     "auto_merge",
     "migrate",
+    "register_fusion",
     "register_loader",
     "register_media_reader",
     "register_reranker",
@@ -183,6 +190,7 @@ _HOMES = {
     "LLMParser": "lazyrag.transforms.llm",
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "JSONSplitter": "lazyrag.transforms",
+    "KeywordSetting": "lazyrag.ranking.weights",
     "LazyRAGError": "lazyrag.errors",
     "ListwiseRerankModel": "lazyrag.models.chat_rerank",
     "LoadLimits": "lazyrag.loaders",
@@ -199,6 +207,7 @@ _HOMES = {
     "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "RAGContext": "lazyrag.data.context",
+    "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
     "RerankModel": "lazyrag.models.protocol",
     "Reranker": "lazyrag.retrieval",
@@ -214,7 +223,10 @@ _HOMES = {
     "TokenSplitter": "lazyrag.transforms",
     "auto_merge": "lazyrag.retrieval",
     "TransformArgs": "lazyrag.transforms",
+    "VectorSetting": "lazyrag.ranking.weights",
+    "Weights": "lazyrag.ranking.weights",
     "migrate": "lazyrag.document",
+    "register_fusion": "lazyrag.ranking.fusion",
     "register_loader": "lazyrag.loaders",
     "register_media_reader": "lazyrag.loaders.media",
     "register_reranker": "lazyrag.retrieval",

@@ -11,7 +11,7 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import Segment, copy_value
+from lazyrag.data.segment import Segment, copy_value, store_key
 from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace
@@ -263,6 +263,22 @@ class Reader:
             for key, score in ranking
             if self._sees(found[key])
         ]
+
+    def held(self, uid: str) -> list[Segment]:
+        """The live nodes with a uid that may be seen, of every group that is built; at most one of each."""
+        view = self._builder.views.of_question()
+        keys = {
+            group.collection: [store_key(uid, build.number)]
+            for group in view.groups.values()
+            for build in group.builds.values()
+            if uid in build.uids
+        }
+        found = [one for collection, own in keys.items() for one in self._nodes.segments.get(collection, own)]
+        return [one for one in found if self._sees(one)]
+
+    def size(self, group: str) -> int:
+        """How many live nodes a group has, seen here or not."""
+        return sum(build.size for build in self._group(group).builds.values())
 
     def line(self, group: str) -> list[str]:
         """A group and those above it, the root group last."""

@@ -8,28 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from lazyrag.arguments import known_keywords, text_list, whole_number
-from lazyrag.data.filters import Filter, FilterLike
+from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import key_uid
-from lazyrag.document.consistency import consistent_read
 from lazyrag.document.document import Document
 from lazyrag.document.group import group_name as normal_group_name
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
-from lazyrag.ranking.fusion import rrf
+from lazyrag.retrieval.asking import Asked, Key, Plan
 from lazyrag.retrieval.built_in_similarities import OWN_METRIC
+from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.output import OutputFormat, check_output, render
-from lazyrag.retrieval.search import Question
-from lazyrag.retrieval.similarity import Similarity, similarities
-from lazyrag.typing import Ranking
-
-_FUSED_AT_LEAST = 50
+from lazyrag.retrieval.similarity import similarities
+from lazyrag.retrieval.stages import Reason, Stage
+from lazyrag.retrieval.tracing import traced
 
 T_co = TypeVar("T_co", covariant=True)
-
-Key = tuple[str, int, str]
-"""A node of one of several Documents: its uid, the Document's position, the store's key."""
 
 
 class Retriever(Generic[T_co]):
@@ -175,14 +169,15 @@ class Retriever(Generic[T_co]):
         self._keywords = {**(similarity_kw or {}), **more_similarity_kw}
         self._similarity.check_kwargs(similarity_kw or {})
         self._similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
-        self._search = indexes[index](self._similarity, self._keywords)
+        search = indexes[index](self._similarity, self._keywords)
         self._embed_keys = self._checked_embed_keys(embed_keys)
-        self._cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
+        cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
         self._topk = whole_number("topk", topk, 1)
         check_output(output_format, join)
         self._output_format: OutputFormat | None = output_format
         self._join = join
         self._check_groups()
+        self._plan = Plan(self._group, self._target, self._similarity, search, self._embed_keys, cut_off)
 
     @known_keywords
     def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> T_co:
@@ -204,53 +199,95 @@ class Retriever(Generic[T_co]):
             UnsupportedError: If the vector store has no approximate search, and ``index="ann"``.
             IngestionError: If every file failed in a step that the question needs.
         """
+        asked = self._asked(query, filters, topk)
+        nodes = asked.read(asked.hits) if query.strip() else []
+        return cast("T_co", render(nodes, self._output_format, self._join))
+
+    @property
+    def readers(self) -> list[Reader]:
+        """Through which its Documents are read, in their order."""
+        return [document.reader for document in self._documents]
+
+    @property
+    def output_format(self) -> OutputFormat | None:
+        """The form of its results; None for nodes."""
+        return self._output_format
+
+    @property
+    def target(self) -> str | None:
+        """The group that hits are mapped to; None for none."""
+        return self._plan.target
+
+    @property
+    def descends(self) -> bool:
+        """Whether a higher score of its nodes is a better one; fused scores always are."""
+        return self._similarity.descend or len(self._embed_keys) > 1
+
+    def prepare(self) -> None:
+        """Build what a question will need, before it begins to read."""
+        self._plan.prepare(self.readers)
+
+    def ranking(self, query: str, filters: FilterLike | None, topk: int) -> list[tuple[Key, float]]:
+        """What a call would return before ``target`` maps it, as keys with scores: no node is read.
+
+        Args:
+            query: A text that is not blank.
+            filters: As in a call.
+            topk: At most so many.
+        """
+        return self._asked(query, filters, topk).best()
+
+    def nodes(self, ranking: Sequence[tuple[Key, float]]) -> dict[Key, DocNode]:
+        """The nodes of some keys of a ranking, with the scores that stand beside them, in the same consistent read."""
+        return self._plan.nodes(self.readers, ranking)
+
+    @known_keywords
+    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
+        """What a call does, stage by stage; see `__call__` for arguments and errors.
+
+        Returns:
+            The last stage. Its nodes are those that a call gives, whatever ``output_format`` says.
+
+        Example:
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
+            >>> stage = Retriever(docs, "FineChunk", similarity="bm25").trace("tea")
+            >>> stage.kind, stage.name, [node.path for node in stage.nodes]
+            ('retriever', 'bm25', ['tea'])
+        """
+        asked = self._asked(query, filters, topk)
+        return asked.read(lambda: traced(asked, self))
+
+    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+        """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
+
+        Example:
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
+            >>> [hit.standings[0].name for hit in Retriever(docs, "FineChunk", similarity="bm25").explain("tea")]
+            ['bm25']
+        """
+        return explain(self, query, filters, topk)
+
+    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
+
+        Example:
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
+            >>> [coffee] = docs.get_nodes("FineChunk", filters={"file_name": "coffee"})
+            >>> Retriever(docs, "FineChunk", similarity="bm25").why_not(coffee.uid, "tea").told
+            "It shares no term with the query, whose terms are 'tea'."
+        """
+        return why_not(self, uid, query, filters, topk)
+
+    def _asked(self, query: str, filters: FilterLike | None, topk: int | None) -> Asked:
         if not isinstance(query, str):
             msg = f"The query is {query!r} ({type(query).__name__}); give a text."
             raise ConfigError(msg)
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        readers = [document.reader for document in self._documents]
-        bound = [reader.bind(filters) for reader in readers]
-        nodes: list[DocNode] = []
-        if query.strip():
-            for reader in readers:
-                reader.prepare(self._group, self._embed_keys, self._target)
-            nodes = consistent_read(
-                [reader.tree for reader in readers], lambda: self._hits(query, readers, bound, limit)
-            )
-        return cast("T_co", render(nodes, self._output_format, self._join))
-
-    def _hits(self, query: str, readers: list[Reader], filters: list[Filter | None], topk: int) -> list[DocNode]:
-        best = self._ranked(query, readers, filters, topk)[:topk]
-        found_by = self._embed_keys[0] if len(self._embed_keys) == 1 else None
-        nodes: dict[Key, DocNode] = {}
-        for number, reader in enumerate(readers):
-            own = [(key, score) for (_, at, key), score in best if at == number]
-            nodes.update(
-                ((node.uid, number, node.segment.key), node) for node in reader.nodes(self._group, own, found_by)
-            )
-        hits = [(nodes[key], key[1]) for key, _ in best if key in nodes]
-        if self._target is None:
-            return [node for node, _ in hits]
-        return _mapped(hits, readers, self._target)
-
-    def _ranked(
-        self, query: str, readers: list[Reader], filters: list[Filter | None], topk: int
-    ) -> list[tuple[Key, float]]:
-        """The ranking under the embed key, or those under several fused; texts are ranked under none."""
-        embed_keys: tuple[str | None, ...] = self._embed_keys or (None,)
-        depth = topk if len(embed_keys) == 1 else max(_FUSED_AT_LEAST, 4 * topk)
-        rankings = []
-        for embed_key in embed_keys:
-            asked = Question(query, self._group, readers, filters, depth, embed_key)
-            ranking = _merged(self._search.rank(asked), self._similarity)
-            rankings.append(self._cut(embed_key, ranking)[:depth])
-        return rankings[0] if len(rankings) == 1 else rrf(rankings)
-
-    def _cut(self, embed_key: str | None, ranking: list[tuple[Key, float]]) -> list[tuple[Key, float]]:
-        cut_off = self._cut_off.get(embed_key or "", self._cut_off.get("", -math.inf))
-        if cut_off == -math.inf:
-            return ranking
-        return [(key, score) for key, score in ranking if not self._similarity.is_worse(score, cut_off)]
+        readers = self.readers
+        return Asked(self._plan, query, readers, [reader.bind(filters) for reader in readers], limit)
 
     def _checked_embed_keys(self, embed_keys: Sequence[str] | None) -> tuple[str, ...]:
         wanted = None if embed_keys is None else text_list("embed_keys", embed_keys)
@@ -321,25 +358,3 @@ def _checked_cut_off(cut_off: Any, embed_keys: Sequence[str]) -> dict[str, float
             msg = f"similarity_cut_off is {value!r}; give a number, or a mapping from embed key to number."
             raise ConfigError(msg)
     return {key: float(value) for key, value in given.items()}
-
-
-def _merged(rankings: list[Ranking], similarity: Similarity) -> list[tuple[Key, float]]:
-    """Rankings of Documents as one: best first, ties by uid, then by the Documents' order."""
-    together = [
-        ((key_uid(key), number, key), score) for number, ranking in enumerate(rankings) for key, score in ranking
-    ]
-    if len(rankings) > 1:
-        sign = -1.0 if similarity.descend else 1.0
-        together.sort(key=lambda item: (sign * item[1], item[0]))
-    return together
-
-
-def _mapped(hits: list[tuple[DocNode, int]], readers: list[Reader], target: str) -> list[DocNode]:
-    """Hits mapped to another group, each within its own Document, in the hits' order."""
-    relate = [reader.relatives().relating(target) for reader in readers]
-    mapped: dict[tuple[str, int], DocNode] = {}
-    for node, number in hits:
-        for segment in relate[number](node):
-            if (segment.uid, number) not in mapped:
-                mapped[segment.uid, number] = DocNode.from_segment(segment, readers[number], score=node.score)
-    return list(mapped.values())

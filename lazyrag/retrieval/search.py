@@ -78,9 +78,17 @@ class TermSearch:
         self._terms_of = term_function(analyser)
         self._model = BM25(k1, b, variant)
 
+    def terms(self, query: str) -> list[str]:
+        """The terms that are looked for.
+
+        Raises:
+            RetrievalError: If the analyser fails.
+        """
+        return _terms(self._terms_of, query)
+
     def rank(self, question: Question) -> list[Ranking]:
         """See `Search.rank`; only nodes that share a term with the query."""
-        terms = _terms(self._terms_of, question.query)
+        terms = self.terms(question.query)
         if not terms:
             return [[] for _ in question.readers]
         group, model = question.group, self._model
@@ -104,6 +112,14 @@ class TextSearch:
 
     analyser: str
 
+    def terms(self, query: str) -> list[str]:
+        """The terms that are looked for.
+
+        Raises:
+            RetrievalError: If the analyser fails.
+        """
+        return _terms(term_function(self.analyser), query)
+
     def rank(self, question: Question) -> list[Ranking]:
         """See `Search.rank`.
 
@@ -118,7 +134,7 @@ class TextSearch:
             )
             raise ConfigError(msg)
         [reader], [wanted] = question.readers, question.filters
-        terms = _terms(term_function(self.analyser), question.query)
+        terms = self.terms(question.query)
         return [reader.rank_text(question.group, self.analyser, terms, question.topk, wanted) if terms else []]
 
 

@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import numbers
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
+from lazyrag.document.builder import Builder
+from lazyrag.errors import ConfigError, RetrievalError
 
 StageKind: TypeAlias = Literal[
-    "retriever", "fusion", "queries", "reranker", "diversity", "cut", "merge", "window", "step"
+    "retriever", "fusion", "queries", "reranker", "diversity", "cut", "merge", "window", "mapping", "step"
 ]
 """What a stage does to its inputs' nodes."""
+
+Cause: TypeAlias = Literal[
+    "found",
+    "merged",
+    "dropped",
+    "depth",
+    "cut-off",
+    "terms",
+    "embedding",
+    "filter",
+    "group",
+    "unknown",
+    "query",
+    "inputs",
+]
+"""What a `Reason` comes down to.
+
+``"found"``: it is in the result; ``"merged"``: another node of the result stands for it. ``"dropped"``: a later stage
+took it out. Not given by a retriever: ``"depth"``: it ranks too low; ``"cut-off"``: it is worse than
+``similarity_cut_off``; ``"terms"``: it has nothing in common with the query; ``"embedding"``: it has no vector;
+``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank.
+``"inputs"``: none of several retrievers gave it, and each has a reason of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +54,25 @@ class Stage:
         nodes: What it gave, best first, with the scores that it gave them.
         inputs: The stages whose nodes it took; none for a retriever.
         shares: Of a fusion: for each uid what each input added to the score, one number for each, in their order. They
-            add up to it.
+            add up to it. Keyed by the node instead where Documents may have the same uid.
         said: What it was set to, for people: ``{"k": 60}``.
         seconds: How long it took, without its inputs.
-        retriever: Of a leaf: what was asked, which can say why a node is not among its nodes.
+        retriever: Of a leaf: what was asked.
+        origins: Of a stage that puts nodes in the place of others: for each new node those of the inputs that it stands
+            for. Without it they are those that the node's `merged_from` names.
+        why: Of a leaf: says why a uid is not among its nodes, of the very question that was asked.
     """
 
     kind: StageKind
     name: str
     nodes: tuple[DocNode, ...]
     inputs: tuple[Stage, ...] = ()
-    shares: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
+    shares: Mapping[str, tuple[float, ...]] | Mapping[DocNode, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
     said: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
-    retriever: NodeRetriever | None = field(default=None, compare=False, repr=False)
+    retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
+    origins: Mapping[DocNode, tuple[DocNode, ...]] = field(default_factory=dict)
+    why: Callable[[str], Reason] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +86,7 @@ class Reason:
         rank: Its place before it was dropped, from 1; None where it had none.
         score: Its score there; None where it had none.
         inputs: Where several retrievers were asked and none gave it: each one's reason.
+        cause: What it comes down to, for programs.
     """
 
     uid: str
@@ -61,6 +95,17 @@ class Reason:
     rank: int | None = None
     score: float | None = None
     inputs: tuple[Reason, ...] = ()
+    cause: Cause = "dropped"
+
+    def __str__(self) -> str:
+        lines = [f"{self.stage}: {self.told}"]
+        lines += ["  " + line for one in self.inputs for line in str(one).splitlines()]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields, those of the inputs likewise; ready for JSON."""
+        plain = {name: json_ready(getattr(self, name)) for name in self.__slots__ if name != "inputs"}
+        return {**plain, "inputs": [one.to_dict() for one in self.inputs]}
 
 
 class NodeRetriever(Protocol):
@@ -71,9 +116,99 @@ class NodeRetriever(Protocol):
         ...
 
 
-class Traced(NodeRetriever, Protocol):
-    """A retriever that records its stages."""
+class Traceable(Protocol):
+    """What records its stages, in whatever form a call hands out its nodes."""
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The last stage; its nodes are what a call returns."""
         ...
+
+
+class Traced(NodeRetriever, Traceable, Protocol):
+    """A retriever that records its stages."""
+
+
+def stage_of(
+    retriever: NodeRetriever | Traceable, query: str, filters: FilterLike | None = None, topk: int | None = None
+) -> Stage:
+    """What a retriever did: its own trace; of one that keeps none, such as a function, one stage with what it gave.
+
+    Raises:
+        ConfigError: If it is no callable.
+        RetrievalError: If a retriever without a trace raises, or returns something else than nodes.
+    """
+    trace = getattr(retriever, "trace", None)
+    if callable(trace):
+        stage = trace(query, filters=filters, topk=topk)
+        if not isinstance(stage, Stage):
+            msg = f"The trace of {retriever!r:.80} is {stage!r:.80}; it must be a lazyrag.retrieval.stages.Stage."
+            raise RetrievalError(msg)
+        return stage
+    name = callable_name(retriever)
+    started = time.perf_counter()
+    nodes = asked_nodes(retriever, query, filters, topk)
+    seconds = time.perf_counter() - started
+    said = {name: value for name, value in (("filters", filters), ("topk", topk)) if value is not None}
+
+    def why(uid: str) -> Reason:
+        return Reason(uid, name, f"{name} did not give it, and keeps no record that would tell why.", cause="unknown")
+
+    return Stage("retriever", name, tuple(nodes), said=said, seconds=seconds, retriever=retriever, why=why)
+
+
+def asked_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: int | None) -> list[DocNode]:
+    """What a retriever returns, if these are nodes.
+
+    Raises:
+        ConfigError: If it is no callable, or returns something else than nodes.
+    """
+    if not callable(retriever):
+        msg = f"{retriever!r:.80} is no retriever; give a Retriever or a callable (query, filters=None, topk=None)."
+        raise ConfigError(msg)
+    given = retriever(query, filters=filters, topk=topk)
+    if not isinstance(given, (list, tuple)) or not all(isinstance(node, DocNode) for node in given):
+        msg = (
+            f"The retriever {callable_name(retriever)!r} returned {given!r:.80}; a list of nodes is needed. "
+            "A Retriever gives nodes with output_format=None."
+        )
+        raise RetrievalError(msg)
+    return list(given)
+
+
+def callable_name(called: Any) -> str:
+    """What a reader would call a callable: its own name, else that of its class.
+
+    Example:
+        >>> callable_name(len)
+        'len'
+    """
+    named = getattr(called, "__name__", None)
+    return named if isinstance(named, str) else type(called).__name__
+
+
+def trees_of(retriever: object) -> list[Builder]:
+    """The trees that a retriever reads, as far as it tells by its ``readers``, with what a question needs built."""
+    prepare = getattr(retriever, "prepare", None)
+    if callable(prepare):
+        prepare()
+    return [reader.tree for reader in getattr(retriever, "readers", ())]
+
+
+def json_ready(value: Any) -> Any:
+    """A value as JSON can hold it: numbers that are none as text, tuples as lists, what is unknown as its repr.
+
+    Example:
+        >>> json_ready({"score": float("nan"), "of": (1, 2)})
+        {'score': 'nan', 'of': [1, 2]}
+    """
+    if isinstance(value, (str, bool, int, type(None))):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [json_ready(one) for one in value]
+    return repr(value)

@@ -156,7 +156,7 @@ def read_keywords(answer: str, is_cut: bool) -> list[str]:
     text = text[match.end() :] if (match := _PREAMBLE.match(text)) else text
     label = _KEYWORDS_LABEL.match(text)
     text = text[label.end() :] if label else text
-    bullets = _bulleted(text)
+    bullets = bulleted(text)
     if bullets:
         return _distinct(_without_last(bullets, is_cut=is_cut), most=_LONGEST_KEYWORD)
     if _REFUSAL.match(text):
@@ -265,7 +265,7 @@ def _keywords_in(value: Any) -> list[str]:
     return texts if len(texts) * 2 > len(value) else []
 
 
-def _bulleted(text: str) -> list[str]:
+def bulleted(text: str) -> list[str]:
     """What the lines with a mark or a number say; a name in bold alone, where an explanation follows it."""
     found = []
     for line in text.splitlines():

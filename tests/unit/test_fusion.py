@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.errors import ConfigError
+from lazyrag import register_fusion
+from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, RetrievalError, UnknownKeywordError
 from lazyrag.ranking.fusion import best_first, fusions, rrf, weighted
-from lazyrag.ranking.scores import min_max
+from lazyrag.ranking.scores import NORMALISATIONS, min_max, normalised
 
 VECTOR = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
 BM25 = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]
@@ -211,3 +212,225 @@ def test_scores_without_a_range_are_refused(score):
         min_max([("a", score), ("b", 1.0)])
     with pytest.raises(ConfigError, match="infinite or nan"):
         weighted([[("a", 2.0), ("b", score)], BM25], weights=[1.0, 1.0])
+
+
+def test_rrf_with_weights():
+    """A weight multiplies what its ranking adds; equal weights of 1 change nothing."""
+    fused = dict(rrf([VECTOR, BM25], weights=[2, 0.5]))
+    assert fused == pytest.approx(
+        {"doc1": 2 / 61 + 0.5 / 62, "doc2": 2 / 63 + 0.5 / 61, "doc3": 2 / 62, "doc4": 0.5 / 63}
+    )
+    assert rrf([VECTOR, BM25], weights=[1, 1]) == rrf([VECTOR, BM25])
+    with pytest.raises(ConfigError, match="3 rankings"):
+        rrf([VECTOR, BM25, VECTOR], weights=[1, 1])
+
+
+_options = st.fixed_dictionaries(
+    {},
+    optional={
+        "weights": st.just([3, 1, 2]),
+        "normalise": st.sampled_from(
+            [*(set(NORMALISATIONS) - {"theoretical"}), True, False, ["max", "none", "z_score"]]
+        ),
+    },
+)
+_three = st.lists(
+    st.lists(st.tuples(_uids, st.floats(-1e6, 1e6)), max_size=8).map(
+        lambda items: sorted(items, key=lambda item: (-item[1], item[0]))
+    ),
+    min_size=3,
+    max_size=3,
+)
+
+
+@given(st.sampled_from(sorted(fusions)), _three, _options)
+def test_shares_add_up_to_the_score(name, rankings, options):
+    """Of every built-in fusion, whatever its options: a share for each ranking, their exact sum is the score, and a
+    ranking that does not have a uid adds 0. The result is the union of uids, best first, ties by uid.
+    """
+    if name == "rrf":
+        options.pop("normalise", None)
+    shares = fusions[name].shares(rankings, **options)
+    fused = fusions[name](rankings, **options)
+    assert {uid: math.fsum(parts) for uid, parts in shares.items()} == dict(fused)
+    assert {uid for uid, _ in fused} == {uid for ranking in rankings for uid, _ in ranking}
+    assert fused == sorted(fused, key=lambda item: (-item[1], item[0]))
+    for uid, parts in shares.items():
+        assert len(parts) == 3
+        assert all(part == 0 for part, ranking in zip(parts, rankings, strict=True) if uid not in dict(ranking))
+
+
+@given(_three, _options)
+def test_comb_max_and_comb_mnz_are_made_of_what_weighted_adds(rankings, options):
+    """With the weights as they are, CombMNZ is the sum times the number of rankings, CombMAX the largest part."""
+    total = sum(options.get("weights", [1, 1, 1]))
+    parts = {
+        uid: [part * total for part, ranking in zip(parts, rankings, strict=True) if uid in dict(ranking)]
+        for uid, parts in fusions["weighted"].shares(rankings, **options).items()
+    }
+    assert dict(fusions["comb_mnz"](rankings, **options)) == pytest.approx(
+        {uid: sum(found) * len(found) for uid, found in parts.items()}
+    )
+    assert dict(fusions["comb_max"](rankings, **options)) == pytest.approx(
+        {uid: max(found) for uid, found in parts.items()}
+    )
+
+
+def test_each_ranking_by_its_own_measure():
+    """TM2C2: a cosine from -1, BM25 from 0, each up to the best one found."""
+    cosines, bm25 = [("a", 0.5), ("b", 0.2)], [("b", 8.0), ("c", 2.0)]
+    expected = {"a": 0.8, "b": 0.8 * 1.2 / 1.5 + 0.2, "c": 0.2 * 0.25}
+    for how, lowest in (("theoretical", [-1, 0]), (["theoretical", "max"], [-1, None]), (("theoretical", "max"), -1.0)):
+        fused = weighted([cosines, bm25], weights=[0.8, 0.2], normalise=how, lowest=lowest)
+        assert dict(fused) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"normalise": "minmax"}, "Did you mean 'min_max'"),
+        ({"normalise": ["min_max"]}, "for 2 rankings"),
+        ({"normalise": None}, "for 2 rankings"),
+        ({"normalise": ["min_max", None]}, "normalise is None"),
+        ({"normalise": "theoretical"}, "-1 for a cosine and 0 for BM25"),
+        ({"normalise": "theoretical", "lowest": math.nan}, "lowest=nan"),
+        ({"normalise": "theoretical", "lowest": [0.0]}, "for 2 rankings"),
+        ({"normalise": "theoretical", "lowest": [0.0, None]}, "lowest=None"),
+        ({"lowest": 0.0}, "no use for lowest"),
+        ({"normalise": ["theoretical", "max"], "lowest": [-1, 0]}, "no use for lowest"),
+        ({"weights": ["1", 2]}, "one number >= 0 for each"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, told):
+    """By all fusions of scores, and before there is anything to fuse."""
+    for name in ("weighted", "comb_mnz", "comb_max"):
+        with pytest.raises(ConfigError, match=told):
+            fusions[name]([[], []], **options)
+
+
+def test_keywords_are_checked_by_name():
+    """A misspelt keyword names the nearest one before anything is fused."""
+    fusions["weighted"].check_kwargs({"weights": [1, 2], "normalise": "max"})
+    with pytest.raises(
+        UnknownKeywordError, match=r"fusion 'weighted' takes no keyword 'weight'.*Did you mean 'weights'"
+    ):
+        fusions["weighted"].check_kwargs({"weight": [1, 2]})
+    with pytest.raises(NotRegisteredError, match="Did you mean 'weighted'"):
+        fusions["weighed"]
+
+
+NUMBERS = [("a", 4.0), ("b", 3.0), ("c", 2.0), ("d", 1.0)]
+SIGMA = math.sqrt(1.25)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("min_max", [1, 2 / 3, 1 / 3, 0]),
+        ("max", [1, 0.75, 0.5, 0.25]),
+        ("z_score", [3 / SIGMA, 2 / SIGMA, 1 / SIGMA, 0]),
+        ("distribution", [(offset + 3 * SIGMA) / (6 * SIGMA) for offset in (1.5, 0.5, -0.5, -1.5)]),
+        ("none", [4, 3, 2, 1]),
+    ],
+)
+def test_normalisations(how, expected):
+    """By hand, for 4, 3, 2, 1; the order of the uids stays, and so does the input."""
+    before = list(NUMBERS)
+    assert [score for _, score in normalised(NUMBERS, how)] == pytest.approx(expected)
+    assert [uid for uid, _ in normalised(NUMBERS, how)] == list("abcd")
+    assert before == NUMBERS
+
+
+def test_a_measures_lowest_score():
+    """It becomes 0, what is below it too, the best becomes 1; where all are the lowest, all are 0."""
+    found = normalised([("a", 0.6), ("b", -0.2), ("c", -1.0), ("d", -1.5)], "theoretical", -1)
+    assert [score for _, score in found] == pytest.approx([1, 0.5, 0, 0])
+    assert normalised([("a", -1.0), ("b", -2.0)], "theoretical", -1) == [("a", 0.0), ("b", 0.0)]
+    assert normalised([("a", 0.0)], "max") == [("a", 0.0)]
+    assert normalised([("a", -3.0)], "max") == [("a", 0.0)]
+    [(_, best), (_, worst)] = normalised([("a", 1.7e308), ("b", 0.0)], "theoretical", -1.7e308)
+    assert (best, worst) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"), [("min_max", 1), ("max", 1), ("z_score", 0), ("distribution", 0.5), ("none", 0.1)]
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_equal_scores(how, expected, count):
+    """What they become is as it is written, although the mean of three times 0.1 is not 0.1."""
+    assert [score for _, score in normalised([(uid, 0.1) for uid in "abc"[:count]], how)] == [expected] * count
+
+
+@given(
+    st.lists(st.tuples(_uids, st.floats(allow_nan=False, allow_infinity=False)), max_size=8),
+    st.sampled_from(NORMALISATIONS),
+)
+def test_a_normalisation_keeps_the_order(ranking, how):
+    """Any finite scores, also at the ends of what floats hold: what was not worse is not worse, and none is below 0
+    where 0 stands for the worst.
+    """
+    lowest = min((score for _, score in ranking), default=0.0) if how == "theoretical" else None
+    scaled = normalised(ranking, how, lowest)
+    assert [uid for uid, _ in scaled] == [uid for uid, _ in ranking]
+    assert all(math.isfinite(score) for _, score in scaled)
+    if how in {"min_max", "theoretical", "max", "z_score"}:
+        assert all(score >= 0 for _, score in scaled)
+    for (_, a), (_, fa) in zip(ranking, scaled, strict=True):
+        for (_, b), (_, fb) in zip(ranking, scaled, strict=True):
+            assert a < b or fa >= fb
+
+
+@pytest.mark.parametrize("how", sorted(set(NORMALISATIONS) - {"theoretical"}))
+@pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
+def test_no_normalisation_takes_what_is_not_finite(how, score):
+    """Also where scores stay as they are: an infinite part hides all the others."""
+    with pytest.raises(ConfigError, match="infinite or nan"):
+        normalised([("a", score), ("b", 1.0)], how)
+
+
+def test_a_fusion_of_ones_own():
+    """It is entered by its name, gets each uid once, and its ranking is that of the sums."""
+    with fusions.isolated():
+
+        @register_fusion
+        def borda(rankings, *, points=10):
+            return {
+                uid: [
+                    max(points - [one for one, _ in ranking].index(uid), 0) if uid in dict(ranking) else 0
+                    for ranking in rankings
+                ]
+                for ranking in rankings
+                for uid, _ in ranking
+            }
+
+        assert borda([VECTOR])["doc1"] == [10]  # the function is what it was
+        twice = [*VECTOR, ("doc1", 0.1)]
+        assert fusions["borda"]([twice, BM25], points=3) == [("doc1", 5.0), ("doc2", 4.0), ("doc3", 2.0), ("doc4", 1.0)]
+        assert fusions["borda"].shares([twice, BM25], points=3)["doc2"] == (1.0, 3.0)
+        with pytest.raises(AlreadyRegisteredError, match="'rrf' is registered already"):
+            register_fusion(borda, name="rrf")
+        with pytest.raises(ConfigError, match="give a function"):
+            register_fusion("borda")
+    with pytest.raises(NotRegisteredError):
+        fusions["borda"]
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [None, [("a", 1.0)], {"a": 1.0}, {"a": [1.0]}, {"a": [1.0, "x"]}, {"a": [1.0, math.nan]}, {"a": [math.inf, 0.0]}],
+)
+def test_what_is_no_share_is_refused(returned):
+    """The error names the fusion and says what it must return."""
+    with fusions.isolated():
+        register_fusion(lambda rankings: returned, name="broken")
+        with pytest.raises(RetrievalError, match=r"fusion 'broken' returned .* for 2 rankings; it must return a dict"):
+            fusions["broken"]([VECTOR, BM25])
+
+
+def test_a_fusion_that_raises_is_named():
+    """The error of a user's function says whose it is; one of ours stays what it is."""
+    with fusions.isolated():
+        register_fusion(lambda rankings: rankings[5], name="broken")
+        with pytest.raises(RetrievalError, match="fusion 'broken' raised IndexError") as caught:
+            fusions["broken"]([VECTOR, BM25])
+    assert isinstance(caught.value.__cause__, IndexError)

@@ -1,0 +1,290 @@
+"""`explain` and `why_not`: what became of nodes on their way through the stages of a retrieval."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from lazyrag.arguments import known_keywords
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.node import DocNode
+from lazyrag.document.consistency import consistent_read
+from lazyrag.errors import ConfigError
+from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary, Standing
+from lazyrag.retrieval.rendering import rendered
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, json_ready, stage_of, trees_of
+from lazyrag.retrieval.tracks import Tracks
+
+_TEXT_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(Sequence[ExplainedHit]):
+    """Why the nodes of a result stand where they stand: a sequence of its hits, best first.
+
+    ``str(explanation)`` is a table for people; ``str(explanation[0])`` is one line for one hit.
+
+    Args:
+        query: What was asked.
+        filters: The filter that was in force; None for none.
+        hits: The nodes of the result, each with its standing in every stage.
+        stages: The stages, each after those that it took nodes from; the last one gave the result.
+        dropped: What each stage left out, with the rank that it had before, stage by stage.
+        seconds: How long all of it took, the explaining left out.
+
+    Example:
+        >>> from lazyrag import Document, Retriever
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
+        >>> explanation = Retriever(docs, "FineChunk", similarity="bm25").explain("tea")
+        >>> [(hit.rank, hit.path) for hit in explanation], [stage.name for stage in explanation.stages]
+        ([(1, 'tea')], ['bm25'])
+    """
+
+    query: str
+    filters: FilterLike | None
+    hits: tuple[ExplainedHit, ...]
+    stages: tuple[StageSummary, ...]
+    dropped: tuple[DroppedNode, ...]
+    seconds: float
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> ExplainedHit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ExplainedHit]: ...
+    def __getitem__(self, index: int | slice) -> ExplainedHit | Sequence[ExplainedHit]:
+        return self.hits[index]
+
+    def __str__(self) -> str:
+        return rendered(self.query, self.filters, self.hits, self.stages, self.dropped)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it: numbers that are none as ``"nan"``, ``"inf"``, ``"-inf"``."""
+        return {
+            "query": self.query,
+            "filters": json_ready(self.filters),
+            "seconds": self.seconds,
+            "hits": [one.to_dict() for one in self.hits],
+            "stages": [one.to_dict() for one in self.stages],
+            "dropped": [one.to_dict() for one in self.dropped],
+        }
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON, every language's letters as they are.
+
+        Args:
+            indent: How far lines are moved in; None for one line.
+        """
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+@known_keywords
+def explain(
+    retriever: NodeRetriever | Traceable, query: str, filters: FilterLike | None = None, topk: int | None = None
+) -> Explanation:
+    """Ask a retriever and tell of each node of the result why it stands where it stands.
+
+    Args:
+        retriever: Any retriever or chain. Of a function only what it gave is known.
+        query: As for a call.
+        filters: As for a call.
+        topk: As for a call.
+
+    Returns:
+        The hits with their rank and score in every stage, what each stage dropped, and how long it took.
+
+    Raises:
+        ConfigError: If the query is no text, or another argument is not what the retriever takes.
+        RetrievalError: As a call does.
+
+    Example:
+        >>> from lazyrag import DocNode
+        >>> explanation = explain(lambda query, filters=None, topk=None: [DocNode(text="tea", score=0.5)], "tea")
+        >>> [(hit.rank, hit.score) for hit in explanation]
+        [(1, 0.5)]
+    """
+    _check_query(query)
+
+    def read() -> Explanation:
+        tracks = Tracks(stage_of(retriever, query, filters, topk))
+        dropped = {tracks.number(stage): _dropped(tracks, stage) for stage in tracks.stages}
+        return Explanation(
+            query,
+            filters,
+            tuple(_hit(tracks, rank, node) for rank, node in enumerate(tracks.last.nodes, start=1)),
+            tuple(_summary(tracks, stage, len(dropped[tracks.number(stage)])) for stage in tracks.stages),
+            tuple(one for some in dropped.values() for one in some),
+            math.fsum(stage.seconds for stage in tracks.stages),
+        )
+
+    return consistent_read(trees_of(retriever) if query.strip() else [], read)
+
+
+@known_keywords
+def why_not(
+    retriever: NodeRetriever | Traceable,
+    uid: str,
+    query: str,
+    filters: FilterLike | None = None,
+    topk: int | None = None,
+) -> Reason:
+    """Ask a retriever and tell why a node is not in the result, or at which rank it is.
+
+    Args:
+        retriever: Any retriever or chain.
+        uid: Of the node that was expected.
+        query: As for a call.
+        filters: As for a call.
+        topk: As for a call.
+
+    Returns:
+        The one stage that dropped the node and why; where none of several retrievers gave it, each one's reason. For a
+        node that a retriever did not give, its true rank and score, found by ranking all nodes of the group.
+
+    Raises:
+        ConfigError: If the uid or the query is no text, or another argument is not what the retriever takes.
+        RetrievalError: As a call does.
+
+    Example:
+        >>> from lazyrag import Document, Retriever
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
+        >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").told
+        "There is no node '1234' in the Document."
+    """
+    _check_query(query)
+    if not isinstance(uid, str):
+        msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
+        raise ConfigError(msg)
+    return consistent_read(
+        trees_of(retriever) if query.strip() else [],
+        lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid),
+    )
+
+
+def _check_query(query: Any) -> None:
+    if not isinstance(query, str):
+        msg = f"The query is {query!r:.80} ({type(query).__name__}); give a text."
+        raise ConfigError(msg)
+
+
+def _summary(tracks: Tracks, stage: Stage, dropped: int) -> StageSummary:
+    return StageSummary(
+        tracks.number(stage),
+        stage.kind,
+        stage.name,
+        tuple(map(tracks.number, stage.inputs)),
+        stage.said,
+        len(stage.nodes),
+        dropped,
+        stage.seconds,
+    )
+
+
+def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
+    found = []
+    for node in tracks.dropped(stage):
+        place = tracks.best(stage.inputs, [node])
+        if place is not None:
+            where, _, rank = place
+            told = tracks.number(stage), stage.name, node.uid, node.path, node.group, node.number
+            found.append(DroppedNode(*told, rank, tracks.score(where, node)))
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
+    walk = _Walk(tracks)
+    walk.follow(tracks.last, [node])
+    standings = walk.standings()
+    found = [one.uid for one in standings if one.uid != node.uid and not tracks.stages[one.stage - 1].inputs]
+    return ExplainedHit(
+        rank,
+        node.uid,
+        node.score,
+        node.group,
+        node.path,
+        node.number,
+        " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())[:_TEXT_SHOWN],
+        standings,
+        tuple(dict.fromkeys(found)),
+        walk.shares,
+        walk.fused,
+        node,
+    )
+
+
+class _Walk:
+    """The way of one hit, from the result back to the retrievers.
+
+    Args:
+        tracks: The stages.
+    """
+
+    def __init__(self, tracks: Tracks) -> None:
+        self._tracks = tracks
+        self._seen: dict[tuple[int, DocNode], Standing] = {}
+        self.shares: dict[str, float] = {}
+        self.fused: float | None = None
+
+    def standings(self) -> tuple[Standing, ...]:
+        """Where the hit, and what it stands for, stood in each stage, in the stages' order."""
+        return tuple(sorted(self._seen.values(), key=lambda one: (one.stage, one.rank or math.inf)))
+
+    def follow(self, stage: Stage, nodes: Sequence[DocNode]) -> None:
+        """Note where nodes stand in a stage and, of what they stand for, in those before."""
+        there = [node for node in nodes if self._tracks.rank(stage, node) is not None]
+        for node in there:
+            self._note(stage, node, None)
+            self._note_shares(stage, node)
+        before = list(dict.fromkeys(origin for node in there for origin in self._tracks.origins(stage, node)))
+        for one in stage.inputs:
+            self.follow(one, before)
+
+    def _note(self, stage: Stage, node: DocNode, share: float | None) -> None:
+        key = self._tracks.number(stage), node
+        known = self._seen.get(key)
+        if known is not None:
+            self._seen[key] = known if share is None else replace(known, share=share)
+            return
+        rank, score = self._tracks.rank(stage, node), self._tracks.score(stage, node)
+        self._seen[key] = Standing(key[0], stage.kind, stage.name, node.uid, rank, score, share)
+
+    def _note_shares(self, stage: Stage, node: DocNode) -> None:
+        shares = _shares_of(stage, node)
+        if shares is None:
+            return
+        sources = [_uncut(one) for one in stage.inputs]
+        for source, share in zip(sources, shares, strict=True):
+            self._note(source, node, share)
+        if self.fused is None:  # the last fusion comes first, and its best node
+            self.fused = self._tracks.score(stage, node)
+            self.shares = dict(zip(_names(sources), shares, strict=True))
+
+
+def _shares_of(stage: Stage, node: DocNode) -> tuple[float, ...] | None:
+    """What each input added to a node's score."""
+    shares: Mapping[Any, tuple[float, ...]] = stage.shares
+    return shares.get(node, shares.get(node.uid))
+
+
+def _uncut(stage: Stage) -> Stage:
+    """The stage whose nodes were cut: a cut is nobody's name."""
+    while stage.kind == "cut" and len(stage.inputs) == 1:
+        stage = stage.inputs[0]
+    return stage
+
+
+def _names(stages: Sequence[Stage]) -> list[str]:
+    """The stages' names, each once: a second ``bm25`` is ``bm25 (2)``."""
+    counts: dict[str, int] = {}
+    names = []
+    for stage in stages:
+        counts[stage.name] = count = counts.get(stage.name, 0) + 1
+        names.append(stage.name if count == 1 else f"{stage.name} ({count})")
+    return names

@@ -1,0 +1,114 @@
+"""What several retrievers, or one for several queries, found, as one ranking of nodes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lazyrag.arguments import keyword_names
+from lazyrag.data.node import DocNode
+from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.ranking.fusion import Fusion, fusions, summed
+from lazyrag.retrieval.ranked import NodeKey, Numbers, Ranked, of_nodes
+from lazyrag.retrieval.stages import Stage, StageKind
+
+
+@dataclass(frozen=True, slots=True)
+class Fusing:
+    """A fusion with its keywords.
+
+    Args:
+        fusion: A registered one.
+        keywords: Passed to it.
+    """
+
+    fusion: Fusion
+    keywords: Mapping[str, Any]
+
+    @classmethod
+    def checked(cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]) -> Fusing:
+        """A fusion by its name, with keywords that it takes.
+
+        Args:
+            name: Of a registered fusion.
+            keywords: For the fusion.
+            also_known: Keywords of the caller that a misspelt one may have meant.
+
+        Raises:
+            NotRegisteredError: If there is no such fusion.
+            UnknownKeywordError: If it takes no such keyword.
+        """
+        fusion = fusions[name]
+        fusion.check_kwargs(keywords, also_known)
+        return cls(fusion, keywords)
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether the fusion gives its rankings weights."""
+        return "weights" in keyword_names(self.fusion.func, skip=1)[0]
+
+    def weighing(self, weights: Sequence[float] | None) -> Fusing:
+        """The same with weights; None leaves them to the fusion."""
+        return self if weights is None else replace(self, keywords={**self.keywords, "weights": weights})
+
+    def try_out(self, count: int) -> None:
+        """Fuse as many empty rankings: keywords that make no sense are refused.
+
+        Raises:
+            ConfigError: If they do not.
+        """
+        self.fusion([[]] * count, **self.keywords)
+
+    def best(self, found: Sequence[Ranked], topk: int | None = None) -> list[DocNode]:
+        """The best nodes with fused scores; only they are read."""
+        return _nodes(summed(self._shares(found))[:topk], found)
+
+    def stage(
+        self, kind: StageKind, name: str, inputs: Sequence[Stage], descends: Sequence[bool], said: Mapping[str, Any]
+    ) -> Stage:
+        """The same over what other stages gave, with what each of them adds to each score.
+
+        Args:
+            kind: Of the stage.
+            name: Of the stage.
+            inputs: The stages that are fused.
+            descends: For each of them whether a higher score is a better one.
+            said: What else it was set to.
+        """
+        begun = time.perf_counter()
+        numbers = Numbers()
+        found = [of_nodes(stage.nodes, numbers, descends=up) for stage, up in zip(inputs, descends, strict=True)]
+        shares = self._shares(found)
+        best = summed(shares)
+        nodes = tuple(_nodes(best, found))
+        told = {**self.keywords, **said}
+        by_key = {numbers.key(node): node for node in nodes}
+        # Several Documents may have the same uid.
+        added: Any = {(by_key[key] if len(numbers) > 1 else key[0]): shares[key] for key in by_key}
+        return Stage(kind, name, nodes, tuple(inputs), added, told, time.perf_counter() - begun)
+
+    def _shares(self, found: Sequence[Ranked]) -> dict[NodeKey, tuple[float, ...]]:
+        try:
+            return self.fusion.shares([one.ranking for one in found], **self.keywords) if found else {}
+        except (ConfigError, RetrievalError) as exc:
+            if any(math.isnan(score) for one in found for _, score in one.ranking):
+                msg = (
+                    f"A retriever gave nodes without scores, and the fusion {self.fusion.name!r} needs them. Give "
+                    "them scores with node.with_score(...), or use fusion_method='rrf', which reads ranks alone."
+                )
+                raise RetrievalError(msg) from exc
+            raise
+
+
+def _nodes(best: Sequence[tuple[NodeKey, float]], found: Sequence[Ranked]) -> list[DocNode]:
+    """The nodes of a fused ranking with its scores, each through the first retriever that found it."""
+    missing = dict(best)
+    nodes: dict[NodeKey, DocNode] = {}
+    for one in found:
+        own = [(key, missing.pop(key)) for key, _ in one.ranking if key in missing]
+        if own:
+            nodes |= one.read(own)
+    return [nodes[key] for key, _ in best if key in nodes]

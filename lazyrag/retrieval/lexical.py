@@ -1,0 +1,172 @@
+"""`BM25Retriever`: by words, over a Document or over plain texts in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lazyrag.arguments import known_arguments, known_keywords, whole_number
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.node import DocNode
+from lazyrag.document.document import Document
+from lazyrag.document.reader import Reader
+from lazyrag.errors import ConfigError, RetrievalError, TransformError
+from lazyrag.indexes.bm25 import BM25, Variant
+from lazyrag.indexes.lexical import LexicalIndex
+from lazyrag.retrieval.ranked import check_query, traced
+from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.stages import Stage
+from lazyrag.text.terms import term_function
+
+_IDS = ("id", "doc_id")
+_TEXTS = ("text", "content")
+
+
+@known_arguments
+class BM25Retriever:
+    """Finds texts by the words that they share with a query (spec 003).
+
+    Over a Document it is `Retriever` with a BM25 similarity, under the names of spec 003. Without one it keeps an index
+    of its own in memory, of what `index_documents` is given.
+
+    Args:
+        doc: A Document, or several; None for an index in memory.
+        group_name: The node group of the Document to search.
+        topk: At most so many nodes in a call.
+        analyser: Name of a registered analyser: ``"en"`` for English, which also finds Chinese by characters and
+            pairs, as the similarity ``"bm25"`` does; ``"zh"`` for Chinese, as ``"bm25_chinese"`` does.
+        k1: Saturation of term frequency, >= 0.
+        b: Weight of text length, in [0, 1].
+        variant: ``"lucene"`` or ``"okapi"``, see `lazyrag.indexes.bm25.BM25`.
+
+    Raises:
+        ConfigError: If only one of doc and group_name is given, or an argument is out of its range.
+        NotRegisteredError: If there is no such analyser or group.
+
+    Example:
+        >>> bm25 = BM25Retriever(analyser="zh")
+        >>> bm25.index_documents([{"id": "a", "text": "绿茶用八十度的水"}, {"id": "b", "text": "咖啡要磨细"}])
+        >>> [uid for uid, score in bm25.search("绿茶怎么泡？")]
+        ['a']
+    """
+
+    def __init__(
+        self,
+        doc: Document | Sequence[Document] | None = None,
+        group_name: str | None = None,
+        topk: int = 6,
+        *,
+        analyser: str = "en",
+        k1: float = 1.5,
+        b: float = 0.75,
+        variant: Variant = "lucene",
+    ) -> None:
+        if (doc is None) != (group_name is None):
+            msg = (
+                f"BM25Retriever got doc={doc!r} and group_name={group_name!r}. Give both to search a Document, or "
+                "neither to search what index_documents is given."
+            )
+            raise ConfigError(msg)
+        self._topk = whole_number("topk", topk, 1)
+        self._model = BM25(k1, b, variant)
+        self._terms = term_function(analyser)
+        self._of_document: Retriever[list[DocNode]] | None = None
+        if doc is not None and group_name is not None:
+            self._of_document = Retriever(
+                doc, group_name, "bm25", topk=topk, analyser=analyser, k1=k1, b=b, variant=variant
+            )
+        self._index = LexicalIndex()
+        self._nodes: dict[str, DocNode] = {}
+        self._writing = threading.Lock()
+
+    def index_documents(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Add texts to the index in memory; an id that is known is replaced.
+
+        Args:
+            documents: Mappings with an ``"id"`` (or ``"doc_id"``), a ``"text"`` (or ``"content"``), and metadata: what
+                stands under ``"metadata"``, and all other names.
+
+        Raises:
+            ConfigError: If one has no id or no text, two have the same id, or this retriever searches a Document.
+        """
+        if self._of_document is not None:
+            msg = "This BM25Retriever searches a Document, which indexes its own files. Use Document.add_texts(...)."
+            raise ConfigError(msg)
+        nodes = [_node(document) for document in documents]
+        terms = [self._terms(node.text) for node in nodes]
+        with self._writing:
+            self._nodes |= {node.uid: node for node in nodes}
+            self._index.add([node.uid for node in nodes], terms)
+
+    @known_keywords
+    def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:
+        """The best texts as pairs (id, score): only those that share a term with the query.
+
+        Args:
+            query: A question or keywords. A blank one finds nothing.
+            top_k: At most so many.
+
+        Returns:
+            Best first, ties by id; over a Document, the ids are the nodes' uids.
+        """
+        return [(node.uid, node.score or 0.0) for node in self(query, topk=whole_number("top_k", top_k, 1))]
+
+    @known_keywords
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """The best nodes for a query; those of an index in memory belong to no Document.
+
+        Args:
+            query: A question or keywords. A blank one finds nothing.
+            filters: For the nodes of a Document; an index in memory has no fields to filter by.
+            topk: Another bound for this call.
+
+        Raises:
+            ConfigError: If the query is no text, or filters are given for an index in memory.
+            RetrievalError: If the analyser fails.
+        """
+        limit = self._topk if topk is None else whole_number("topk", topk, 1)
+        if self._of_document is not None:
+            return self._of_document(query, filters, limit)
+        if filters:
+            msg = f"filters is {filters!r}, and what index_documents was given has no fields. Search a Document."
+            raise ConfigError(msg)
+        if not check_query(query):
+            return []
+        try:
+            terms = self._terms(query)
+        except TransformError as exc:
+            raise RetrievalError(str(exc)) from exc
+        found = self._index.search(terms, limit, model=self._model) if terms else []
+        return [self._nodes[uid].with_score(score) for uid, score in found]
+
+    @property
+    def readers(self) -> list[Reader]:
+        """Through which its Documents are read; none for an index in memory."""
+        return [] if self._of_document is None else self._of_document.readers
+
+    def prepare(self) -> None:
+        """Build what a question will need, before it begins to read."""
+        if self._of_document is not None:
+            self._of_document.prepare()
+
+    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
+        """The one stage of a call with the same arguments."""
+        limit = self._topk if topk is None else topk
+        if self._of_document is not None:
+            return traced(self._of_document, query, filters, limit)
+        return Stage("retriever", "BM25Retriever", tuple(self(query, filters, limit)), retriever=self)
+
+
+def _node(document: Any) -> DocNode:
+    """A mapping as a node outside of any Document."""
+    held = dict(document) if isinstance(document, Mapping) else {}
+    name = next((one for one in _IDS if one in held), "id")
+    uid = held.pop(name, None)
+    text = held.pop(next((one for one in _TEXTS if one in held), "text"), None)
+    is_id = (isinstance(uid, str) and uid) or (isinstance(uid, int) and not isinstance(uid, bool))
+    if not is_id or not isinstance(text, str):
+        msg = f"index_documents got {document!r:.80}; give mappings with an 'id' (a text or whole number) and a 'text'."
+        raise ConfigError(msg)
+    more = held.pop("metadata", None)
+    return DocNode(text=text, uid=str(uid), metadata={**(more if isinstance(more, Mapping) else {}), **held})
