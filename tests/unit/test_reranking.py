@@ -54,8 +54,8 @@ class TestWeight:
         assert stage.inputs[1].kind == "reranker"
         assert sorted(texts(stage.nodes)) == sorted(texts(nodes))
         for node in stage.nodes:
-            assert len(stage.shares[node.uid]) == 2
-            assert node.score == math.fsum(stage.shares[node.uid])
+            assert len(stage.shares[node]) == 2
+            assert node.score == math.fsum(stage.shares[node])
             assert 0 <= node.score <= 1
         scores = [node.score for node in stage.nodes]
         assert scores == sorted(scores, reverse=True)

@@ -17,6 +17,7 @@ from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.ranking.fusion import fusions
 from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.retrieval.reranker import RerankStep
 from lazyrag.retrieval.stages import Stage
 
 ModelOf: TypeAlias = Callable[[Sequence[DocNode]], RerankModel]
@@ -105,7 +106,7 @@ class ModelStep:
             "weighted",
             tuple(stage.nodes[place].with_score(totals[place]) for place in order),
             (stage, ranked),
-            shares={stage.nodes[place].uid: shares[place] for place in reversed(order)},  # of equal uids the best one's
+            shares={stage.nodes[place]: shares[place] for place in reversed(order)},  # of one that came twice the best
             said={"weight": self.weight, "normalise": self.normalise},
             seconds=time.perf_counter() - started,
         )
@@ -118,7 +119,7 @@ class ModelStep:
         return fusions["weighted"].shares([came, told], weights=weights, normalise=self.normalise)
 
 
-def reranked(step: ModelStep, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
+def reranked(step: RerankStep, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
     """Nodes reranked without a record of it."""
     return list(step.trace(Stage("step", "nodes", tuple(nodes)), query).nodes)
 
