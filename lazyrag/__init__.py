@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
+    from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
+    from lazyrag.models.chat_rerank import ListwiseRerankModel, PointwiseRerankModel
     from lazyrag.models.http.chat import HttpChatModel
     from lazyrag.models.http.embedder import HttpEmbedder
     from lazyrag.models.http.endpoint import Endpoint
@@ -98,6 +100,7 @@ __all__ = [
     "And",
     "AutoMerge",
     "BM25Retriever",
+    "AsyncReranker",
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
@@ -110,6 +113,7 @@ __all__ = [
     "Citation",
     "CodeSplitter",
     "Condition",
+    "CrossEncoderReranker",
     "DataType",
     "DocField",
     "DocNode",
@@ -132,6 +136,7 @@ __all__ = [
     "KeywordSetting",
     "LLMParser",
     "LazyRAGError",
+    "ListwiseRerankModel",
     "LoadLimits",
     "LoadedFile",
     "MarkdownSplitter",
@@ -144,6 +149,7 @@ __all__ = [
     "OnnxEmbedder",
     "Or",
     "ParentMode",
+    "PointwiseRerankModel",
     "PreProcessingRules",
     "PriorityRetriever",
     "QueryRewriter",
@@ -187,6 +193,7 @@ __all__ = [
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
     "And": "lazyrag.data.filters",
+    "AsyncReranker": "lazyrag.models.async_rerank",
     "CachedEmbedder": "lazyrag.models.cached",
     "CallableChatModel": "lazyrag.models.chat",
     "CallableRerankModel": "lazyrag.models.rerank",
@@ -199,6 +206,7 @@ _HOMES = {
     "Citation": "lazyrag.data.context",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
+    "CrossEncoderReranker": "lazyrag.models.async_rerank",
     "DataType": "lazyrag.data.fields",
     "DocField": "lazyrag.data.fields",
     "DocNode": "lazyrag.data.node",
@@ -220,6 +228,7 @@ _HOMES = {
     "JSONSplitter": "lazyrag.transforms",
     "KeywordSetting": "lazyrag.ranking.weights",
     "LazyRAGError": "lazyrag.errors",
+    "ListwiseRerankModel": "lazyrag.models.chat_rerank",
     "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
     "MarkdownSplitter": "lazyrag.transforms",
@@ -231,6 +240,7 @@ _HOMES = {
     "OnnxEmbedder": "lazyrag.models.onnx.embedder",
     "Or": "lazyrag.data.filters",
     "ParentMode": "lazyrag.transforms",
+    "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "RAGContext": "lazyrag.data.context",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",

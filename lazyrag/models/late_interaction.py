@@ -144,24 +144,24 @@ class MaxSimModel:
         if not isinstance(query, str) or not query.strip():
             raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
         found, limit = checked_documents(documents, top_n)
-        distinct = [document for document in dict.fromkeys(found) if self._has_tokens(document)]
         try:
             [asked] = self.embedder.token_embeddings([query], "query")
-            told = self._vectors(distinct)
+            told = self._vectors(list(dict.fromkeys(found)))
         except EmbeddingError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(zip(distinct, max_sims(asked, told) / len(asked), strict=True))
+        scores = dict(zip(told, max_sims(asked, list(told.values())) / len(asked), strict=True))
         return checked_ranking(
             ((place, scores.get(one, -1.0)) for place, one in enumerate(found)), len(found), repr(self)
         )[:limit]
 
-    def _vectors(self, documents: Sequence[str]) -> list[Matrix]:
-        """The token vectors of documents: those that are kept, and the others from the embedder."""
+    def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
+        """The token vectors of those documents that have tokens: what is kept, and the others from the embedder."""
         kept = self._kept.get(documents)
-        new = [document for document in documents if document not in kept]
+        new = [document for document in documents if document not in kept and self._has_tokens(document)]
         made = dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True)) if new else {}
         self._kept.put(made)
-        return [kept[document] if document in kept else made[document] for document in documents]
+        together = {**kept, **made}
+        return {document: together[document] for document in documents if document in together}
 
     def _has_tokens(self, document: str) -> bool:
         """Some texts are not blank, and hold nothing that a model reads: a zero-width space, for example."""

@@ -1,53 +1,21 @@
-"""The built-in rerankers."""
+"""The built-in reranker that asks no model."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from lazyrag.arguments import text_list
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, NotBuiltError, known_names
-from lazyrag.models.protocol import RerankModel
+from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.reranker import RerankFunction
-from lazyrag.retrieval.reranking.step import ModelStep, reranked
 from lazyrag.text.scripts import CJK_LETTERS
 
 _LANGUAGES = ("en", "zh")
 _CJK = re.compile(f"[{CJK_LETTERS}]")
-
-
-def module_reranker(
-    nodes: list[DocNode],
-    model: RerankModel | Callable[..., Any] | str,
-    query: str,
-    topk: int = -1,
-    weight: float = 1.0,
-    **kwargs: Any,
-) -> list[DocNode]:
-    """Order nodes by a rerank model (spec 001's ``ModuleReranker``).
-
-    Args:
-        nodes: What to order.
-        model: A `RerankModel`, or any callable ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``,
-            higher scores being better. The name of a model is for a later release.
-        query: The query.
-        topk: At most so many nodes; -1 means all.
-        weight: The share of the model's scores, see `lazyrag.retrieval.reranking.step.ModelStep`. 1 takes them alone.
-        kwargs: Passed to the model.
-
-    Returns:
-        Nodes with their scores, best first, ties in the order they came in.
-
-    Raises:
-        ConfigError: If topk or weight is out of its range, or model is no callable.
-        NotBuiltError: If model is a name.
-        RetrievalError: If the model raises, or returns something else.
-    """
-    return reranked(_module_step(model, topk, weight, **kwargs), nodes, query)
 
 
 def keyword_filter(
@@ -76,16 +44,6 @@ def keyword_filter(
     return node if kept and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
 
-def _module_step(model: Any, topk: int = -1, weight: float = 1.0, **keywords: Any) -> ModelStep:
-    if isinstance(model, str):
-        msg = f"ModuleReranker got the model name {model!r}; models by name are not built yet. Pass a callable."
-        raise NotBuiltError(msg)
-    if not callable(model):
-        msg = f"ModuleReranker got model={model!r}; give a callable model(query, documents=[...], top_n=n)."
-        raise ConfigError(msg)
-    return ModelStep("ModuleReranker", lambda _: model, topk, weight, keywords)
-
-
 def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:
     if language not in _LANGUAGES:
         msg = f"KeywordFilter got language={language!r}. {known_names(str(language), _LANGUAGES)}"
@@ -109,5 +67,4 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-MODULE_RERANKER = RerankFunction("ModuleReranker", module_reranker, batch=True, make=_module_step)
 KEYWORD_FILTER = RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter)

@@ -72,9 +72,13 @@ class RerankFunction:
 
 
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
+rerankers.declare("BM25Reranker", "lazyrag.retrieval.reranking.words:BM25_RERANKER")
+rerankers.declare("FusionReranker", "lazyrag.retrieval.reranking.several:FUSION_RERANKER")
 rerankers.declare("KeywordFilter", "lazyrag.retrieval.built_in_rerankers:KEYWORD_FILTER")
+rerankers.declare("ListwiseReranker", "lazyrag.retrieval.reranking.chat:LISTWISE_RERANKER")
 rerankers.declare("MaxSimReranker", "lazyrag.retrieval.reranking.maxsim:MAX_SIM_RERANKER")
-rerankers.declare("ModuleReranker", "lazyrag.retrieval.built_in_rerankers:MODULE_RERANKER")
+rerankers.declare("ModuleReranker", "lazyrag.retrieval.reranking.module:MODULE_RERANKER")
+rerankers.declare("PointwiseReranker", "lazyrag.retrieval.reranking.chat:POINTWISE_RERANKER")
 
 
 @overload

@@ -54,8 +54,8 @@ class TestWeight:
         assert stage.inputs[1].kind == "reranker"
         assert sorted(texts(stage.nodes)) == sorted(texts(nodes))
         for node in stage.nodes:
-            assert len(stage.shares[node.uid]) == 2
-            assert node.score == math.fsum(stage.shares[node.uid])
+            assert len(stage.shares[node]) == 2
+            assert node.score == math.fsum(stage.shares[node])
             assert 0 <= node.score <= 1
         scores = [node.score for node in stage.nodes]
         assert scores == sorted(scores, reverse=True)
@@ -109,6 +109,17 @@ class TestWeight:
         """When the Reranker is made."""
         with pytest.raises(ConfigError, match=r"weight is .*; give a number in \[0, 1\]"):
             Reranker("ModuleReranker", model=saying(1.0), weight=weight)
+
+    @pytest.mark.parametrize("normalise", ["minmax", "theoretical", ["min_max"], None])
+    def test_another_normalisation_is_refused(self, normalise):
+        """When the Reranker is made: one there is not, one that needs a bound, another number of them."""
+        with pytest.raises(ConfigError, match="normalise"):
+            Reranker("ModuleReranker", model=saying(1.0), weight=0.5, normalise=normalise)
+
+    def test_scores_may_be_mixed_as_they_are(self):
+        """With other normalisations than min-max, one for each side."""
+        reranker = Reranker("ModuleReranker", model=saying(4.0, 8.0), weight=0.5, normalise=["none", "max"])
+        assert [node.score for node in reranker(nodes_of(1.0, 0.25), query="q")] == [0.75, 0.625]
 
     def test_without_nodes_no_model_is_asked(self):
         """The result is empty."""
@@ -225,7 +236,7 @@ class TestMaxSimReranker:
         with pytest.raises(ConfigError, match="token_embeddings"):
             Reranker("MaxSimReranker", embedder=len)
         with pytest.raises(ConfigError, match="cache_bytes"):
-            Reranker("MaxSimReranker", embedder=embedder, cache_bytes=-1)
+            MaxSimModel(embedder, cache_bytes=-1)
 
 
 class Counting:

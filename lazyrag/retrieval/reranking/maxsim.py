@@ -9,7 +9,8 @@ from typing import Any
 from lazyrag.data.node import DocNode
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
-from lazyrag.models.late_interaction import TOKEN_CACHE_BYTES, MaxSimModel
+from lazyrag.models.late_interaction import MaxSimModel
+from lazyrag.ranking.shares import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
 
@@ -21,7 +22,7 @@ def max_sim_reranker(
     embed_key: str | None = None,
     topk: int = -1,
     weight: float = 0.5,
-    cache_bytes: int = TOKEN_CACHE_BYTES,
+    normalise: NormaliseLike = "min_max",
 ) -> list[DocNode]:
     """Order nodes by late interaction (MaxSim) over the token embeddings of an embedding model.
 
@@ -30,12 +31,12 @@ def max_sim_reranker(
     Args:
         nodes: What to order.
         query: The query.
-        embedder: What gives token embeddings, such as an `lazyrag.OnnxEmbedder`, or a `lazyrag.MaxSimModel`. None: that
-            of the nodes' Document.
+        embedder: What gives token embeddings, such as an `lazyrag.OnnxEmbedder`. Or a `lazyrag.MaxSimModel`, which says
+            how many of them are kept in memory. None: the embedder of the nodes' Document.
         embed_key: Which of the Document's, where several give token embeddings.
         topk: At most so many nodes; -1 means all.
         weight: The share of the new scores, see `lazyrag.retrieval.reranking.step.ModelStep`.
-        cache_bytes: See `lazyrag.MaxSimModel`.
+        normalise: How both are brought to a common range, see there.
 
     Returns:
         Nodes with their scores, best first, ties in the order they came in.
@@ -47,7 +48,7 @@ def max_sim_reranker(
     Source:
         Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075.
     """
-    return reranked(_step(embedder, embed_key, topk, weight, cache_bytes), nodes, query)
+    return reranked(_step(embedder, embed_key, topk, weight, normalise), nodes, query)
 
 
 def _step(
@@ -55,40 +56,38 @@ def _step(
     embed_key: str | None = None,
     topk: int = -1,
     weight: float = 0.5,
-    cache_bytes: int = TOKEN_CACHE_BYTES,
+    normalise: NormaliseLike = "min_max",
 ) -> ModelStep:
     if embedder is not None and embed_key is not None:
         msg = f"MaxSimReranker got embed_key={embed_key!r} and an embedder; a key names one of the Document's."
         raise ConfigError(msg)
     if embedder is None:
-        return ModelStep("MaxSimReranker", _OfDocuments(embed_key, cache_bytes), topk, weight)
-    model = embedder if isinstance(embedder, MaxSimModel) else MaxSimModel(_inner(embedder), cache_bytes=cache_bytes)
-    return ModelStep("MaxSimReranker", lambda _: model, topk, weight)
+        return ModelStep("MaxSimReranker", _OfDocuments(embed_key), topk, weight, normalise)
+    model = embedder if isinstance(embedder, MaxSimModel) else MaxSimModel(_inner(embedder))
+    return ModelStep("MaxSimReranker", lambda _: model, topk, weight, normalise)
 
 
 class _OfDocuments:
     """The model over the embedder of whatever Document some nodes belong to; made once for each embedder."""
 
-    def __init__(self, embed_key: str | None, cache_bytes: int) -> None:
+    def __init__(self, embed_key: str | None) -> None:
         self._key = embed_key
-        self._cache_bytes = cache_bytes
         self._models: dict[int, MaxSimModel] = {}  # by id, as long as the model here holds the embedder
         self._lock = threading.Lock()
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
-        found = [self._embedder(reader) for reader in readers.values()]
-        identities = {one.identity or id(one) for one in found}
-        if len(identities) > 1:
+        found = list({id(one): one for one in map(self._embedder, readers.values())}.values())
+        if len(found) > 1 and len(identities := {one.identity or str(id(one)) for one in found}) > 1:
             msg = (
-                f"The nodes' Documents embed by different models: {sorted(map(str, identities))}. Their scores do not "
+                f"The nodes' Documents embed by different models: {sorted(identities)}. Their scores do not "
                 "compare. Give MaxSimReranker one by embedder=."
             )
             raise ConfigError(msg)
         with self._lock:
             held = self._models.get(id(found[0]))
             if held is None:
-                held = self._models[id(found[0])] = MaxSimModel(found[0], cache_bytes=self._cache_bytes)
+                held = self._models[id(found[0])] = MaxSimModel(found[0])
             return held
 
     def _embedder(self, reader: object) -> Any:

@@ -15,7 +15,9 @@ from lazyrag.data.segment import EMPTY
 from lazyrag.errors import ConfigError
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import checked_ranking
-from lazyrag.ranking.scores import min_max
+from lazyrag.ranking.fusion import fusions
+from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.retrieval.reranker import RerankStep
 from lazyrag.retrieval.stages import Stage
 
 ModelOf: TypeAlias = Callable[[Sequence[DocNode]], RerankModel]
@@ -33,24 +35,28 @@ class ModelStep:
         model_of: Which model ranks the nodes, which are never none.
         topk: At most so many nodes are kept; -1 means all.
         weight: The share of the model's scores beside those that the nodes came with, in [0, 1]. 1: the model's scores
-            alone, as it gives them. Below: both are brought to [0, 1] by min-max over the nodes
-            (`lazyrag.ranking.scores.min_max`), and the score is weight x the model's + (1 - weight) x the other. A node
-            that the model leaves out gets 0 of it. Scores that nodes came with are better where they are higher.
+            alone, as it gives them. Below: both are brought to a common range over the nodes, and the score is
+            weight x the model's + (1 - weight) x the other. A node that the model leaves out gets 0 of it. The scores
+            that nodes came with are better where they are higher.
+        normalise: How they are brought there: a name, or two, for what came and for the model's; see
+            `lazyrag.ranking.scores.normalised`. Not ``"theoretical"``, whose bound is known to nobody here.
         keywords: Passed to the model.
 
     Raises:
-        ConfigError: If topk or weight is out of its range.
+        ConfigError: If topk, weight or normalise is out of its range.
     """
 
     name: str
     model_of: ModelOf
     topk: int = -1
     weight: float = 1.0
+    normalise: NormaliseLike = "min_max"
     keywords: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         checked_topk(self.topk)
         checked_weight(self.weight)
+        self._shares([], [])
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """A stage's nodes reranked.
@@ -69,8 +75,7 @@ class ModelStep:
         started = time.perf_counter()
         model = self.model_of(nodes) if nodes else None
         scores = self._scored(model, nodes, query, asked) if model is not None else {}
-        told = getattr(model, "identity", "")
-        said = {**({"model": told} if told else {}), **({"topk": self.topk} if asked < len(nodes) else {})}
+        said = {"topk": self.topk} if asked < len(nodes) else {}
         ranked = Stage(
             "reranker",
             self.name,
@@ -93,9 +98,7 @@ class ModelStep:
 
     def _mixed(self, stage: Stage, ranked: Stage, scores: _Scores) -> Stage:
         started = time.perf_counter()
-        came = dict(min_max(_incoming(stage.nodes)))
-        model = dict(min_max(list(scores.items())))
-        shares = {place: (came[place] * (1 - self.weight), model.get(place, 0.0) * self.weight) for place in came}
+        shares = self._shares(_incoming(stage.nodes), list(scores.items()))
         totals = {place: math.fsum(both) for place, both in shares.items()}
         order = sorted(totals, key=lambda place: (-totals[place], place))
         return Stage(
@@ -103,13 +106,20 @@ class ModelStep:
             "weighted",
             tuple(stage.nodes[place].with_score(totals[place]) for place in order),
             (stage, ranked),
-            shares={stage.nodes[place].uid: shares[place] for place in reversed(order)},  # of equal uids the best one's
-            said={"weight": self.weight, "normalise": "min_max"},
+            shares={stage.nodes[place]: shares[place] for place in reversed(order)},  # of one that came twice the best
+            said={"weight": self.weight, "normalise": self.normalise},
             seconds=time.perf_counter() - started,
         )
 
+    def _shares(
+        self, came: Sequence[tuple[int, float]], told: Sequence[tuple[int, float]]
+    ) -> dict[int, tuple[float, ...]]:
+        """By place what the score that a node came with adds, and the model's."""
+        weights = [1 - self.weight, self.weight]
+        return fusions["weighted"].shares([came, told], weights=weights, normalise=self.normalise)
 
-def reranked(step: ModelStep, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
+
+def reranked(step: RerankStep, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
     """Nodes reranked without a record of it."""
     return list(step.trace(Stage("step", "nodes", tuple(nodes)), query).nodes)
 
