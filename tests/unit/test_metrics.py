@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 
@@ -23,7 +22,7 @@ from lazyrag.evaluation import (
     reciprocal_rank,
     success,
 )
-from tests.shared import shared
+from tests.judged import judged_set
 
 ORACLE = {
     "recall@1": "R@1",
@@ -113,23 +112,16 @@ def test_exponential_gains_are_linear_ones_of_other_grades(k):
 
 def test_cranfield_is_measured_as_by_ir_measures():
     """All 225 questions on the real judgements, ranked by word overlap: every value to 1e-9, and no trivial ones."""
-    folder = shared("data", "retrieval", "cranfield")
-    texts = {
-        one["id"]: set(one["text"].lower().split())
-        for one in map(json.loads, (folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines())
-    }
-    questions = [json.loads(line) for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
-    judgements: dict[str, dict[str, int]] = {}
-    for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines():
-        query, _, found, grade = line.split("\t")
-        judgements.setdefault(query, {})[found] = int(grade)
+    judged = judged_set("cranfield")
+    texts = {name: {*text.lower().split()} for name, text in judged.texts.items()}
+    judgements = {str(number): dict(grades) for number, (_, grades) in enumerate(judged.questions)}
     run = {}
-    for question in questions:
-        words = set(question["text"].lower().split())
-        scored = [(uid, len(words & there) / (len(there) ** 0.5 or 1)) for uid, there in texts.items() if words & there]
-        run[question["id"]] = sorted(scored, key=lambda item: (-item[1], item[0]))[:100]
+    for number, (question, _) in enumerate(judged.questions):
+        words = {*question.lower().split()}
+        scored = [(name, len(words & there) / len(there) ** 0.5) for name, there in texts.items() if words & there]
+        run[str(number)] = sorted(scored, key=lambda item: (-item[1], item[0]))[:100]
     evaluation = evaluate(run, judgements, list(ORACLE))
-    assert len(questions) == len(evaluation.values["MAP"]) == 225
+    assert len(evaluation.values["MAP"]) == 225
     assert 0.1 < evaluation.means["nDCG@10"] < 0.5
     assert_same(evaluation, by_ir_measures(run, judgements))
 
