@@ -251,13 +251,14 @@ class _Walk:
         for one in stage.inputs:
             self.follow(one, before)
 
-    def _note(self, stage: Stage, node: DocNode, share: float | None) -> None:
+    def _note(self, stage: Stage, node: DocNode, share: float | None, *, given: bool = True) -> None:
         key = self._tracks.number(stage), node
         known = self._seen.get(key)
         if known is not None:
             self._seen[key] = known if share is None else replace(known, share=share)
             return
-        rank, score = self._tracks.rank(stage, node), self._tracks.score(stage, node)
+        rank = self._tracks.rank(stage, node) if given else None
+        score = self._tracks.score(stage, node) if given else None
         self._seen[key] = Standing(key[0], stage.kind, stage.name, node.uid, rank, score, share)
 
     def _note_shares(self, stage: Stage, node: DocNode) -> None:
@@ -265,8 +266,8 @@ class _Walk:
         if shares is None:
             return
         sources = [_uncut(one) for one in stage.inputs]
-        for source, share in zip(sources, shares, strict=True):
-            self._note(source, node, share)
+        for one, source, share in zip(stage.inputs, sources, shares, strict=True):
+            self._note(source, node, share, given=self._tracks.rank(one, node) is not None)
         if self.fused is None:  # the last fusion comes first, and its best node
             self.fused = self._tracks.score(stage, node)
             self.shares = dict(zip(_names(sources), shares, strict=True))

@@ -59,7 +59,8 @@ class Stage:
         retriever: Of a leaf: what was asked.
         origins: Of a stage that puts nodes in the place of others: for each new node those of the inputs that it stands
             for. Without it they are those that the node's `merged_from` names.
-        why: Of a leaf: says why a uid is not among its nodes, of the very question that was asked.
+        why: Of a leaf, or a cut that is a part of it: says why a uid is not among its nodes, of the very question that
+            was asked.
     """
 
     kind: StageKind

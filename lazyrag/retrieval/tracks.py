@@ -98,6 +98,8 @@ class Tracks:
         return Reason(uid, stage.name, told, place[2], self.score(place[0], place[1]), cause="merged")
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
+        if stage.why is not None:
+            return stage.why(uid)
         before = [(one, self.carriers(one, uid)) for one in stage.inputs]
         place = self.best(stage.inputs, [node for _, nodes in before for node in nodes])
         if place is not None:
@@ -116,8 +118,6 @@ class Tracks:
             if len(reasons) == 1:
                 return reasons[0]
             return Reason(uid, stage.name, told, inputs=reasons, cause="inputs")
-        if stage.why is not None:
-            return stage.why(uid)
         return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="unknown")
 
     def _by_uid(self, stage: Stage) -> dict[str, dict[DocNode, None]]:
