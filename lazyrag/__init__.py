@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
+    from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
+    from lazyrag.models.chat_rerank import ListwiseRerankModel, PointwiseRerankModel
     from lazyrag.models.http.chat import HttpChatModel
     from lazyrag.models.http.embedder import HttpEmbedder
     from lazyrag.models.http.endpoint import Endpoint
@@ -67,6 +69,10 @@ if TYPE_CHECKING:
         register_similarity,
         retriever_for,
     )
+    from lazyrag.retrieval.chain import RetrievalChain
+    from lazyrag.retrieval.explain import Explanation, explain, why_not
+    from lazyrag.retrieval.feedback import FeedbackRetriever
+    from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -90,8 +96,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAZY_ROOT_NAME",
+    "MMR",
     "And",
+    "AutoMerge",
     "BM25Retriever",
+    "AsyncReranker",
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
@@ -104,6 +113,7 @@ __all__ = [
     "Citation",
     "CodeSplitter",
     "Condition",
+    "CrossEncoderReranker",
     "DataType",
     "DocField",
     "DocNode",
@@ -111,6 +121,8 @@ __all__ = [
     "Embedder",
     "EmbeddingCache",
     "Endpoint",
+    "Explanation",
+    "FeedbackRetriever",
     "GenerationResult",
     "HTMLSplitter",
     "Hit",
@@ -124,6 +136,7 @@ __all__ = [
     "KeywordSetting",
     "LLMParser",
     "LazyRAGError",
+    "ListwiseRerankModel",
     "LoadLimits",
     "LoadedFile",
     "MarkdownSplitter",
@@ -136,6 +149,7 @@ __all__ = [
     "OnnxEmbedder",
     "Or",
     "ParentMode",
+    "PointwiseRerankModel",
     "PreProcessingRules",
     "PriorityRetriever",
     "QueryRewriter",
@@ -144,10 +158,12 @@ __all__ = [
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "RetrievalChain",
     "RetrievalMethod",
     "RetrievalResult",
     "Retriever",
     "Rule",
+    "ScoreThreshold",
     "Segmentation",
     "SemanticSplitter",
     "SentenceSplitter",
@@ -159,8 +175,10 @@ __all__ = [
     "VectorSetting",
     "WeightedRetriever",
     "Weights",
+    "Windows",
     "__version__",
     "auto_merge",
+    "explain",
     "migrate",
     "register_fusion",
     "register_loader",
@@ -169,11 +187,13 @@ __all__ = [
     "register_similarity",
     "register_transform",
     "retriever_for",
+    "why_not",
 ]
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
     "And": "lazyrag.data.filters",
+    "AsyncReranker": "lazyrag.models.async_rerank",
     "CachedEmbedder": "lazyrag.models.cached",
     "CallableChatModel": "lazyrag.models.chat",
     "CallableRerankModel": "lazyrag.models.rerank",
@@ -186,6 +206,7 @@ _HOMES = {
     "Citation": "lazyrag.data.context",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
+    "CrossEncoderReranker": "lazyrag.models.async_rerank",
     "DataType": "lazyrag.data.fields",
     "DocField": "lazyrag.data.fields",
     "DocNode": "lazyrag.data.node",
@@ -193,6 +214,7 @@ _HOMES = {
     "Embedder": "lazyrag.models.protocol",
     "EmbeddingCache": "lazyrag.models.cache",
     "Endpoint": "lazyrag.models.http.endpoint",
+    "FeedbackRetriever": "lazyrag.retrieval.feedback",
     "GenerationResult": "lazyrag.data.result",
     "HTMLSplitter": "lazyrag.transforms",
     "Hit": "lazyrag.data.result",
@@ -206,6 +228,7 @@ _HOMES = {
     "JSONSplitter": "lazyrag.transforms",
     "KeywordSetting": "lazyrag.ranking.weights",
     "LazyRAGError": "lazyrag.errors",
+    "ListwiseRerankModel": "lazyrag.models.chat_rerank",
     "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
     "MarkdownSplitter": "lazyrag.transforms",
@@ -217,6 +240,7 @@ _HOMES = {
     "OnnxEmbedder": "lazyrag.models.onnx.embedder",
     "Or": "lazyrag.data.filters",
     "ParentMode": "lazyrag.transforms",
+    "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "RAGContext": "lazyrag.data.context",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
@@ -252,6 +276,14 @@ _HOMES = {
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",
+    "RetrievalChain": "lazyrag.retrieval.chain",
+    "AutoMerge": "lazyrag.retrieval.steps",
+    "Windows": "lazyrag.retrieval.steps",
+    "MMR": "lazyrag.retrieval.steps",
+    "ScoreThreshold": "lazyrag.retrieval.steps",
+    "Explanation": "lazyrag.retrieval.explain",
+    "explain": "lazyrag.retrieval.explain",
+    "why_not": "lazyrag.retrieval.explain",
 }
 
 

@@ -32,12 +32,13 @@ class Judged:
     texts: Mapping[str, str]
     questions: Sequence[tuple[str, Mapping[str, int]]]
 
-    def write(self, folder: Path) -> None:
-        """Make a file of each text."""
-        for name, text in self.texts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+
+def write(texts: Mapping[str, str], folder: Path) -> None:
+    """Make a file of each text."""
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter
@@ -14,6 +14,7 @@ from lazyrag.document.consistency import consistent_read
 from lazyrag.document.reader import Reader
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.built_in_similarities import OWN_METRIC
+from lazyrag.retrieval.query_vectors import QueryVectors
 from lazyrag.retrieval.search import Question, Search
 from lazyrag.retrieval.similarity import Similarity
 from lazyrag.typing import Ranking
@@ -37,6 +38,7 @@ class Plan:
         search: How it gets at the nodes.
         embed_keys: The embed keys to rank by; () where texts are compared.
         cut_off: Cut-offs by embed key; under "" the one for all.
+        query_vectors: Makes the vectors of queries.
     """
 
     group: str
@@ -45,6 +47,7 @@ class Plan:
     search: Search
     embed_keys: tuple[str, ...]
     cut_off: Mapping[str, float]
+    query_vectors: QueryVectors = field(default_factory=QueryVectors)
 
     @property
     def found_by(self) -> str | None:
@@ -127,7 +130,9 @@ class Asked:
 
     def ranking(self, embed_key: str | None) -> list[tuple[Key, float]]:
         """The nodes of all Documents, as many as are used."""
-        asked = Question(self.query, self.plan.group, self.readers, self.filters, self.depth, embed_key)
+        asked = Question(
+            self.query, self.plan.group, self.readers, self.filters, self.depth, embed_key, self.plan.query_vectors
+        )
         return merged(self.plan.search.rank(asked), self.plan.similarity)[: self.depth]
 
     def kept(self, embed_key: str | None, ranking: list[tuple[Key, float]]) -> list[tuple[Key, float]]:

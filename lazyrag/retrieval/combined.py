@@ -19,10 +19,9 @@ from lazyrag.retrieval.ranked import (
     check_query,
     check_retrievers,
     check_weights,
-    prepare_all,
-    read_together,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low", "ignore")

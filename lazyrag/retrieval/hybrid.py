@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -18,23 +19,23 @@ from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
 from lazyrag.retrieval.ranked import (
     Numbers,
+    can_move,
     check_query,
     check_retrievers,
     check_weights,
     descends,
     is_weight,
-    prepare_all,
     ranked,
-    read_together,
 )
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
-# What `HybridRetriever.over` takes where nothing is said: one setting for all texts, to be chosen by measurement.
-OVER_SIMILARITY = "bm25"
+# What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.
+OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, to the last digit, and better on Chinese
 OVER_FUSION = "weighted"
-OVER_WEIGHTS: tuple[float, float] = (0.7, 0.3)
-OVER_FUSION_KW: Mapping[str, Any] = {}
+OVER_WEIGHTS: tuple[float, float] = (0.6, 0.4)
+OVER_FUSION_KW: Mapping[str, Any] = {"normalise": "max"}
 OVER_DEPTH: int | None = None
 
 SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
@@ -278,6 +279,19 @@ class HybridRetriever:
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
+
+    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
+        """The same; those of the retrievers that can move a query towards nodes do; see `Retriever.towards`."""
+        return self._over([one.towards(nodes, weight) if can_move(one) else one for one in self._retrievers])
+
+    def for_one_question(self) -> HybridRetriever:
+        """The same over retrievers that embed a query once; see `Retriever.for_one_question`."""
+        return self._over([one.for_one_question() if can_move(one) else one for one in self._retrievers])
+
+    def _over(self, retrievers: Sequence[NodeRetriever]) -> HybridRetriever:
+        made = copy.copy(self)
+        made._retrievers = tuple(retrievers)
+        return made
 
     def _depth_for(self, topk: int) -> int:
         return max(_FUSED_AT_LEAST, 4 * topk) if self._depth is None else self._depth

@@ -20,12 +20,11 @@ from lazyrag.retrieval.ranked import (
     check_query,
     check_retrievers,
     descends,
-    prepare_all,
     ranked,
-    read_together,
 )
 from lazyrag.retrieval.rewriting import QueryRewriter, same
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 _FUSED_AT_LEAST = 50
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()

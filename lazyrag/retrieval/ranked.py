@@ -6,15 +6,14 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.consistency import consistent_read
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.asking import Key
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, asked_nodes, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, asked_nodes
 
 R = TypeVar("R")
 
@@ -109,18 +108,26 @@ def is_weight(value: Any) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
 
 
-def prepare_all(retrievers: Iterable[object]) -> None:
-    """Let retrievers build what a question will need, as far as they can."""
-    for one in retrievers:
-        prepare = getattr(one, "prepare", None)
-        if callable(prepare):
-            prepare()
+@runtime_checkable
+class Movable(Protocol):
+    """A retriever whose queries can be moved towards nodes."""
+
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """See `NodeRetriever`."""
+        ...
+
+    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Movable:
+        """The same retriever, moved; see `Retriever.towards`."""
+        ...
+
+    def for_one_question(self) -> Movable:
+        """The same retriever, which embeds a query once; see `Retriever.for_one_question`."""
+        ...
 
 
-def read_together(retrievers: Sequence[object], read: Callable[[], R]) -> R:
-    """What a read gives of one state of all Documents that retrievers tell of; see `consistent_read`."""
-    prepare_all(retrievers)
-    return consistent_read(trees_of(retrievers), read)
+def can_move(retriever: object) -> TypeGuard[Movable]:
+    """Whether queries of a retriever can be moved towards nodes."""
+    return isinstance(retriever, Movable)
 
 
 def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, met: Numbers) -> Ranked:
@@ -170,5 +177,5 @@ def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -
 
 
 def descends(retriever: object) -> bool:
-    """Whether a higher score of a retriever's nodes is a better one; of a callable's they are."""
-    return retriever.plan.descends if isinstance(retriever, Retriever) else True
+    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``."""
+    return bool(getattr(retriever, "descends", True))

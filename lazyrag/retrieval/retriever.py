@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from lazyrag.arguments import known_keywords, text_list, whole_number
 from lazyrag.data.filters import FilterLike
@@ -19,9 +21,13 @@ from lazyrag.retrieval.built_in_similarities import OWN_METRIC
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.output import OutputFormat, check_output, render
+from lazyrag.retrieval.query_vectors import QueryVectors, checked_towards
 from lazyrag.retrieval.similarity import similarities
 from lazyrag.retrieval.stages import Reason, Stage
 from lazyrag.retrieval.tracing import traced
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -214,6 +220,11 @@ class Retriever(Generic[T_co]):
         return self._plan
 
     @property
+    def descends(self) -> bool:
+        """Whether a higher score of its nodes is a better one."""
+        return self._plan.descends
+
+    @property
     def output_format(self) -> OutputFormat | None:
         """The form of its results; None for nodes."""
         return self._output_format
@@ -262,6 +273,41 @@ class Retriever(Generic[T_co]):
             "It shares no term with the query, whose terms are 'tea'."
         """
         return why_not(self, uid, query, filters, topk)
+
+    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
+        """The same retriever, which moves a query's vector towards nodes that are of the kind that is looked for.
+
+        They may be hits that a reader approved of, or the first ones of another retriever: see `FeedbackRetriever`. Of
+        the nodes those count that have a vector of the retriever's Documents and embed keys. Texts and sparse vectors
+        are asked for as they are.
+
+        Args:
+            nodes: Nodes of the Documents.
+            weight: How far: 0 not at all, 1 as much as the query itself counts. See
+                `lazyrag.retrieval.query_vectors.moved` for the formula.
+
+        Raises:
+            ConfigError: If there are other things than nodes, or the weight is below 0 or not finite.
+
+        Example:
+            >>> vectors = {"tea": [1.0, 0.0], "green tea": [0.8, 0.6], "coffee": [0.6, -0.8]}
+            >>> docs = Document(embed=vectors.__getitem__)
+            >>> _ = docs.add_texts({"a": "green tea", "b": "coffee"})
+            >>> retriever = Retriever(docs, "FineChunk")
+            >>> green, coffee = retriever("tea")
+            >>> [node.text for node in retriever.towards([coffee], weight=1)("tea")]
+            ['coffee', 'green tea']
+        """
+        return self._with(self._plan.query_vectors.moving(*checked_towards(nodes, weight, self.trees)))
+
+    def for_one_question(self) -> Self:
+        """The same retriever, which embeds a query once and keeps its vector, also for what `towards` makes of it."""
+        return self._with(self._plan.query_vectors.keeping())
+
+    def _with(self, query_vectors: QueryVectors) -> Self:
+        made = copy.copy(self)
+        made._plan = replace(self._plan, query_vectors=query_vectors)
+        return made
 
     def asked(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Asked:
         """A question as this retriever asks it, for those that take rankings and not nodes."""

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lazyrag.data.node import DocNode
-from lazyrag.ranking.fusion import rrf
+from lazyrag.ranking.fusion import fusions, summed
 from lazyrag.retrieval.asking import Asked, Key
 from lazyrag.retrieval.missing import filter_text, missing
 from lazyrag.retrieval.stages import Stage, Traceable
-
-_K = 60  # rrf's
 
 
 def traced(asked: Asked, retriever: Traceable) -> Stage:
@@ -26,6 +24,7 @@ def traced(asked: Asked, retriever: Traceable) -> Stage:
     nodes: dict[Key, DocNode] = {}
     rankings, stages = [], []
     for embed_key in asked.embed_keys:
+        why = functools.partial(missing, asked, embed_key)
         started = time.perf_counter()
         ranking = asked.ranking(embed_key) if asked.query.strip() else []
         found = asked.nodes(ranking, embed_key)
@@ -37,13 +36,13 @@ def traced(asked: Asked, retriever: Traceable) -> Stage:
             said=_said(asked, embed_key),
             seconds=time.perf_counter() - started,
             retriever=retriever,
-            why=functools.partial(missing, asked, embed_key),
+            why=why,
         )
         kept = asked.kept(embed_key, ranking)
         cut_off = asked.plan.cut_off_of(embed_key)
         if cut_off != -math.inf:
             left = tuple(found[key] for key, _ in kept if key in found)
-            stage = Stage("cut", "similarity_cut_off", left, (stage,), said={"similarity_cut_off": cut_off})
+            stage = Stage("cut", "similarity_cut_off", left, (stage,), said={"similarity_cut_off": cut_off}, why=why)
         rankings.append(kept)
         stages.append(stage)
     last = stages[0] if len(stages) == 1 else _fused(asked, stages, rankings, nodes)
@@ -64,13 +63,10 @@ def _fused(
     asked: Asked, stages: Sequence[Stage], rankings: Sequence[list[tuple[Key, float]]], nodes: dict[Key, DocNode]
 ) -> Stage:
     started = time.perf_counter()
-    shares: dict[Key, list[float]] = {}
-    for number, ranking in enumerate(rankings):
-        for rank, (key, _) in enumerate(ranking, start=1):
-            shares.setdefault(key, [0.0] * len(rankings))[number] = 1.0 / (_K + rank)
+    shares = fusions["rrf"].shares(rankings)
     fused = [
         (key, DocNode.from_segment(nodes[key].segment, nodes[key].reader, score=score))
-        for key, score in rrf(rankings)
+        for key, score in summed(shares)
         if key in nodes
     ]
     stage = Stage(
@@ -78,8 +74,7 @@ def _fused(
         "rrf",
         tuple(node for _, node in fused),
         tuple(stages),
-        shares={node: tuple(shares[key]) for key, node in fused},
-        said={"k": _K},
+        shares={node: shares[key] for key, node in fused},
         seconds=time.perf_counter() - started,
     )
     return Stage("cut", "topk", stage.nodes[: asked.topk], (stage,), said={"topk": asked.topk})

@@ -367,7 +367,7 @@ class TestOver:
 
     def test_a_document_without_embeddings_is_refused(self):
         """The message says both ways out."""
-        with pytest.raises(ConfigError, match=r"embed=.*Retriever\(docs, 'FineChunk', 'bm25'\)"):
+        with pytest.raises(ConfigError, match=r"embed=.*Retriever\(docs, 'FineChunk', 'bm25_chinese'\)"):
             HybridRetriever.over(Document(), "FineChunk")
 
 
