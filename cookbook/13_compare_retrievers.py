@@ -1,8 +1,8 @@
 """Compare retrievers on your own questions: which one is better, by how much, and is that more than chance?
 
-All it takes is a list of questions, each with the file that answers it; here they are those of the demo. What is compared
-needs no model: words, and letters in threes as a small embedding, which shows that a weak retriever makes a good one worse.
-Name a folder with an ONNX embedding model in LAZYRAG_EMBED_MODEL, and that is compared as well, with the default chain.
+All it takes is a list of questions, each with the file that answers it; here they are those of the demo. What is
+compared needs no model: words, and letters in threes as a small embedding, which shows that a weak retriever makes a
+good one worse. Name a folder with an ONNX embedding model in LAZYRAG_EMBED_MODEL, and that is compared as well.
 """
 
 import json
