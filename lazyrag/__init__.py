@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
+    from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
     from lazyrag.models.cache import EmbeddingCache
     from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
+    from lazyrag.models.chat_rerank import ListwiseRerankModel, PointwiseRerankModel
     from lazyrag.models.http.chat import HttpChatModel
     from lazyrag.models.http.embedder import HttpEmbedder
     from lazyrag.models.http.endpoint import Endpoint
@@ -52,9 +54,24 @@ if TYPE_CHECKING:
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
-    from lazyrag.retrieval import Reranker, Retriever, auto_merge, register_reranker, register_similarity
+    from lazyrag.retrieval import (
+        BM25Retriever,
+        HybridRetriever,
+        MultiQueryRetriever,
+        PriorityRetriever,
+        QueryRewriter,
+        Reranker,
+        RetrievalMethod,
+        Retriever,
+        WeightedRetriever,
+        auto_merge,
+        register_reranker,
+        register_similarity,
+        retriever_for,
+    )
     from lazyrag.retrieval.chain import RetrievalChain
     from lazyrag.retrieval.explain import Explanation, explain, why_not
+    from lazyrag.retrieval.feedback import FeedbackRetriever
     from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
     from lazyrag.transforms import (
         CharacterSplitter,
@@ -82,6 +99,8 @@ __all__ = [
     "MMR",
     "And",
     "AutoMerge",
+    "BM25Retriever",
+    "AsyncReranker",
     "CachedEmbedder",
     "CallableChatModel",
     "CallableRerankModel",
@@ -94,6 +113,7 @@ __all__ = [
     "Citation",
     "CodeSplitter",
     "Condition",
+    "CrossEncoderReranker",
     "DataType",
     "DocField",
     "DocNode",
@@ -102,36 +122,44 @@ __all__ = [
     "EmbeddingCache",
     "Endpoint",
     "Explanation",
+    "FeedbackRetriever",
     "GenerationResult",
     "HTMLSplitter",
     "Hit",
     "HttpChatModel",
     "HttpEmbedder",
     "HttpRerankModel",
+    "HybridRetriever",
     "IngestReport",
     "IngestionWarning",
     "JSONSplitter",
     "KeywordSetting",
     "LLMParser",
     "LazyRAGError",
+    "ListwiseRerankModel",
     "LoadLimits",
     "LoadedFile",
     "MarkdownSplitter",
     "MaxSimModel",
     "Message",
+    "MultiQueryRetriever",
     "NodeTransform",
     "Not",
     "OnnxCrossEncoder",
     "OnnxEmbedder",
     "Or",
     "ParentMode",
+    "PointwiseRerankModel",
     "PreProcessingRules",
+    "PriorityRetriever",
+    "QueryRewriter",
     "RAGContext",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
     "RetrievalChain",
+    "RetrievalMethod",
     "RetrievalResult",
     "Retriever",
     "Rule",
@@ -145,6 +173,7 @@ __all__ = [
     "TokenSplitter",
     "TransformArgs",
     "VectorSetting",
+    "WeightedRetriever",
     "Weights",
     "Windows",
     "__version__",
@@ -157,12 +186,14 @@ __all__ = [
     "register_reranker",
     "register_similarity",
     "register_transform",
+    "retriever_for",
     "why_not",
 ]
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
     "And": "lazyrag.data.filters",
+    "AsyncReranker": "lazyrag.models.async_rerank",
     "CachedEmbedder": "lazyrag.models.cached",
     "CallableChatModel": "lazyrag.models.chat",
     "CallableRerankModel": "lazyrag.models.rerank",
@@ -175,6 +206,7 @@ _HOMES = {
     "Citation": "lazyrag.data.context",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
+    "CrossEncoderReranker": "lazyrag.models.async_rerank",
     "DataType": "lazyrag.data.fields",
     "DocField": "lazyrag.data.fields",
     "DocNode": "lazyrag.data.node",
@@ -182,6 +214,7 @@ _HOMES = {
     "Embedder": "lazyrag.models.protocol",
     "EmbeddingCache": "lazyrag.models.cache",
     "Endpoint": "lazyrag.models.http.endpoint",
+    "FeedbackRetriever": "lazyrag.retrieval.feedback",
     "GenerationResult": "lazyrag.data.result",
     "HTMLSplitter": "lazyrag.transforms",
     "Hit": "lazyrag.data.result",
@@ -195,6 +228,7 @@ _HOMES = {
     "JSONSplitter": "lazyrag.transforms",
     "KeywordSetting": "lazyrag.ranking.weights",
     "LazyRAGError": "lazyrag.errors",
+    "ListwiseRerankModel": "lazyrag.models.chat_rerank",
     "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
     "MarkdownSplitter": "lazyrag.transforms",
@@ -206,11 +240,20 @@ _HOMES = {
     "OnnxEmbedder": "lazyrag.models.onnx.embedder",
     "Or": "lazyrag.data.filters",
     "ParentMode": "lazyrag.transforms",
+    "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "RAGContext": "lazyrag.data.context",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
     "RerankModel": "lazyrag.models.protocol",
+    "HybridRetriever": "lazyrag.retrieval",
+    "BM25Retriever": "lazyrag.retrieval",
+    "RetrievalMethod": "lazyrag.retrieval",
+    "retriever_for": "lazyrag.retrieval",
+    "MultiQueryRetriever": "lazyrag.retrieval",
+    "QueryRewriter": "lazyrag.retrieval",
+    "WeightedRetriever": "lazyrag.retrieval",
+    "PriorityRetriever": "lazyrag.retrieval",
     "Reranker": "lazyrag.retrieval",
     "RetrievalResult": "lazyrag.data.result",
     "Retriever": "lazyrag.retrieval",

@@ -159,6 +159,10 @@ class CacheWarning(UserWarning):
     """Vectors or graphs could not be written to a cache; they are in use, and will have to be computed again."""
 
 
+class AnswerWarning(UserWarning):
+    """Some of a chat model's answers could not be read; the message says how many, and what was done instead."""
+
+
 def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> MissingDependencyError:
     """The error for an optional package that is not installed, with the command that installs it.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
 from lazyrag.models.embedding import shown
 from lazyrag.models.onnx.pooling import normalised
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROWS = 1 << 15  # tokens of documents in one product: 4 MB for 32 tokens of a query
+
+TOKEN_CACHE_BYTES = 128 << 20
+"""Of token vectors that a `MaxSimModel` keeps: those of 87,000 tokens where a vector has 384 numbers."""
 
 
 class TokenEmbedder(Protocol):
@@ -86,19 +92,23 @@ class MaxSimModel:
     """A `RerankModel` that needs no model of its own: it compares the token vectors of an embedding model.
 
     The score is `max_sim` divided by the number of the query's tokens: a mean of cosines, in [-1, 1]. A document
-    without tokens, such as a blank one, gets -1. The documents are embedded in each call.
+    without tokens, such as a blank one, gets -1. Several threads may use one object at once.
+
+    Embedding the documents is nearly all of the work, so their token vectors are kept in memory, by text, up to a
+    number of bytes; those that were used last stay. Scores do not depend on it.
 
     Args:
         embedder: Gives the vectors, as `lazyrag.models.onnx.embedder.OnnxEmbedder` does.
+        cache_bytes: How many bytes of token vectors are kept, at least 0. 0 embeds documents in each call.
 
     Raises:
-        ConfigError: If it cannot.
+        ConfigError: If it cannot, or cache_bytes is out of its range.
 
     Source:
         Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075.
     """
 
-    def __init__(self, embedder: TokenEmbedder) -> None:
+    def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int = TOKEN_CACHE_BYTES) -> None:
         if not callable(getattr(embedder, "token_embeddings", None)):
             msg = (
                 f"MaxSimModel got {shown(embedder)}; give an embedder with token_embeddings, such as an OnnxEmbedder "
@@ -106,6 +116,7 @@ class MaxSimModel:
             )
             raise ConfigError(msg)
         self.embedder = embedder
+        self._kept = _Kept(whole_number("cache_bytes", cache_bytes, 0))
 
     def __repr__(self) -> str:
         return f"MaxSimModel({self.embedder!r})"
@@ -133,21 +144,66 @@ class MaxSimModel:
         if not isinstance(query, str) or not query.strip():
             raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
         found, limit = checked_documents(documents, top_n)
-        distinct = [document for document in dict.fromkeys(found) if self._has_tokens(document)]
         try:
             [asked] = self.embedder.token_embeddings([query], "query")
-            told = self.embedder.token_embeddings(distinct, "document")
+            told = self._vectors(list(dict.fromkeys(found)))
         except EmbeddingError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(zip(distinct, max_sims(asked, told) / len(asked), strict=True))
+        scores = dict(zip(told, max_sims(asked, list(told.values())) / len(asked), strict=True))
         return checked_ranking(
             ((place, scores.get(one, -1.0)) for place, one in enumerate(found)), len(found), repr(self)
         )[:limit]
+
+    def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
+        """The token vectors of those documents that have tokens: what is kept, and the others from the embedder."""
+        kept = self._kept.get(documents)
+        new = [document for document in documents if document not in kept and self._has_tokens(document)]
+        made = dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True)) if new else {}
+        self._kept.put(made)
+        together = {**kept, **made}
+        return {document: together[document] for document in documents if document in together}
 
     def _has_tokens(self, document: str) -> bool:
         """Some texts are not blank, and hold nothing that a model reads: a zero-width space, for example."""
         count = getattr(self.embedder, "count_tokens", len)
         return bool(document.strip()) and count(document) > 0
+
+
+class _Kept:
+    """Token vectors by text, up to a number of bytes; those that were used last stay.
+
+    Args:
+        most: So many bytes of vectors and of texts.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._rows: OrderedDict[str, Matrix] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, texts: Iterable[str]) -> dict[str, Matrix]:
+        """What is kept of some texts."""
+        with self._lock:
+            found = {text: self._rows[text] for text in texts if text in self._rows}
+            for text in found:
+                self._rows.move_to_end(text)
+            return found
+
+    def put(self, made: dict[str, Matrix]) -> None:
+        """Keep vectors; what was used longest ago goes."""
+        with self._lock:
+            for text, rows in made.items():
+                size = _size(text, rows)
+                if size <= self._most and text not in self._rows:
+                    self._rows[text] = rows
+                    self._bytes += size
+            while self._bytes > self._most:
+                self._bytes -= _size(*self._rows.popitem(last=False))
+
+
+def _size(text: str, rows: Matrix) -> int:
+    return rows.nbytes + 4 * len(text)  # Python takes up to 4 bytes for a letter
 
 
 def _check(what: str, tokens: Matrix, dimension: int | None) -> None:

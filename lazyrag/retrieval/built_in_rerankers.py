@@ -1,52 +1,21 @@
-"""The built-in rerankers."""
+"""The built-in reranker that asks no model."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from lazyrag.arguments import text_list, whole_number
+from lazyrag.arguments import text_list
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, NotBuiltError, known_names
-from lazyrag.models.rerank import checked_ranking
+from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.text.scripts import CJK_LETTERS
 
 _LANGUAGES = ("en", "zh")
 _CJK = re.compile(f"[{CJK_LETTERS}]")
-
-
-def module_reranker(
-    nodes: list[DocNode], model: Callable[..., Any] | str, query: str, topk: int = -1, **kwargs: Any
-) -> list[DocNode]:
-    """Order nodes by a rerank model (spec 001's ``ModuleReranker``).
-
-    Args:
-        nodes: What to order.
-        model: A `RerankModel`, or any callable ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``,
-            higher scores being better. The name of a model is for a later release.
-        query: The query.
-        topk: At most so many nodes; -1 means all.
-        kwargs: Passed to the model.
-
-    Returns:
-        Nodes with the model's scores, best first, ties in the order they came in.
-
-    Raises:
-        ConfigError: If topk is 0 or below -1, or model is no callable.
-        NotBuiltError: If model is a name.
-        RetrievalError: If the model raises, or returns something else.
-    """
-    _check_module_reranker(model, topk)
-    if not nodes or isinstance(model, str):  # a name has been refused
-        return []
-    limit = len(nodes) if topk == -1 else min(topk, len(nodes))
-    returned = model(query, documents=[node.get_content() for node in nodes], top_n=limit, **kwargs)
-    ranked = checked_ranking(returned, len(nodes))[:limit]
-    return [nodes[index].with_score(score) for index, score in ranked]
 
 
 def keyword_filter(
@@ -75,17 +44,6 @@ def keyword_filter(
     return node if kept and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
 
-def _check_module_reranker(model: Any, topk: Any = -1, **_: Any) -> None:
-    if topk != -1:
-        whole_number("topk (-1 for all)", topk, 1)
-    if isinstance(model, str):
-        msg = f"ModuleReranker got the model name {model!r}; models by name are not built yet. Pass a callable."
-        raise NotBuiltError(msg)
-    if not callable(model):
-        msg = f"ModuleReranker got model={model!r}; give a callable model(query, documents=[...], top_n=n)."
-        raise ConfigError(msg)
-
-
 def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:
     if language not in _LANGUAGES:
         msg = f"KeywordFilter got language={language!r}. {known_names(str(language), _LANGUAGES)}"
@@ -109,5 +67,4 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-MODULE_RERANKER = RerankFunction("ModuleReranker", module_reranker, batch=True, check=_check_module_reranker)
 KEYWORD_FILTER = RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter)

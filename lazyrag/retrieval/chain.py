@@ -11,8 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 from lazyrag.arguments import known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.consistency import consistent_read
-from lazyrag.document.reader import Reader
+from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.output import OutputFormat, check_output, render
@@ -26,8 +25,8 @@ from lazyrag.retrieval.stages import (
     asked_nodes,
     callable_name,
     stage_of,
-    trees_of,
 )
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -159,7 +158,7 @@ class RetrievalChain(Generic[T_co]):
                 nodes = _done(step, nodes, query)
             return nodes[:limit]
 
-        return cast("T_co", render(consistent_read(self._trees(query), read), self._output_format, self._join))
+        return cast("T_co", render(read_together(self._asked(query), read), self._output_format, self._join))
 
     @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
@@ -183,7 +182,7 @@ class RetrievalChain(Generic[T_co]):
                 stage = _step_stage(step, stage, query)
             return stage if limit is None else Stage("cut", "topk", stage.nodes[:limit], (stage,), said={"topk": limit})
 
-        return consistent_read(self._trees(query), read)
+        return read_together(self._asked(query), read)
 
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
@@ -209,9 +208,9 @@ class RetrievalChain(Generic[T_co]):
         return why_not(self, uid, query, filters, topk)
 
     @property
-    def readers(self) -> list[Reader]:
-        """Through which the retriever's Documents are read."""
-        return list(getattr(self._retriever, "readers", ()))
+    def trees(self) -> list[Builder]:
+        """The trees of the retriever's Documents, for reads of several retrievers that are to see one state."""
+        return trees_of([self._retriever])
 
     @property
     def output_format(self) -> OutputFormat | None:
@@ -226,10 +225,11 @@ class RetrievalChain(Generic[T_co]):
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
-        trees_of(self._retriever)
+        prepare_all([self._retriever])
 
-    def _trees(self, query: str) -> list[Any]:
-        return trees_of(self._retriever) if query.strip() else []
+    def _asked(self, query: str) -> list[NodeRetriever]:
+        """What has to be built and read: nothing for a blank query."""
+        return [self._retriever] if query.strip() else []
 
     def _limit(self, query: Any, topk: int | None) -> int | None:
         if not isinstance(query, str):

@@ -11,12 +11,12 @@ from typing import Any, overload
 from lazyrag.arguments import known_keywords
 from lazyrag.data.filters import FilterLike, parse_filter
 from lazyrag.data.node import DocNode
-from lazyrag.document.consistency import consistent_read
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary, Standing
 from lazyrag.retrieval.missing import filter_text
 from lazyrag.retrieval.rendering import rendered
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, stage_of, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, stage_of
+from lazyrag.retrieval.together import read_together
 from lazyrag.retrieval.tracks import Tracks
 
 _TEXT_SHOWN = 200
@@ -124,7 +124,7 @@ def explain(
             math.fsum(stage.seconds for stage in tracks.stages),
         )
 
-    return consistent_read(trees_of(retriever) if query.strip() else [], read)
+    return read_together([retriever] if query.strip() else [], read)
 
 
 @known_keywords
@@ -163,9 +163,8 @@ def why_not(
     if not isinstance(uid, str):
         msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
         raise ConfigError(msg)
-    return consistent_read(
-        trees_of(retriever) if query.strip() else [],
-        lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid),
+    return read_together(
+        [retriever] if query.strip() else [], lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid)
     )
 
 

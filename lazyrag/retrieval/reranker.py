@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeVar, overload
 
 from lazyrag.arguments import check_keywords, function_name, keyword_names, known_keywords, required_names
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.registry import Registry
+from lazyrag.retrieval.stages import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RerankStep(Protocol):
+    """What does a Reranker's work, with its keywords checked and its models at hand."""
+
+    def trace(self, stage: Stage, query: str) -> Stage:
+        """The stage that comes of reranking a stage's nodes; below it, as inputs, whatever it is made of."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +34,14 @@ class RerankFunction:
         func: With batch from a list of nodes to a list of nodes, else from a node to the node or None.
         batch: Which of the two.
         check: Called with a Reranker's keywords when it is made; raises where they make no sense.
+        make: Called with them when it is made; what it gives is asked instead of func, and gives the same nodes.
     """
 
     name: str
     func: Callable[..., Any]
     batch: bool
     check: Callable[..., None] | None = None
+    make: Callable[..., RerankStep] | None = None
 
     def __call__(self, nodes: Sequence[DocNode], **kwargs: Any) -> list[DocNode]:
         """The nodes that the function keeps, in its order.
@@ -36,13 +49,8 @@ class RerankFunction:
         Raises:
             RetrievalError: If the function raises, or returns something else than its prototype says.
         """
-        try:
+        with self.told():
             kept = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            msg = f"The reranker {self.name!r} raised {type(exc).__name__}: {exc}"
-            raise RetrievalError(msg) from exc
         if not self.batch:
             kept = [node for node in kept if node is not None]
         if not isinstance(kept, (list, tuple)) or not all(isinstance(node, DocNode) for node in kept):
@@ -51,10 +59,26 @@ class RerankFunction:
             raise RetrievalError(msg)
         return list(kept)
 
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turns whatever is raised inside into an error that names the reranker; errors of this package stay."""
+        try:
+            yield
+        except LazyRAGError:
+            raise
+        except Exception as exc:
+            msg = f"The reranker {self.name!r} raised {type(exc).__name__}: {exc}"
+            raise RetrievalError(msg) from exc
+
 
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
+rerankers.declare("BM25Reranker", "lazyrag.retrieval.reranking.words:BM25_RERANKER")
+rerankers.declare("FusionReranker", "lazyrag.retrieval.reranking.several:FUSION_RERANKER")
 rerankers.declare("KeywordFilter", "lazyrag.retrieval.built_in_rerankers:KEYWORD_FILTER")
-rerankers.declare("ModuleReranker", "lazyrag.retrieval.built_in_rerankers:MODULE_RERANKER")
+rerankers.declare("ListwiseReranker", "lazyrag.retrieval.reranking.chat:LISTWISE_RERANKER")
+rerankers.declare("MaxSimReranker", "lazyrag.retrieval.reranking.maxsim:MAX_SIM_RERANKER")
+rerankers.declare("ModuleReranker", "lazyrag.retrieval.reranking.module:MODULE_RERANKER")
+rerankers.declare("PointwiseReranker", "lazyrag.retrieval.reranking.chat:POINTWISE_RERANKER")
 
 
 @overload
@@ -136,6 +160,20 @@ class Reranker:
             raise ConfigError(msg)
         if self._function.check is not None:
             self._function.check(**kwargs)
+        self._step = None if self._function.make is None else self._function.make(**kwargs)
+
+    def __repr__(self) -> str:
+        return f"Reranker({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Its registered name."""
+        return self._function.name
+
+    @property
+    def keywords(self) -> Mapping[str, Any]:
+        """What it was made with."""
+        return dict(self._kwargs)
 
     @known_keywords
     def __call__(self, nodes: Iterable[DocNode], query: str = "") -> list[DocNode]:
@@ -152,13 +190,39 @@ class Reranker:
             ConfigError: If something in nodes is no DocNode.
             RetrievalError: If the function fails.
         """
-        if isinstance(nodes, DocNode) or not isinstance(nodes, Iterable):
-            msg = f"A Reranker takes a list of nodes, not {nodes!r:.80}."
-            raise ConfigError(msg)
-        listed = list(nodes)
-        stray = [one for one in listed if not isinstance(one, DocNode)]
-        if stray:
-            msg = f"A Reranker takes nodes, not {stray[0]!r:.80}. Retrieve with output_format=None."
-            raise ConfigError(msg)
+        return list(self.trace(Stage("step", "nodes", tuple(_checked(nodes))), query).nodes)
+
+    def trace(self, stage: Stage, query: str = "") -> Stage:
+        """Rerank the nodes of a stage, and say how it was done.
+
+        Args:
+            stage: What gave the nodes.
+            query: The query they were retrieved for.
+
+        Returns:
+            A stage above it, with the nodes that a call returns. Where scores are mixed (``weight=``), it is a fusion
+            of the stage and the reranker's own, and its shares say what each gave.
+
+        Raises:
+            RetrievalError: If the function fails.
+        """
+        if self._step is not None:
+            with self._function.told():
+                return self._step.trace(stage, query)
         kwargs = {"query": query, **self._kwargs} if self._takes_query else self._kwargs
-        return self._function(listed, **kwargs)
+        started = time.perf_counter()
+        nodes = tuple(self._function(stage.nodes, **kwargs))
+        seconds = time.perf_counter() - started
+        return Stage("reranker", self.name, nodes, (stage,), said=self.keywords, seconds=seconds)
+
+
+def _checked(nodes: Any) -> list[DocNode]:
+    if isinstance(nodes, DocNode) or not isinstance(nodes, Iterable):
+        msg = f"A Reranker takes a list of nodes, not {nodes!r:.80}."
+        raise ConfigError(msg)
+    listed = list(nodes)
+    stray = [one for one in listed if not isinstance(one, DocNode)]
+    if stray:
+        msg = f"A Reranker takes nodes, not {stray[0]!r:.80}. Retrieve with output_format=None."
+        raise ConfigError(msg)
+    return listed

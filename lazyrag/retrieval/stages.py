@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, RetrievalError
 
 StageKind: TypeAlias = Literal[
@@ -197,14 +196,6 @@ def callable_name(called: Any) -> str:
     """
     named = getattr(called, "__name__", None)
     return named if isinstance(named, str) else type(called).__name__
-
-
-def trees_of(retriever: object) -> list[Builder]:
-    """The trees that a retriever reads, as far as it tells by its ``readers``, with what a question needs built."""
-    prepare = getattr(retriever, "prepare", None)
-    if callable(prepare):
-        prepare()
-    return [reader.tree for reader in getattr(retriever, "readers", ())]
 
 
 def json_ready(value: Any) -> Any:

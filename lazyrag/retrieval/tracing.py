@@ -27,7 +27,7 @@ def traced(asked: Asked, retriever: Traceable) -> Stage:
         why = functools.partial(missing, asked, embed_key)
         started = time.perf_counter()
         ranking = asked.ranking(embed_key) if asked.query.strip() else []
-        found = asked.plan.nodes(asked.readers, ranking)
+        found = asked.nodes(ranking, embed_key)
         nodes.update(found)
         stage = Stage(
             "retriever",

@@ -37,7 +37,7 @@ from tests.shared import shared
 DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
 README = ROOT / "README.md"
-MODELS = "models.md"  # needs a model and an endpoint
+WITH_MODELS = ("models.md", "rerankers.md")  # need a model and an endpoint
 IN_CHINESE = sorted(page.name for page in (DOCS / "zh").glob("*.md"))
 PAGES = [*sorted(DOCS.rglob("*.md")), README]
 
@@ -147,7 +147,7 @@ def run_blocks(page: Path, blocks: list[Block], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page != README and page.name != MODELS and python_of(page)],
+    [page for page in PAGES if page != README and page.name not in WITH_MODELS and python_of(page)],
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
@@ -157,7 +157,11 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.usefixtures("_as_a_reader")
-@pytest.mark.parametrize("page", [DOCS / MODELS, DOCS / "zh" / MODELS], ids=["english", "chinese"])
+@pytest.mark.parametrize(
+    "page",
+    [folder / name for folder in (DOCS, DOCS / "zh") for name in WITH_MODELS],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """With the real model in its folder and a local endpoint, every block runs and what it asserts is true."""
     shutil.copytree(Path("cookbook") / "corpus", "corpus")

@@ -140,3 +140,52 @@ def test_it_is_a_model_for_the_reranker(model):
     with HttpRerankModel(model.url, "m") as one:
         found = Reranker("ModuleReranker", model=one, topk=2)(nodes, query="tea?")
     assert [(node.text, node.score) for node in found] == [("iced tea with milk", 18.0), ("oolong tea", 10.0)]
+
+
+@pytest.fixture
+def tei(server):
+    """A server that speaks as text-embeddings-inference does: longer is better. Its URL, and what it was asked."""
+    asked = []
+
+    def rerank(request):
+        body = request.get_json()
+        asked.append(body)
+        scores = sorted(((len(text), index) for index, text in enumerate(body["texts"])), reverse=True)
+        return answered([{"index": index, "score": float(score)} for score, index in scores])
+
+    server.clear()
+    server.expect_request("/rerank", method="POST").respond_with_handler(rerank)
+    return server.url_for("").rstrip("/"), asked
+
+
+def test_text_embeddings_inference_is_asked_in_its_way(tei):
+    """Texts in the question, a list as the answer, at most 32 texts at once."""
+    url, asked = tei
+    with HttpRerankModel(url, "bge", api="tei") as one:
+        assert one("tea?", TEAS, top_n=2) == [(1, 18.0), (3, 10.0)]
+        assert asked == [{"query": "tea?", "texts": TEAS}]
+        many = [f"tea number {number}" for number in range(70)]
+        assert len(one("tea?", many)) == 70
+        assert sorted(len(body["texts"]) for body in asked[1:]) == [6, 32, 32]
+        nodes = [DocNode(text=text) for text in TEAS]
+        assert Reranker("ModuleReranker", model=one, topk=1)(nodes, query="tea?")[0].text == TEAS[1]
+
+
+@pytest.mark.parametrize(
+    "value", [{"results": []}, [{"index": 0, "relevance_score": 1.0}], [[0, 1.0]], [{"index": "0", "score": 1.0}], None]
+)
+def test_another_answer_than_text_embeddings_inference_gives_is_refused(server, value):
+    """With what was expected."""
+    server.clear()
+    server.expect_request("/rerank", method="POST").respond_with_json(value)
+    with (
+        HttpRerankModel(server.url_for("").rstrip("/"), "bge", api="tei") as one,
+        pytest.raises(RetrievalError, match=r"not \[\{'index', 'score'\}, \.\.\.\]"),
+    ):
+        one("tea?", ["tea"])
+
+
+def test_another_api_is_refused():
+    """With those that are known."""
+    with pytest.raises(ConfigError, match=r"api is 'cohere'\. Known: common, tei"):
+        HttpRerankModel("http://localhost:1", "m", api="cohere")

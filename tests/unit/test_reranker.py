@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotBuiltError, NotRegisteredError, RetrievalError
+from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, RetrievalError
 
 NODES = [
     DocNode(text="Green tea"),
@@ -160,10 +160,10 @@ class TestModuleReranker:
         with pytest.raises(RetrievalError, match="rerank model"):
             Reranker("ModuleReranker", model=lambda query, documents, top_n: returned)(NODES)
 
-    def test_a_model_by_name_is_not_built_yet(self):
-        """A name instead of a callable says what to pass."""
-        with pytest.raises(NotBuiltError, match="callable"):
-            Reranker("ModuleReranker", model="bge-reranker-large", topk=1)(NODES, query="q")
+    def test_a_model_that_is_none_is_refused(self):
+        """When the Reranker is made, with what may be given."""
+        with pytest.raises(ConfigError, match="give a folder, a name, a RerankModel, or a callable"):
+            Reranker("ModuleReranker", model=3)
 
 
 class TestKeywordFilter:

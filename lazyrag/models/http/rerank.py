@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from lazyrag.arguments import whole_number
-from lazyrag.errors import RetrievalError
+from lazyrag.errors import ConfigError, RetrievalError, known_names
 from lazyrag.models import background
 from lazyrag.models.embedding import shown
 from lazyrag.models.http.endpoint import Endpoint, make_endpoint
@@ -19,16 +19,25 @@ if TYPE_CHECKING:
 
     from lazyrag.models.http.settings import EndpointOptions
 
+RerankApi: TypeAlias = Literal["common", "tei"]
+
 
 class HttpRerankModel:
     """A rerank model behind an endpoint with the common ``/rerank``: Jina, Cohere, vLLM, Infinity and others.
 
+    With ``api="tei"`` it is that of Hugging Face's text-embeddings-inference, which serves one model.
+
     Args:
-        base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to be shared.
-        model: The model's name there.
+        base_url: The endpoint: ``"http://host:port/v1"``, for text-embeddings-inference ``"http://host:port"``; or an
+            `Endpoint` to be shared.
+        model: The model's name there. Text-embeddings-inference is not told it; it is what `identity` says.
         api_key: See `Endpoint`, as for the further keywords, which are for a URL only.
-        batch_size: At most so many documents in a request, at least 1. More are asked for at the same time, and their
-            scores compared with each other: they are one model's, for one query.
+        api: What the endpoint speaks. ``"common"``: ``documents`` in the question, ``results`` in the answer.
+            ``"tei"``: ``texts`` in the question, a list of index and score as the answer. A text that is too long for
+            the model is an error there, and not cut.
+        batch_size: At most so many documents in a request, at least 1; None: 512, of text-embeddings-inference 32, as
+            its servers allow by default. More are asked for at the same time, and their scores compared with each
+            other: they are one model's, for one query.
 
     Raises:
         ConfigError: If a value is out of its range.
@@ -46,13 +55,18 @@ class HttpRerankModel:
         model: str,
         *,
         api_key: str | None = None,
-        batch_size: int = 512,
+        api: RerankApi = "common",
+        batch_size: int | None = None,
         **endpoint: Unpack[EndpointOptions],
     ) -> None:
         self.endpoint = make_endpoint(HttpRerankModel, base_url, api_key, endpoint)
         self._owned = not isinstance(base_url, Endpoint)
         self.model = checked_text("model", model)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
+        if api not in get_args(RerankApi):
+            raise ConfigError(f"api is {api!r}. {known_names(str(api), get_args(RerankApi))}")
+        self.api: RerankApi = api
+        usual = 512 if api == "common" else 32
+        self.batch_size = usual if batch_size is None else whole_number("batch_size", batch_size, 1)
         self._name = f"The rerank model {self.model!r} at {self.endpoint.base_url}"
 
     def __repr__(self) -> str:
@@ -109,20 +123,25 @@ class HttpRerankModel:
 
     async def _ask(self, query: str, documents: list[str], most: int) -> list[tuple[int, float]]:
         most = min(most, len(documents))
-        body = {"model": self.model, "query": query, "documents": documents, "top_n": most}
-        answer = await self.endpoint.post("/rerank", body)
-        results = answer.get("results") if isinstance(answer, dict) else None
-        if not isinstance(results, list) or not all(_is_result(one) for one in results):
-            msg = f"the answer is {shown(answer)}, not {{'results': [{{'index', 'relevance_score'}}, ...]}}."
+        score = "relevance_score" if self.api == "common" else "score"
+        if self.api == "common":
+            answer = await self.endpoint.post(
+                "/rerank", {"model": self.model, "query": query, "documents": documents, "top_n": most}
+            )
+            results = answer.get("results") if isinstance(answer, dict) else None
+            form = "{'results': [{'index', 'relevance_score'}, ...]}"
+        else:
+            results = answer = await self.endpoint.post("/rerank", {"query": query, "texts": documents})
+            form = "[{'index', 'score'}, ...]"
+        if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
+            msg = f"the answer is {shown(answer)}, not {form}."
             raise EndpointError(msg)
-        ranking = checked_ranking(
-            [(one["index"], one["relevance_score"]) for one in results], len(documents), self._name
-        )
+        ranking = checked_ranking([(one["index"], one[score]) for one in results], len(documents), self._name)
         if len(ranking) < most:
             msg = f"the answer holds {len(ranking)} results; {most} of {len(documents)} documents were asked for."
             raise EndpointError(msg)
         return ranking[:most]
 
 
-def _is_result(one: Any) -> bool:
-    return isinstance(one, dict) and type(one.get("index")) is int and type(one.get("relevance_score")) in (int, float)
+def _is_result(one: Any, score: str) -> bool:
+    return isinstance(one, dict) and type(one.get("index")) is int and type(one.get(score)) in (int, float)

@@ -1,0 +1,1 @@
+"""The rerankers that ask a model, and what they have in common."""

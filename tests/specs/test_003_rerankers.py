@@ -1,0 +1,193 @@
+"""Spec 003, rerankers: every test quotes the sentence it checks and says what is expected."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazyrag import AsyncReranker, CrossEncoderReranker, HttpRerankModel, OnnxCrossEncoder
+from lazyrag.errors import ConfigError, RetrievalError
+from tests.model_server import PATIENCE_S, RawServer
+from tests.tiny_models import write_cross_encoder
+
+DOCUMENTS = ["late frost", "a cup of green tea", "tea", "green tea", "early harvest of tea", "cup", "late tea"]
+
+
+@pytest.fixture
+def reranker(tmp_path) -> CrossEncoderReranker:
+    """A tiny cross-encoder in a folder, by name."""
+    return CrossEncoderReranker(str(write_cross_encoder(tmp_path / "tiny")))
+
+
+def by_length(query, documents, top_n):
+    """Stands for a model: longer is better."""
+    return [(index, float(len(text))) for index, text in enumerate(documents)]
+
+
+def test_a_reranker_is_made_of_a_models_name(tmp_path, monkeypatch):
+    """「def __init__(self, model_name: str = "BAAI/bge-reranker-large"): 初始化重排序模型」
+
+    The default is this name, looked up on this machine: in a folder of that name, else in the hub's cache. Where it is
+    not, the error says what to do.
+    """
+    parameters = inspect.signature(CrossEncoderReranker).parameters
+    assert [(name, one.default) for name, one in parameters.items()] == [("model_name", "BAAI/bge-reranker-large")]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="no rerank model 'BAAI/bge-reranker-large' on this machine"):
+        CrossEncoderReranker()
+    write_cross_encoder(tmp_path / "BAAI" / "bge-reranker-large")
+    assert CrossEncoderReranker().get_scores("green tea", ["tea", "frost"])[0] > 0.5
+
+
+def test_rerank_gives_indexes_and_scores(reranker):
+    """「async def rerank(self, query: str, documents: List[str], top_k: int = 5) -> List[Tuple[int, float]]: 重排序文档
+    Returns: [(doc_index, score), ...]」
+
+    It is awaited, and gives the best five, best first, with the model's scores; or as many as are asked for.
+    """
+    assert inspect.iscoroutinefunction(CrossEncoderReranker.rerank)
+    expected = reranker.model("green tea", DOCUMENTS)
+    assert asyncio.run(reranker.rerank("green tea", DOCUMENTS)) == expected[:5]
+    assert asyncio.run(reranker.rerank("green tea", DOCUMENTS, top_k=2)) == expected[:2]
+    assert asyncio.run(reranker.rerank("green tea", DOCUMENTS, top_k=50)) == expected
+    assert asyncio.run(reranker.rerank("green tea", [])) == []
+    assert DOCUMENTS[expected[0][0]] in {"a cup of green tea", "green tea"}
+
+
+def test_get_scores_keeps_the_documents_order(reranker):
+    """「def get_scores(self, query: str, documents: List[str]) -> List[float]: 获取相关性分数」
+
+    It is a plain method, and gives each document's score at the document's place.
+    """
+    ranked = dict(reranker.model("green tea", DOCUMENTS))
+    assert reranker.get_scores("green tea", DOCUMENTS) == [ranked[place] for place in range(len(DOCUMENTS))]
+    assert asyncio.run(reranker.aget_scores("green tea", DOCUMENTS)) == reranker.get_scores("green tea", DOCUMENTS)
+    assert reranker.get_scores("green tea", []) == []
+
+
+def test_a_cross_encoder_reads_query_and_document_together(reranker):
+    """「Cross-Encoder直接对(query, doc)对打分，比Bi-Encoder更准确：score = cross_encode([query, doc])」
+
+    A document's score depends on the query, and on no other document.
+    """
+    [alone] = reranker.get_scores("green tea", ["tea"])
+    assert reranker.get_scores("green tea", DOCUMENTS)[DOCUMENTS.index("tea")] == alone
+    assert reranker.get_scores("late frost", ["tea"]) != [alone]
+
+
+def test_the_model_goes_into_a_reranker_of_nodes(reranker):
+    """「使用交叉编码器模型」
+
+    One model in a process, whichever face it is asked by.
+    """
+    assert isinstance(reranker.model, OnnxCrossEncoder)
+    assert CrossEncoderReranker(reranker.model).model is reranker.model
+
+
+def test_every_rerank_model_has_the_same_methods(model):
+    """「创建Reranker接口」
+
+    A function and an endpoint are asked in the same way.
+    """
+    with HttpRerankModel(model.url, "m") as http:
+        for one in (by_length, http):
+            asked = AsyncReranker(one)
+            assert asyncio.run(asked.rerank("tea?", DOCUMENTS, top_k=1)) == [(4, 20.0)]
+            assert asked.get_scores("tea?", DOCUMENTS) == [float(len(text)) for text in DOCUMENTS]
+
+
+@given(st.lists(st.text(max_size=4), max_size=8), st.integers(1, 9))
+def test_any_documents_are_ranked(documents, top_k):
+    """「[(doc_index, score), ...]」
+
+    The indexes are distinct and in range, as many as asked for, best first, ties by index; scores are those of
+    get_scores.
+    """
+    reranker = AsyncReranker(by_length)
+    found = asyncio.run(reranker.rerank("q", documents, top_k))
+    scores = reranker.get_scores("q", documents)
+    assert found == sorted(enumerate(scores), key=lambda pair: (-pair[1], pair[0]))[:top_k]
+
+
+def test_the_event_loop_goes_on(reranker):
+    """「async def rerank」
+
+    While a model is at work, others on the loop are, too; and several rerankings are under way at once.
+    """
+    waiting = threading.Barrier(2, timeout=PATIENCE_S)
+
+    def slow(query, documents, top_n):
+        waiting.wait()  # until two are here
+        return [(0, 1.0)]
+
+    async def both():
+        return await asyncio.gather(*(AsyncReranker(slow).rerank("q", ["a"]) for _ in range(2)))
+
+    assert asyncio.run(both()) == [[(0, 1.0)]] * 2
+
+
+def test_a_cancelled_task_is_left_at_once():
+    """「async def rerank」
+
+    Although what the model computes cannot be stopped.
+    """
+    begun, end = threading.Event(), threading.Event()
+
+    def slow(query, documents, top_n):
+        begun.set()
+        end.wait(PATIENCE_S)
+        return [(0, 1.0)]
+
+    async def cancelled():
+        task = asyncio.create_task(AsyncReranker(slow).rerank("q", ["a"]))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        started = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        taken = time.monotonic() - started
+        end.set()
+        return taken
+
+    assert asyncio.run(cancelled()) < PATIENCE_S / 2
+
+
+def test_a_cancelled_call_of_an_endpoint_ends():
+    """「async def rerank」
+
+    Its connection is closed.
+    """
+    with RawServer(b"", hold=True) as server:
+
+        async def cancelled():
+            with HttpRerankModel(server.url, "m") as model:
+                task = asyncio.create_task(AsyncReranker(model).rerank("q", ["a"]))
+                assert await asyncio.to_thread(server.asked.wait, PATIENCE_S)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                return await asyncio.to_thread(server.gone.wait, PATIENCE_S)
+
+        assert asyncio.run(cancelled())
+
+
+def test_what_makes_no_sense_is_refused():
+    """「top_k: int = 5」
+
+    No document at all, a text instead of a list, a model that leaves one out.
+    """
+    for top_k in (0, -1, 1.5, True):
+        with pytest.raises(ConfigError, match="top_k"):
+            asyncio.run(AsyncReranker(by_length).rerank("q", ["a"], top_k))
+    with pytest.raises(ConfigError, match="give a list of texts"):
+        AsyncReranker(by_length).get_scores("q", "text")
+    with pytest.raises(RetrievalError, match="got 2 documents and has scores for 1"):
+        AsyncReranker(lambda query, documents, top_n: [(0, 1.0)]).get_scores("q", ["a", "b"])
+    with pytest.raises(ConfigError, match="give a callable"):
+        AsyncReranker(3)
