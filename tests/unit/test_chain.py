@@ -327,7 +327,7 @@ def test_chains_stand_where_retrievers_do(docs, words):
     assert len(hybrid("tea")) == 4
     assert chain.descends
     assert chain.output_format is None
-    assert chain.readers == words.readers
+    assert chain.trees == words.trees
 
 
 def test_all_of_a_chain_sees_one_state():
