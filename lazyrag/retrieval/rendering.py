@@ -12,6 +12,7 @@ from lazyrag.retrieval.stages import json_ready
 
 _WIDTH = 100
 _DROPPED_SHOWN = 3
+_UIDS_SHOWN = 3
 _SILENT = ("cut",)  # what they do to hits is nothing: they drop others
 
 
@@ -104,7 +105,9 @@ def _hits(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> str:
     for hit, line in zip(hits, lines, strict=True):
         out += [line, indent + clipped(_line(hit.text), _WIDTH - len(indent))]
         if hit.merged_from:
-            out.append(f"{indent}stands for {', '.join(hit.merged_from)}")
+            named = ", ".join(hit.merged_from[:_UIDS_SHOWN])
+            more = len(hit.merged_from) - _UIDS_SHOWN
+            out.append(f"{indent}stands for {named}{f' and {more} more' if more > 0 else ''}")
     return "\n".join(out)
 
 

@@ -14,6 +14,7 @@ from lazyrag import (
     IngestionWarning,
     RetrievalChain,
     Retriever,
+    Windows,
     register_similarity,
     why_not,
 )
@@ -239,6 +240,17 @@ def test_a_merged_node_is_in_what_stands_for_it(docs):
     assert (reason.stage, reason.cause, reason.rank, reason.score) == ("AutoMerge", "merged", rank, first.score)
     parent = next(node for node in chain("tea") if first.uid in node.merged_from)
     assert parent.uid in reason.told
+
+
+def test_a_neighbour_in_a_window_is_in_the_result(docs):
+    """A node that a window brought is there, though no retriever gave it."""
+    words = Retriever(docs, "line", similarity="bm25", topk=1)
+    chain = RetrievalChain(words, Windows(0, 1))
+    [window] = chain("sea")
+    reason = chain.why_not(line(docs, "茶水").uid, "sea")
+    assert "茶水" in window.text
+    assert (reason.stage, reason.cause, reason.rank) == ("Windows", "merged", None)
+    assert window.uid in reason.told
 
 
 def test_a_document_that_changes_meanwhile(docs):
