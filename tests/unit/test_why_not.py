@@ -20,6 +20,8 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.indexes import indexes
+from lazyrag.retrieval.search import VectorSearch
 
 TEXTS = {"tea": "green tea\ntea tea tea\nblack tea", "salt": "salt\nsea salt\n茶水"}
 
@@ -190,6 +192,22 @@ def test_a_similarity_of_which_less_is_better(docs):
     assert retriever.why_not(line(docs, "salt").uid, "tea").rank == 2
     assert retriever.why_not(line(docs, "sea salt").uid, "tea").cause == "depth"
     assert retriever.why_not(line(docs, "green tea").uid, "tea").cause == "cut-off"
+
+
+def test_a_node_that_an_inexact_index_missed(docs):
+    """Its rank in the exact ranking is told, and that the index is to blame."""
+
+    class Forgetful(VectorSearch):
+        def rank(self, question):
+            found = VectorSearch.rank(self, question)
+            return found if self.way == "exact" else [ranking[1:] for ranking in found]
+
+    with indexes.isolated():
+        indexes.register("forgetful", lambda similarity, kwargs: Forgetful(way="native"))
+        first = Retriever(docs, "line", similarity="cosine")("tea")[0]
+        reason = Retriever(docs, "line", similarity="cosine", index="forgetful").why_not(first.uid, "tea")
+    assert (reason.cause, reason.rank, reason.score) == ("depth", 1, first.score)
+    assert "missed it" in reason.told
 
 
 def test_a_blank_query_finds_nothing(docs):
