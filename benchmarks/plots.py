@@ -64,6 +64,21 @@ def draw_bars(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> None:
     print(Path("build/bench") / f"{name}.svg")
 
 
+def draw_stages(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """For each stage its median as a bar, and a line from there to its 95th percentile."""
+    ordered = list(reversed(rows))
+    figure, axes = plt.subplots(figsize=(7.2, 0.35 * len(rows) + 1.2), layout="constrained")
+    medians = [row["p50_ms"] for row in ordered]
+    beyond = [[0] * len(rows), [row["p95_ms"] - row["p50_ms"] for row in ordered]]
+    bars = axes.barh([row["stage"] for row in ordered], medians, xerr=beyond, color="tab:blue", capsize=3)
+    axes.bar_label(bars, [f" {row['p50_ms']:.2g} / {row['p95_ms']:.2g}" for row in ordered])
+    axes.set(xlabel="ms, p50 and p95", title=title, xlim=(0, 1.3 * max(row["p95_ms"] for row in rows)))
+    for suffix in ("svg", "png"):
+        figure.savefig(FOLDER / f"{name}.{suffix}", dpi=150)
+    plt.close(figure)
+    print(Path("build/bench") / f"{name}.svg")
+
+
 def main() -> int:
     """Draw what there is."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
@@ -85,6 +100,9 @@ def main() -> int:
             for name, of in seconds.items()
         }
         draw("growth", lines, "Growth with the number of nodes", "seconds")
+    for run in load("stages"):
+        nodes = run["rows"][0]["nodes"]
+        draw_stages(f"stages-{nodes:08}", run["rows"], f"Stages of a question, {nodes:,} nodes")
     return 0
 
 

@@ -176,6 +176,18 @@ def pdf(runs: Sequence[Run]) -> str:
     return "\n\n".join([*pieces, versions(runs), provenance(runs)])
 
 
+def stages(runs: Sequence[Run]) -> str:
+    """What each stage of a question takes, at each size."""
+    columns = {"p50_ms": "p50, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms"}
+    pieces = []
+    for run in by_size(runs):
+        asked = f"{run['questions']} questions, {run['rounds']} rounds"
+        pieces.append(f"{run['rows'][0]['nodes']:,} nodes ({run['vectors']}); {asked}")
+        lines = [[row["stage"], *(row[one] for one in columns)] for row in run["rows"]]
+        pieces.append(markdown(["stage", *columns.values()], lines))
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
 def by_size(runs: Iterable[Run]) -> list[Run]:
     """Runs, the smallest first."""
     return sorted(runs, key=lambda run: int(run["rows"][0]["nodes"]))
@@ -197,6 +209,7 @@ TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "growth": growth,
     "stores": stores,
     "pdf": pdf,
+    "stages": stages,
 }
 
 

@@ -54,7 +54,25 @@ if TYPE_CHECKING:
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
-    from lazyrag.retrieval import Reranker, Retriever, auto_merge, register_reranker, register_similarity
+    from lazyrag.retrieval import (
+        BM25Retriever,
+        HybridRetriever,
+        MultiQueryRetriever,
+        PriorityRetriever,
+        QueryRewriter,
+        Reranker,
+        RetrievalMethod,
+        Retriever,
+        WeightedRetriever,
+        auto_merge,
+        register_reranker,
+        register_similarity,
+        retriever_for,
+    )
+    from lazyrag.retrieval.chain import RetrievalChain
+    from lazyrag.retrieval.explain import Explanation, explain, why_not
+    from lazyrag.retrieval.feedback import FeedbackRetriever
+    from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -78,7 +96,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAZY_ROOT_NAME",
+    "MMR",
     "And",
+    "AutoMerge",
+    "BM25Retriever",
     "AsyncReranker",
     "CachedEmbedder",
     "CallableChatModel",
@@ -100,12 +121,15 @@ __all__ = [
     "Embedder",
     "EmbeddingCache",
     "Endpoint",
+    "Explanation",
+    "FeedbackRetriever",
     "GenerationResult",
     "HTMLSplitter",
     "Hit",
     "HttpChatModel",
     "HttpEmbedder",
     "HttpRerankModel",
+    "HybridRetriever",
     "IngestReport",
     "IngestionWarning",
     "JSONSplitter",
@@ -118,6 +142,7 @@ __all__ = [
     "MarkdownSplitter",
     "MaxSimModel",
     "Message",
+    "MultiQueryRetriever",
     "NodeTransform",
     "Not",
     "OnnxCrossEncoder",
@@ -126,14 +151,19 @@ __all__ = [
     "ParentMode",
     "PointwiseRerankModel",
     "PreProcessingRules",
+    "PriorityRetriever",
+    "QueryRewriter",
     "RAGContext",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "RetrievalChain",
+    "RetrievalMethod",
     "RetrievalResult",
     "Retriever",
     "Rule",
+    "ScoreThreshold",
     "Segmentation",
     "SemanticSplitter",
     "SentenceSplitter",
@@ -143,9 +173,12 @@ __all__ = [
     "TokenSplitter",
     "TransformArgs",
     "VectorSetting",
+    "WeightedRetriever",
     "Weights",
+    "Windows",
     "__version__",
     "auto_merge",
+    "explain",
     "migrate",
     "register_fusion",
     "register_loader",
@@ -153,6 +186,8 @@ __all__ = [
     "register_reranker",
     "register_similarity",
     "register_transform",
+    "retriever_for",
+    "why_not",
 ]
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
@@ -179,6 +214,7 @@ _HOMES = {
     "Embedder": "lazyrag.models.protocol",
     "EmbeddingCache": "lazyrag.models.cache",
     "Endpoint": "lazyrag.models.http.endpoint",
+    "FeedbackRetriever": "lazyrag.retrieval.feedback",
     "GenerationResult": "lazyrag.data.result",
     "HTMLSplitter": "lazyrag.transforms",
     "Hit": "lazyrag.data.result",
@@ -210,6 +246,14 @@ _HOMES = {
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
     "RerankModel": "lazyrag.models.protocol",
+    "HybridRetriever": "lazyrag.retrieval",
+    "BM25Retriever": "lazyrag.retrieval",
+    "RetrievalMethod": "lazyrag.retrieval",
+    "retriever_for": "lazyrag.retrieval",
+    "MultiQueryRetriever": "lazyrag.retrieval",
+    "QueryRewriter": "lazyrag.retrieval",
+    "WeightedRetriever": "lazyrag.retrieval",
+    "PriorityRetriever": "lazyrag.retrieval",
     "Reranker": "lazyrag.retrieval",
     "RetrievalResult": "lazyrag.data.result",
     "Retriever": "lazyrag.retrieval",
@@ -232,6 +276,14 @@ _HOMES = {
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",
+    "RetrievalChain": "lazyrag.retrieval.chain",
+    "AutoMerge": "lazyrag.retrieval.steps",
+    "Windows": "lazyrag.retrieval.steps",
+    "MMR": "lazyrag.retrieval.steps",
+    "ScoreThreshold": "lazyrag.retrieval.steps",
+    "Explanation": "lazyrag.retrieval.explain",
+    "explain": "lazyrag.retrieval.explain",
+    "why_not": "lazyrag.retrieval.explain",
 }
 
 

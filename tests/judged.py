@@ -13,6 +13,12 @@ from tests.shared import read_squad, shared
 
 SETS = ("cranfield", "xquad-en", "xquad-zh", "cmrc-zh")
 
+_SQUAD = {
+    "xquad-en": ("xquad", "xquad.en.json"),
+    "xquad-zh": ("xquad", "xquad.zh.json"),
+    "cmrc-zh": ("cmrc2018", "cmrc2018_dev_half0.json"),
+}
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -26,12 +32,13 @@ class Judged:
     texts: Mapping[str, str]
     questions: Sequence[tuple[str, Mapping[str, int]]]
 
-    def write(self, folder: Path) -> None:
-        """Make a file of each text."""
-        for name, text in self.texts.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+
+def write(texts: Mapping[str, str], folder: Path) -> None:
+    """Make a file of each text."""
+    for name, text in texts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 @functools.cache
@@ -39,10 +46,7 @@ def judged_set(name: str) -> Judged:
     """One of `SETS`. Two texts of Cranfield are empty, and are left out, as an answer too."""
     if name == "cranfield":
         return _cranfield(shared("data", "retrieval", "cranfield"))
-    file = {"xquad-en": "xquad/xquad.en.json", "xquad-zh": "xquad/xquad.zh.json"}
-    paragraphs, asked = read_squad(
-        shared("data", "retrieval", *file.get(name, "cmrc2018/cmrc2018_dev_half0.json").split("/"))
-    )
+    paragraphs, asked = read_squad(shared("data", "retrieval", *_SQUAD[name]))
     texts = {f"{number}.txt": text for number, text in enumerate(paragraphs)}
     return Judged(texts, [(question, {f"{number}.txt": 1}) for question, number in asked])
 

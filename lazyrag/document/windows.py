@@ -70,6 +70,31 @@ def merged_windows(reader: Reader, nodes: Sequence[DocNode], before: int, after:
     return consistent_read([reader.tree], read)
 
 
+def ranked_windows(
+    reader: Reader, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
+) -> list[tuple[int, list[DocNode]]]:
+    """The windows of some nodes, each with the place of the first one that led there, from 0; see `windows`.
+
+    Args:
+        reader: Through which they are seen.
+        nodes: Of one Document, best first.
+        before: How many neighbours before each.
+        after: How many behind each.
+        merge: Give each window as one node.
+    """
+
+    def read() -> list[tuple[int, list[DocNode]]]:
+        relatives = reader.relatives()
+        found = []
+        for score, window in _windows(reader, relatives, nodes, (before, after)):
+            uids = {node.uid for node in window}
+            rank = next(at for at, node in enumerate(nodes) if node.uid in uids)
+            found.append((rank, [_merged(reader, relatives, window, score)] if merge else window))
+        return found
+
+    return consistent_read([reader.tree], read)
+
+
 def _windows(
     reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], reach: tuple[int, int]
 ) -> list[tuple[float | None, list[DocNode]]]:

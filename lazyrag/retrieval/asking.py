@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter
@@ -14,6 +14,7 @@ from lazyrag.document.consistency import consistent_read
 from lazyrag.document.reader import Reader
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.built_in_similarities import OWN_METRIC
+from lazyrag.retrieval.query_vectors import QueryVectors
 from lazyrag.retrieval.search import Question, Search
 from lazyrag.retrieval.similarity import Similarity
 from lazyrag.typing import Ranking
@@ -37,6 +38,7 @@ class Plan:
         search: How it gets at the nodes.
         embed_keys: The embed keys to rank by; () where texts are compared.
         cut_off: Cut-offs by embed key; under "" the one for all.
+        query_vectors: Makes the vectors of queries.
     """
 
     group: str
@@ -45,6 +47,17 @@ class Plan:
     search: Search
     embed_keys: tuple[str, ...]
     cut_off: Mapping[str, float]
+    query_vectors: QueryVectors = field(default_factory=QueryVectors)
+
+    @property
+    def found_by(self) -> str | None:
+        """The embed key that hits are found by; None where there is none, or several."""
+        return self.embed_keys[0] if len(self.embed_keys) == 1 else None
+
+    @property
+    def descends(self) -> bool:
+        """Whether a higher score of a hit is a better one; fused scores always are."""
+        return self.similarity.descend or len(self.embed_keys) > 1
 
     def cut_off_of(self, embed_key: str | None) -> float:
         """The cut-off of a ranking; minus infinity for none."""
@@ -54,21 +67,6 @@ class Plan:
         """Whether a score is worse than the cut-off."""
         cut_off = self.cut_off_of(embed_key)
         return cut_off != -math.inf and self.similarity.is_worse(score, cut_off)
-
-    def prepare(self, readers: Sequence[Reader]) -> None:
-        """Build what a question will need, before it begins to read."""
-        for reader in readers:
-            reader.prepare(self.group, self.embed_keys, self.target)
-
-    def nodes(self, readers: Sequence[Reader], ranking: Sequence[tuple[Key, float]]) -> dict[Key, DocNode]:
-        """The nodes of a ranking, with its scores; under a single embed key they are found by it."""
-        found_by = self.embed_keys[0] if len(self.embed_keys) == 1 else None
-        nodes: dict[Key, DocNode] = {}
-        for number, reader in enumerate(readers):
-            own = [(key, score) for (_, at, key), score in ranking if at == number]
-            found = reader.nodes(self.group, own, found_by) if own else ()
-            nodes.update(((node.uid, number, node.segment.key), node) for node in found)
-        return nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,10 @@ class Asked:
 
     def read(self, read: Callable[[], R]) -> R:
         """What a read gives of one state of the Documents, after all is built that it needs."""
+        plan = self.plan
         if self.query.strip():
-            self.plan.prepare(self.readers)
+            for reader in self.readers:
+                reader.prepare(plan.group, plan.embed_keys, plan.target)
         return consistent_read([reader.tree for reader in self.readers], read)
 
     @property
@@ -117,20 +117,22 @@ class Asked:
     def hits(self) -> list[DocNode]:
         """The answer, within one read."""
         best = self.best()
-        nodes = self.plan.nodes(self.readers, best)
+        nodes = self.nodes(best, self.plan.found_by)
         hits = [(nodes[key], key[1]) for key, _ in best if key in nodes]
         if self.plan.target is None:
             return [node for node, _ in hits]
         return [node for node, _ in self.mapped(hits, self.plan.target)]
 
     def best(self) -> list[tuple[Key, float]]:
-        """The hits before a target maps them."""
+        """The ranking that hits are taken of, before a target maps them; no node is read."""
         rankings = [self.kept(embed_key, self.ranking(embed_key)) for embed_key in self.embed_keys]
         return (rankings[0] if len(rankings) == 1 else rrf(rankings))[: self.topk]
 
     def ranking(self, embed_key: str | None) -> list[tuple[Key, float]]:
         """The nodes of all Documents, as many as are used."""
-        asked = Question(self.query, self.plan.group, self.readers, self.filters, self.depth, embed_key)
+        asked = Question(
+            self.query, self.plan.group, self.readers, self.filters, self.depth, embed_key, self.plan.query_vectors
+        )
         return merged(self.plan.search.rank(asked), self.plan.similarity)[: self.depth]
 
     def kept(self, embed_key: str | None, ranking: list[tuple[Key, float]]) -> list[tuple[Key, float]]:
@@ -139,6 +141,15 @@ class Asked:
         if plan.cut_off_of(embed_key) == -math.inf:
             return ranking
         return [(key, score) for key, score in ranking if not plan.is_cut(embed_key, score)]
+
+    def nodes(self, ranking: Sequence[tuple[Key, float]], embed_key: str | None) -> dict[Key, DocNode]:
+        """The nodes of a ranking, with its scores and the embed key they were found by."""
+        nodes: dict[Key, DocNode] = {}
+        for number, reader in enumerate(self.readers):
+            own = [(key, score) for (_, at, key), score in ranking if at == number]
+            found = reader.nodes(self.plan.group, own, embed_key)
+            nodes.update(((node.uid, number, node.segment.key), node) for node in found)
+        return nodes
 
     def mapped(self, hits: Sequence[tuple[DocNode, int]], target: str) -> list[tuple[DocNode, list[DocNode]]]:
         """Hits mapped to another group within their own Documents, in their order; each with all that led there."""

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from lazyrag.arguments import known_keywords
-from lazyrag.data.filters import FilterLike
+from lazyrag.data.filters import FilterLike, parse_filter
 from lazyrag.data.node import DocNode
-from lazyrag.document.consistency import consistent_read
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary, Standing
+from lazyrag.retrieval.missing import filter_text
 from lazyrag.retrieval.rendering import rendered
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, json_ready, stage_of, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, stage_of
+from lazyrag.retrieval.together import read_together
 from lazyrag.retrieval.tracks import Tracks
 
 _TEXT_SHOWN = 200
@@ -65,10 +66,10 @@ class Explanation(Sequence[ExplainedHit]):
         return rendered(self.query, self.filters, self.hits, self.stages, self.dropped)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can hold it: numbers that are none as ``"nan"``, ``"inf"``, ``"-inf"``."""
+        """All of it as JSON can hold it: numbers that are none as ``"nan"``, ``"inf"``, ``"-inf"``, filters as text."""
         return {
             "query": self.query,
-            "filters": json_ready(self.filters),
+            "filters": None if self.filters is None else _filter_text(self.filters),
             "seconds": self.seconds,
             "hits": [one.to_dict() for one in self.hits],
             "stages": [one.to_dict() for one in self.stages],
@@ -123,7 +124,7 @@ def explain(
             math.fsum(stage.seconds for stage in tracks.stages),
         )
 
-    return consistent_read(trees_of(retriever) if query.strip() else [], read)
+    return read_together([retriever] if query.strip() else [], read)
 
 
 @known_keywords
@@ -162,10 +163,14 @@ def why_not(
     if not isinstance(uid, str):
         msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
         raise ConfigError(msg)
-    return consistent_read(
-        trees_of(retriever) if query.strip() else [],
-        lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid),
+    return read_together(
+        [retriever] if query.strip() else [], lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid)
     )
+
+
+def _filter_text(filters: FilterLike) -> str | None:
+    parsed = parse_filter(filters)
+    return None if parsed is None else filter_text(parsed)
 
 
 def _check_query(query: Any) -> None:
@@ -246,13 +251,14 @@ class _Walk:
         for one in stage.inputs:
             self.follow(one, before)
 
-    def _note(self, stage: Stage, node: DocNode, share: float | None) -> None:
+    def _note(self, stage: Stage, node: DocNode, share: float | None, *, given: bool = True) -> None:
         key = self._tracks.number(stage), node
         known = self._seen.get(key)
         if known is not None:
             self._seen[key] = known if share is None else replace(known, share=share)
             return
-        rank, score = self._tracks.rank(stage, node), self._tracks.score(stage, node)
+        rank = self._tracks.rank(stage, node) if given else None
+        score = self._tracks.score(stage, node) if given else None
         self._seen[key] = Standing(key[0], stage.kind, stage.name, node.uid, rank, score, share)
 
     def _note_shares(self, stage: Stage, node: DocNode) -> None:
@@ -260,8 +266,8 @@ class _Walk:
         if shares is None:
             return
         sources = [_uncut(one) for one in stage.inputs]
-        for source, share in zip(sources, shares, strict=True):
-            self._note(source, node, share)
+        for one, source, share in zip(stage.inputs, sources, shares, strict=True):
+            self._note(source, node, share, given=self._tracks.rank(one, node) is not None)
         if self.fused is None:  # the last fusion comes first, and its best node
             self.fused = self._tracks.score(stage, node)
             self.shares = dict(zip(_names(sources), shares, strict=True))

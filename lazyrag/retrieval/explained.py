@@ -101,7 +101,9 @@ class ExplainedHit:
     node: DocNode | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        places = [f"{one.name} #{one.rank}{_valued(one)}" for one in self.standings if one.rank is not None]
+        there = [one for one in self.standings if one.rank is not None and one.kind != "cut"]
+        best = {one.stage: one for one in reversed(there)}  # of those that it stands for
+        places = [f"{one.name} #{one.rank}{_valued(one)}" for one in reversed(best.values())]
         last = f"#{self.rank} {number_text(self.score)} {self.path} {self.group} {self.number}".rstrip()
         return f"{last}: {' > '.join(places)}" if places else last
 

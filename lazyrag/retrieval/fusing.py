@@ -66,9 +66,7 @@ class Fusing:
         """The best nodes with fused scores; only they are read."""
         return _nodes(summed(self._shares(found))[:topk], found)
 
-    def stage(
-        self, kind: StageKind, name: str, inputs: Sequence[Stage], descends: Sequence[bool], said: Mapping[str, Any]
-    ) -> Stage:
+    def stage(self, kind: StageKind, name: str, inputs: Sequence[Stage], descends: Sequence[bool], depth: int) -> Stage:
         """The same over what other stages gave, with what each of them adds to each score.
 
         Args:
@@ -76,15 +74,17 @@ class Fusing:
             name: Of the stage.
             inputs: The stages that are fused.
             descends: For each of them whether a higher score is a better one.
-            said: What else it was set to.
+            depth: How many nodes of each of them are fused.
         """
         begun = time.perf_counter()
         numbers = Numbers()
-        found = [of_nodes(stage.nodes, numbers, descends=up) for stage, up in zip(inputs, descends, strict=True)]
+        found = [
+            of_nodes(stage.nodes[:depth], numbers, descends=up) for stage, up in zip(inputs, descends, strict=True)
+        ]
         shares = self._shares(found)
         best = summed(shares)
         nodes = tuple(_nodes(best, found))
-        told = {**self.keywords, **said}
+        told = {**self.keywords, "depth": depth}
         by_key = {numbers.key(node): node for node in nodes}
         # Several Documents may have the same uid.
         added: Any = {(by_key[key] if len(numbers) > 1 else key[0]): shares[key] for key in by_key}

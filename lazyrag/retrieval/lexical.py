@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
+from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
-from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, Variant
 from lazyrag.indexes.lexical import LexicalIndex
-from lazyrag.retrieval.ranked import check_query, traced
+from lazyrag.retrieval.explain import Explanation, explain, why_not
+from lazyrag.retrieval.ranked import check_query
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import Stage
+from lazyrag.retrieval.stages import Reason, Stage
 from lazyrag.text.terms import term_function
 
 _IDS = ("id", "doc_id")
@@ -70,6 +72,7 @@ class BM25Retriever:
             raise ConfigError(msg)
         self._topk = whole_number("topk", topk, 1)
         self._model = BM25(k1, b, variant)
+        self._analyser = analyser
         self._terms = term_function(analyser)
         self._of_document: Retriever[list[DocNode]] | None = None
         if doc is not None and group_name is not None:
@@ -141,9 +144,9 @@ class BM25Retriever:
         return [self._nodes[uid].with_score(score) for uid, score in found]
 
     @property
-    def readers(self) -> list[Reader]:
-        """Through which its Documents are read; none for an index in memory."""
-        return [] if self._of_document is None else self._of_document.readers
+    def trees(self) -> list[Builder]:
+        """The trees of its Documents; none for an index in memory."""
+        return [] if self._of_document is None else self._of_document.trees
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
@@ -154,8 +157,39 @@ class BM25Retriever:
         """The one stage of a call with the same arguments."""
         limit = self._topk if topk is None else topk
         if self._of_document is not None:
-            return traced(self._of_document, query, filters, limit)
-        return Stage("retriever", "BM25Retriever", tuple(self(query, filters, limit)), retriever=self)
+            return self._of_document.trace(query, filters, limit)
+        begun = time.perf_counter()
+        nodes = tuple(self(query, filters, limit))
+        seconds = time.perf_counter() - begun
+        return Stage(
+            "retriever",
+            f"bm25 ({self._analyser})",
+            nodes,
+            said={"topk": limit},
+            seconds=seconds,
+            retriever=self,
+            why=lambda uid: self._missing(uid, query),
+        )
+
+    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
+        return explain(self, query, filters, topk)
+
+    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
+        return why_not(self, uid, query, filters, topk)
+
+    def _missing(self, uid: str, query: str) -> Reason:
+        """Why a text in memory is not among what a query found."""
+        name = f"bm25 ({self._analyser})"
+        if uid not in self._nodes:
+            return Reason(uid, name, f"No text was indexed with the id {uid!r}.", cause="unknown")
+        everything = self(query, topk=max(1, len(self._index)))
+        for rank, node in enumerate(everything, start=1):
+            if node.uid == uid:
+                told = f"Its rank is {rank} of {len(everything)}, and fewer were asked for."
+                return Reason(uid, name, told, rank, node.score, cause="depth")
+        return Reason(uid, name, "It shares no term with the query.", cause="terms")
 
 
 def _node(document: Any) -> DocNode:

@@ -69,7 +69,9 @@ class _Missing:
         if isinstance(search, VectorSearch) and search.way != "exact":
             search, exact = replace(search, way="exact"), " in the exact ranking"
         everything = max([asked.depth, *(reader.size(plan.group) for reader in asked.readers)])
-        question = Question(asked.query, plan.group, asked.readers, asked.filters, everything, self.embed_key)
+        question = Question(
+            asked.query, plan.group, asked.readers, asked.filters, everything, self.embed_key, plan.query_vectors
+        )
         ranking = merged(search.rank(question), plan.similarity)
         keys = {(number, one.key) for number, one in own}
         at = next((at for at, ((_, number, key), _) in enumerate(ranking) if (number, key) in keys), None)

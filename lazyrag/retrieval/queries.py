@@ -10,23 +10,21 @@ from typing import Any
 from lazyrag.arguments import known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.reader import Reader
+from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.models.protocol import ChatModel
+from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
 from lazyrag.retrieval.ranked import (
     Numbers,
     check_query,
     check_retrievers,
     descends,
-    prepare_all,
     ranked,
-    read_together,
-    readers_of,
-    traced,
 )
 from lazyrag.retrieval.rewriting import QueryRewriter, same
-from lazyrag.retrieval.stages import NodeRetriever, Stage
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 _FUSED_AT_LEAST = 50
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
@@ -90,9 +88,9 @@ class MultiQueryRetriever:
         self._depth = None if depth is None else whole_number("depth", depth, 1)
 
     @property
-    def readers(self) -> list[Reader]:
-        """Through which the retriever's Documents are read."""
-        return readers_of([self._retriever])
+    def trees(self) -> list[Builder]:
+        """The trees of the retriever's Documents, for reads of several retrievers that are to see one state."""
+        return trees_of([self._retriever])
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
@@ -153,14 +151,22 @@ class MultiQueryRetriever:
         rewriting_s = time.perf_counter() - begun
 
         def read() -> Stage:
-            inputs = [traced(self._retriever, one, filters, depth) for one in queries]
+            inputs = [stage_of(self._retriever, one, filters, depth) for one in queries]
             directions = [descends(self._retriever)] * len(inputs)
-            said = {"queries": queries, "depth": depth}
-            fused = self._fusing.stage("queries", self._fusing.fusion.name, inputs, directions, said)
-            fused = replace(fused, seconds=fused.seconds + rewriting_s)
+            fused = self._fusing.stage("queries", self._fusing.fusion.name, inputs, directions, depth)
+            said = {**fused.said, "queries": queries}
+            fused = replace(fused, said=said, seconds=fused.seconds + rewriting_s)
             return Stage("cut", "topk", fused.nodes[:limit], (fused,), said={"topk": limit})
 
         return read_together([self._retriever] if queries else [], read)
+
+    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
+        return explain(self, query, filters, topk)
+
+    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
+        return why_not(self, uid, query, filters, topk)
 
     def _bounds(self, topk: int | None) -> tuple[int, int]:
         limit = self._topk if topk is None else whole_number("topk", topk, 1)

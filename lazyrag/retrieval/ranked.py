@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.consistency import consistent_read
-from lazyrag.document.reader import Reader
-from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.errors import ConfigError
 from lazyrag.retrieval.asking import Key
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Stage
+from lazyrag.retrieval.stages import NodeRetriever, asked_nodes
 
 R = TypeVar("R")
 
 NodeKey: TypeAlias = tuple[str, int]
 """A node among those of several Documents: its uid, and its Document's number in the order they were first met in."""
-
-
-@runtime_checkable
-class Reading(Protocol):
-    """A retriever that says which Documents it reads, so that several retrievers read one state of them."""
-
-    @property
-    def readers(self) -> list[Reader]:
-        """Through which it reads its Documents."""
-        ...
-
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +86,51 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> None:
             raise ConfigError(msg)
 
 
-def readers_of(retrievers: Iterable[object]) -> list[Reader]:
-    """The readers of retrievers, as far as they tell: each Document's first one."""
-    readers = [reader for one in retrievers if isinstance(one, Reading) for reader in one.readers]
-    return list({id(reader.tree): reader for reader in reversed(readers)}.values())[::-1]
+def check_weights(weights: Any, count: int) -> tuple[float, ...]:
+    """Weights of retrievers.
+
+    Args:
+        weights: What was given.
+        count: Of the retrievers.
+
+    Raises:
+        ConfigError: If they are not one number >= 0 for each, with a finite sum above 0.
+    """
+    listed = list(weights) if isinstance(weights, Sequence) and not isinstance(weights, str) else []
+    if len(listed) != count or not all(map(is_weight, listed)) or not 0 < sum(map(float, listed)) < math.inf:
+        msg = f"weights is {weights!r} for {count} retrievers; give one number >= 0 for each, not all 0."
+        raise ConfigError(msg)
+    return tuple(map(float, listed))
 
 
-def prepare_all(retrievers: Iterable[object]) -> None:
-    """Let retrievers build what a question will need."""
-    for one in retrievers:
-        if isinstance(one, Reading):
-            one.prepare()
+def is_weight(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number from 0 up, and finite."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= float(value) < math.inf
 
 
-def read_together(retrievers: Sequence[object], read: Callable[[], R]) -> R:
-    """What a read gives of one state of all Documents that retrievers tell of; see `consistent_read`."""
-    prepare_all(retrievers)
-    trees = [reader.tree for reader in readers_of(retrievers)]
-    return consistent_read(trees, read) if trees else read()
+@runtime_checkable
+class Movable(Protocol):
+    """A retriever whose queries can be moved towards nodes."""
+
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """See `NodeRetriever`."""
+        ...
+
+    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Movable:
+        """The same retriever, moved; see `Retriever.towards`."""
+        ...
+
+    def for_one_question(self) -> Movable:
+        """The same retriever, which embeds a query once; see `Retriever.for_one_question`."""
+        ...
 
 
-def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, numbers: Numbers) -> Ranked:
+def can_move(retriever: object) -> TypeGuard[Movable]:
+    """Whether queries of a retriever can be moved towards nodes."""
+    return isinstance(retriever, Movable)
+
+
+def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, met: Numbers) -> Ranked:
     """What a retriever finds; a `Retriever`'s nodes are read only when they are asked for.
 
     Args:
@@ -129,34 +138,35 @@ def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, top
         query: A text that is not blank.
         filters: As in a call.
         topk: At most so many.
-        numbers: Of the Documents met so far in this question.
+        met: Of the Documents met so far in this question.
 
     Raises:
         RetrievalError: If a callable returns something else than nodes.
     """
-    if not isinstance(retriever, Retriever) or retriever.target is not None:
-        return of_nodes(found(retriever, query, filters, topk), numbers, descends=descends(retriever))
-    common = [numbers.of(reader.tree) for reader in retriever.readers]
-    ranking = retriever.ranking(query, filters, topk)
+    if not isinstance(retriever, Retriever) or retriever.plan.target is not None:
+        return of_nodes(asked_nodes(retriever, query, filters, topk)[:topk], met, descends=descends(retriever))
+    asked = retriever.asked(query, filters, topk)
+    common = [met.of(reader.tree) for reader in asked.readers]
+    ranking = asked.best()
     own: dict[NodeKey, Key] = {(key[0], common[key[1]]): key for key, _ in ranking}
 
     def read(wanted: Sequence[tuple[NodeKey, float]]) -> dict[NodeKey, DocNode]:
-        nodes = retriever.nodes([(own[key], score) for key, score in wanted])
+        nodes = asked.nodes([(own[key], score) for key, score in wanted], asked.plan.found_by)
         return {(key[0], common[key[1]]): node for key, node in nodes.items()}
 
-    sign = 1.0 if retriever.descends else -1.0
+    sign = 1.0 if asked.plan.descends else -1.0
     return Ranked([((key[0], common[key[1]]), sign * score) for key, score in ranking], read)
 
 
-def of_nodes(nodes: Iterable[DocNode], numbers: Numbers, *, descends: bool = True) -> Ranked:
+def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -> Ranked:
     """Nodes as a ranking; the score of those without one is nan.
 
     Args:
         nodes: Best first.
-        numbers: Of the Documents met so far in this question.
+        met: Of the Documents met so far in this question.
         descends: Whether a higher score is a better one.
     """
-    listed = [(numbers.key(node), node) for node in nodes]
+    listed = [(met.key(node), node) for node in nodes]
     by_key = dict(reversed(listed))  # of one node that comes twice, the first
     sign = 1.0 if descends else -1.0
 
@@ -166,35 +176,6 @@ def of_nodes(nodes: Iterable[DocNode], numbers: Numbers, *, descends: bool = Tru
     return Ranked([(key, math.nan if one.score is None else sign * one.score) for key, one in listed], read)
 
 
-def found(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int) -> list[DocNode]:
-    """The nodes that a retriever returns, checked, and at most ``topk`` of them.
-
-    Raises:
-        RetrievalError: If it returns something else.
-    """
-    nodes: Any = retriever(query, filters=filters, topk=topk)
-    if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, DocNode) for node in nodes):
-        msg = f"The retriever {name_of(retriever)} returned {nodes!r:.80}; a list of nodes is needed, best first."
-        raise RetrievalError(msg)
-    return list(nodes[:topk])
-
-
 def descends(retriever: object) -> bool:
-    """Whether a higher score is a better one: yes, unless the retriever says otherwise."""
+    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``."""
     return bool(getattr(retriever, "descends", True))
-
-
-def traced(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int) -> Stage:
-    """A retriever's own stages, or one leaf for a callable that records none."""
-    trace = getattr(retriever, "trace", None)
-    if callable(trace):
-        stage: Stage = trace(query, filters=filters, topk=topk)
-        return stage
-    nodes = found(retriever, query, filters, topk)
-    return Stage("retriever", name_of(retriever), tuple(nodes), retriever=retriever)
-
-
-def name_of(retriever: object) -> str:
-    """What a reader would call a retriever: a function's name, else its class."""
-    name = getattr(retriever, "__name__", None)
-    return name if isinstance(name, str) else type(retriever).__name__

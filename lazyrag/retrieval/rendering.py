@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lazyrag.data.filters import FilterLike, parse_filter
 from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary, number_text
 from lazyrag.retrieval.missing import filter_text
+from lazyrag.retrieval.stages import json_ready
 
 _WIDTH = 100
 _DROPPED_SHOWN = 3
@@ -128,7 +129,7 @@ def _cell(hit: ExplainedHit, stage: StageSummary) -> str:
 def _stages(stages: Sequence[StageSummary], dropped: Sequence[DroppedNode]) -> str:
     rows = [["stage", "from", "gave", "dropped", "ms", "set to"]]
     for stage in stages:
-        said = ", ".join(f"{name}={_line(str(value))}" for name, value in stage.said.items())
+        said = ", ".join(f"{name}={_line(str(json_ready(value)))}" for name, value in stage.said.items())
         inputs = " ".join(map(str, stage.inputs)) or "-"
         counts = [str(stage.given), str(stage.dropped), f"{1000 * stage.seconds:.1f}"]
         rows.append([f"{stage.number} {stage.name}", inputs, *counts, clipped(said, _WIDTH)])

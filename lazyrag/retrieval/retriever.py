@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from lazyrag.arguments import known_keywords, text_list, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
+from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
 from lazyrag.document.group import group_name as normal_group_name
-from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
-from lazyrag.retrieval.asking import Asked, Key, Plan
+from lazyrag.retrieval.asking import Asked, Plan
 from lazyrag.retrieval.built_in_similarities import OWN_METRIC
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.output import OutputFormat, check_output, render
+from lazyrag.retrieval.query_vectors import QueryVectors, checked_towards
 from lazyrag.retrieval.similarity import similarities
 from lazyrag.retrieval.stages import Reason, Stage
 from lazyrag.retrieval.tracing import traced
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -199,47 +205,34 @@ class Retriever(Generic[T_co]):
             UnsupportedError: If the vector store has no approximate search, and ``index="ann"``.
             IngestionError: If every file failed in a step that the question needs.
         """
-        asked = self._asked(query, filters, topk)
+        asked = self.asked(query, filters, topk)
         nodes = asked.read(asked.hits) if query.strip() else []
         return cast("T_co", render(nodes, self._output_format, self._join))
 
     @property
-    def readers(self) -> list[Reader]:
-        """Through which its Documents are read, in their order."""
-        return [document.reader for document in self._documents]
+    def trees(self) -> list[Builder]:
+        """The trees of its Documents, for reads of several retrievers that are to see one state."""
+        return [document.reader.tree for document in self._documents]
+
+    @property
+    def plan(self) -> Plan:
+        """How it answers any question."""
+        return self._plan
+
+    @property
+    def descends(self) -> bool:
+        """Whether a higher score of its nodes is a better one."""
+        return self._plan.descends
 
     @property
     def output_format(self) -> OutputFormat | None:
         """The form of its results; None for nodes."""
         return self._output_format
 
-    @property
-    def target(self) -> str | None:
-        """The group that hits are mapped to; None for none."""
-        return self._plan.target
-
-    @property
-    def descends(self) -> bool:
-        """Whether a higher score of its nodes is a better one; fused scores always are."""
-        return self._similarity.descend or len(self._embed_keys) > 1
-
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
-        self._plan.prepare(self.readers)
-
-    def ranking(self, query: str, filters: FilterLike | None, topk: int) -> list[tuple[Key, float]]:
-        """What a call would return before ``target`` maps it, as keys with scores: no node is read.
-
-        Args:
-            query: A text that is not blank.
-            filters: As in a call.
-            topk: At most so many.
-        """
-        return self._asked(query, filters, topk).best()
-
-    def nodes(self, ranking: Sequence[tuple[Key, float]]) -> dict[Key, DocNode]:
-        """The nodes of some keys of a ranking, with the scores that stand beside them, in the same consistent read."""
-        return self._plan.nodes(self.readers, ranking)
+        for document in self._documents:
+            document.reader.prepare(self._plan.group, self._plan.embed_keys, self._plan.target)
 
     @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
@@ -255,7 +248,7 @@ class Retriever(Generic[T_co]):
             >>> stage.kind, stage.name, [node.path for node in stage.nodes]
             ('retriever', 'bm25', ['tea'])
         """
-        asked = self._asked(query, filters, topk)
+        asked = self.asked(query, filters, topk)
         return asked.read(lambda: traced(asked, self))
 
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
@@ -275,18 +268,54 @@ class Retriever(Generic[T_co]):
         Example:
             >>> docs = Document()
             >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-            >>> [coffee] = docs.get_nodes("FineChunk", filters={"file_name": "coffee"})
+            >>> [coffee] = docs.get_nodes("FineChunk", filters={"file_path": "coffee"})
             >>> Retriever(docs, "FineChunk", similarity="bm25").why_not(coffee.uid, "tea").told
             "It shares no term with the query, whose terms are 'tea'."
         """
         return why_not(self, uid, query, filters, topk)
 
-    def _asked(self, query: str, filters: FilterLike | None, topk: int | None) -> Asked:
+    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
+        """The same retriever, which moves a query's vector towards nodes that are of the kind that is looked for.
+
+        They may be hits that a reader approved of, or the first ones of another retriever: see `FeedbackRetriever`. Of
+        the nodes those count that have a vector of the retriever's Documents and embed keys. Texts and sparse vectors
+        are asked for as they are.
+
+        Args:
+            nodes: Nodes of the Documents.
+            weight: How far: 0 not at all, 1 as much as the query itself counts. See
+                `lazyrag.retrieval.query_vectors.moved` for the formula.
+
+        Raises:
+            ConfigError: If there are other things than nodes, or the weight is below 0 or not finite.
+
+        Example:
+            >>> vectors = {"tea": [1.0, 0.0], "green tea": [0.8, 0.6], "coffee": [0.6, -0.8]}
+            >>> docs = Document(embed=vectors.__getitem__)
+            >>> _ = docs.add_texts({"a": "green tea", "b": "coffee"})
+            >>> retriever = Retriever(docs, "FineChunk")
+            >>> green, coffee = retriever("tea")
+            >>> [node.text for node in retriever.towards([coffee], weight=1)("tea")]
+            ['coffee', 'green tea']
+        """
+        return self._with(self._plan.query_vectors.moving(*checked_towards(nodes, weight, self.trees)))
+
+    def for_one_question(self) -> Self:
+        """The same retriever, which embeds a query once and keeps its vector, also for what `towards` makes of it."""
+        return self._with(self._plan.query_vectors.keeping())
+
+    def _with(self, query_vectors: QueryVectors) -> Self:
+        made = copy.copy(self)
+        made._plan = replace(self._plan, query_vectors=query_vectors)
+        return made
+
+    def asked(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Asked:
+        """A question as this retriever asks it, for those that take rankings and not nodes."""
         if not isinstance(query, str):
             msg = f"The query is {query!r} ({type(query).__name__}); give a text."
             raise ConfigError(msg)
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        readers = self.readers
+        readers = [document.reader for document in self._documents]
         return Asked(self._plan, query, readers, [reader.bind(filters) for reader in readers], limit)
 
     def _checked_embed_keys(self, embed_keys: Sequence[str] | None) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lazyrag.data.filters import Filter
@@ -13,6 +13,7 @@ from lazyrag.document.nodes import VectorWay
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, Variant
+from lazyrag.retrieval.query_vectors import QueryVectors
 from lazyrag.text.terms import term_function
 from lazyrag.typing import Embedding, Metric, Ranking
 
@@ -28,6 +29,7 @@ class Question:
         filters: n bound filters, or None where there is none.
         topk: How many nodes of each Document are wanted, at least 1.
         embed_key: The embed key to search by; None where texts are compared.
+        query_vectors: Makes the query's vectors.
     """
 
     query: str
@@ -36,6 +38,7 @@ class Question:
     filters: Sequence[Filter | None]
     topk: int
     embed_key: str | None = None
+    query_vectors: QueryVectors = field(default_factory=QueryVectors)
 
     def vectors(self) -> list[Embedding]:
         """The query's vector for each Document; one call for those that share an embedder."""
@@ -45,7 +48,7 @@ class Question:
         embedders = [reader.embedders([self.embed_key])[0] for reader in self.readers]
         for one in embedders:
             if id(one.given) not in found:
-                found[id(one.given)] = one.embed([self.query], input_type="query")[0]
+                found[id(one.given)] = self.query_vectors.of(one, self.query, self.embed_key)
         return [found[id(one.given)] for one in embedders]
 
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, RetrievalError
 
 StageKind: TypeAlias = Literal[
@@ -60,7 +59,8 @@ class Stage:
         retriever: Of a leaf: what was asked.
         origins: Of a stage that puts nodes in the place of others: for each new node those of the inputs that it stands
             for. Without it they are those that the node's `merged_from` names.
-        why: Of a leaf: says why a uid is not among its nodes, of the very question that was asked.
+        why: Of a leaf, or a cut that is a part of it: says why a uid is not among its nodes, of the very question that
+            was asked.
     """
 
     kind: StageKind
@@ -121,6 +121,18 @@ class Traceable(Protocol):
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The last stage; its nodes are what a call returns."""
+        ...
+
+
+class Step(Protocol):
+    """What a chain does after retrieval: a `Reranker`, a user's function.
+
+    A step may have a method ``trace(stage, query) -> Stage`` that records more than what came and what went. Without
+    one, its ``kind``, ``name`` and ``said`` say what it is, and ``origins(given, gave)`` for which nodes others stand.
+    """
+
+    def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:
+        """The nodes that it gives, best first."""
         ...
 
 
@@ -186,16 +198,8 @@ def callable_name(called: Any) -> str:
     return named if isinstance(named, str) else type(called).__name__
 
 
-def trees_of(retriever: object) -> list[Builder]:
-    """The trees that a retriever reads, as far as it tells by its ``readers``, with what a question needs built."""
-    prepare = getattr(retriever, "prepare", None)
-    if callable(prepare):
-        prepare()
-    return [reader.tree for reader in getattr(retriever, "readers", ())]
-
-
 def json_ready(value: Any) -> Any:
-    """A value as JSON can hold it: numbers that are none as text, tuples as lists, what is unknown as its repr.
+    """A value as JSON can hold it: numbers that are none as text, tuples as lists, what is unknown by its name.
 
     Example:
         >>> json_ready({"score": float("nan"), "of": (1, 2)})
@@ -211,4 +215,5 @@ def json_ready(value: Any) -> Any:
         return {str(key): json_ready(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [json_ready(one) for one in value]
-    return repr(value)
+    told = repr(value)
+    return callable_name(value) if callable(value) or " at 0x" in told else told

@@ -24,9 +24,10 @@ def traced(asked: Asked, retriever: Traceable) -> Stage:
     nodes: dict[Key, DocNode] = {}
     rankings, stages = [], []
     for embed_key in asked.embed_keys:
+        why = functools.partial(missing, asked, embed_key)
         started = time.perf_counter()
         ranking = asked.ranking(embed_key) if asked.query.strip() else []
-        found = asked.plan.nodes(asked.readers, ranking)
+        found = asked.nodes(ranking, embed_key)
         nodes.update(found)
         stage = Stage(
             "retriever",
@@ -35,13 +36,13 @@ def traced(asked: Asked, retriever: Traceable) -> Stage:
             said=_said(asked, embed_key),
             seconds=time.perf_counter() - started,
             retriever=retriever,
-            why=functools.partial(missing, asked, embed_key),
+            why=why,
         )
         kept = asked.kept(embed_key, ranking)
         cut_off = asked.plan.cut_off_of(embed_key)
         if cut_off != -math.inf:
             left = tuple(found[key] for key, _ in kept if key in found)
-            stage = Stage("cut", "similarity_cut_off", left, (stage,), said={"similarity_cut_off": cut_off})
+            stage = Stage("cut", "similarity_cut_off", left, (stage,), said={"similarity_cut_off": cut_off}, why=why)
         rankings.append(kept)
         stages.append(stage)
     last = stages[0] if len(stages) == 1 else _fused(asked, stages, rankings, nodes)

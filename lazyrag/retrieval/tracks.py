@@ -16,7 +16,7 @@ class Tracks:
     """
 
     def __init__(self, last: Stage) -> None:
-        self.stages = list(_inputs_first(last))
+        self.stages = list({id(stage): stage for stage in _inputs_first(last)}.values())  # two may share an input
         self.last = last
         self._numbers = {id(stage): number for number, stage in enumerate(self.stages, start=1)}
         self._ranks = {id(stage): _ranks(stage.nodes) for stage in self.stages}
@@ -98,6 +98,8 @@ class Tracks:
         return Reason(uid, stage.name, told, place[2], self.score(place[0], place[1]), cause="merged")
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
+        if stage.why is not None:
+            return stage.why(uid)
         before = [(one, self.carriers(one, uid)) for one in stage.inputs]
         place = self.best(stage.inputs, [node for _, nodes in before for node in nodes])
         if place is not None:
@@ -112,10 +114,10 @@ class Tracks:
             return self._lost(stage.inputs[0], uid)
         if before:
             told = f"None of the {len(before)} inputs of {stage.name} gave it."
-            reasons = tuple(self._lost(one, uid) for one in stage.inputs)
+            reasons = tuple(dict.fromkeys(self._lost(one, uid) for one in stage.inputs))
+            if len(reasons) == 1:
+                return reasons[0]
             return Reason(uid, stage.name, told, inputs=reasons, cause="inputs")
-        if stage.why is not None:
-            return stage.why(uid)
         return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="unknown")
 
     def _by_uid(self, stage: Stage) -> dict[str, dict[DocNode, None]]:

@@ -17,14 +17,19 @@ from lazyrag import (
     GenerationResult,
     Hit,
     IngestReport,
+    KeywordSetting,
     LLMParser,
     NodeTransform,
+    ReciprocalRankFusion,
     Reranker,
     RetrievalResult,
     Retriever,
     Rule,
     Segmentation,
+    VectorSetting,
+    Weights,
     auto_merge,
+    register_fusion,
     register_loader,
     register_reranker,
     register_similarity,
@@ -32,7 +37,9 @@ from lazyrag import (
 )
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Not, Or
-from lazyrag.ranking.fusion import rrf
+from lazyrag.evaluation import compare, evaluate
+from lazyrag.ranking.diversity import mmr
+from lazyrag.ranking.fusion import fusions, rrf, weighted
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore
 
@@ -124,7 +131,27 @@ assert_type(result.metadata, dict[str, int] | None)
 answer: GenerationResult[str] = GenerationResult("a", confidence=0.5, metadata="m")
 assert_type(answer.metadata, str | None)
 
-assert_type(rrf([[("a", 1.0)], [("b", 2.0)]]), list[tuple[str, float]])
+both = [[("a", 1.0)], [("b", 2.0)]]
+weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))
+assert_type(rrf(both), list[tuple[str, float]])
+assert_type(
+    weighted(both, weights=weights.shares, normalise=["theoretical", "max"], lowest=[-1, None]), list[tuple[str, float]]
+)
+assert_type(fusions["rrf"].shares(both), dict[str, tuple[float, ...]])
+assert_type(ReciprocalRankFusion().fuse(both), list[tuple[str, float]])
+assert_type(mmr(rrf(both), [[1.0, 0.0], [0.0, 1.0]]), list[tuple[str, float]])
+weighted(both, normalise="minmax")  # type: ignore[arg-type]
+evaluation = evaluate({"q": rrf(both)}, {"q": {"a": 1}}, ["nDCG@10"])
+assert_type(evaluation.means, dict[str, float])
+assert_type(compare(evaluation.values["nDCG@10"], evaluation.values["nDCG@10"]).p, float)
+
+
+@register_fusion
+def first_only(rankings: list[list[tuple[str, float]]]) -> dict[str, list[float]]:
+    return {}
+
+
+assert_type(first_only([]), dict[str, list[float]])
 segments: SegmentStore = MapSegmentStore()
 vectors: VectorStore = MapVectorStore()
 segments.create("c", make_schema(None))

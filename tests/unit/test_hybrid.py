@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import DocNode, Document, RetrievalResult, Retriever, register_similarity
+from lazyrag import DocNode, Document, HybridRetriever, RetrievalResult, Retriever, register_similarity
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.fusion import rrf, weighted
 from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
-from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.stages import Stage
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
@@ -368,7 +367,7 @@ class TestOver:
 
     def test_a_document_without_embeddings_is_refused(self):
         """The message says both ways out."""
-        with pytest.raises(ConfigError, match=r"embed=.*Retriever\(docs, 'FineChunk', 'bm25'\)"):
+        with pytest.raises(ConfigError, match=r"embed=.*Retriever\(docs, 'FineChunk', 'bm25_chinese'\)"):
             HybridRetriever.over(Document(), "FineChunk")
 
 

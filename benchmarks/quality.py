@@ -1,0 +1,219 @@
+"""Quality of retrieval on judged questions: every retriever, fusion and reranker that can run here.
+
+    python benchmarks/quality.py [--sets cranfield xquad-en ...] [--pool] [--only hybrid ...]
+
+Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
+questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
+`lazyrag.evaluation`, which the tests hold against ir_measures. Systems are compared by the paired randomisation test.
+With --pool all sets lie in one Document, which is harder: other sets' texts are in the way.
+
+The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it; systems that ask the
+model are shown for them, too, so that one sees what a model of the wrong language does.
+
+The rankings are those of the machine's processor, as the model is int8. It needs the shared data beside the checkout;
+LAZYRAG_SHARED names another folder. docs/quality.md is written by benchmarks/report.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import results
+from results import Row
+
+from lazyrag import (
+    LAZY_ROOT_NAME,
+    CachedEmbedder,
+    DocNode,
+    Document,
+    HybridRetriever,
+    MaxSimModel,
+    OnnxEmbedder,
+    Reranker,
+    RetrievalChain,
+    Retriever,
+)
+from lazyrag.evaluation import compare, evaluate, holm
+from lazyrag.retrieval import MMR, FeedbackRetriever
+from tests.judged import SETS, pooled, write
+from tests.shared import SHARED
+
+TOPK = 10
+DEPTH = 50
+FIGURES = ("recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10")
+TESTED = "nDCG@10"
+BASE = {"en": "vector", "zh": "bm25_chinese"}
+"""What the other systems of a language are compared with."""
+
+Ask: TypeAlias = Callable[[str], Sequence[DocNode]]
+Questions: TypeAlias = Sequence[tuple[str, Mapping[str, int]]]
+Run: TypeAlias = dict[int, list[tuple[str, float]]]
+Maker: TypeAlias = Callable[[Document, MaxSimModel], Ask]
+
+
+def by(similarity: str | None, topk: int = TOPK) -> Callable[[Document], Retriever[list[DocNode]]]:
+    """Retrievers over whole texts."""
+    return lambda docs: Retriever(docs, LAZY_ROOT_NAME, similarity, topk=topk)
+
+
+def default(docs: Document, topk: int = TOPK) -> HybridRetriever:
+    """The default hybrid."""
+    return HybridRetriever.over(docs, LAZY_ROOT_NAME, topk=topk)
+
+
+def pair(
+    docs: Document, method: str, words: str = "bm25_chinese", topk: int = TOPK, **keywords: Any
+) -> HybridRetriever:
+    """By meaning and by words, fused."""
+    retrievers = by(None)(docs), by("bm25_chinese")(docs)
+    return HybridRetriever(*retrievers, fusion_method=method, topk=TOPK, depth=DEPTH, **keywords)
+
+
+def reranked(retriever: Callable[..., list[DocNode]], name: str, **keywords: Any) -> Ask:
+    """The best fifty of a retriever, reranked."""
+    reranker = Reranker(name, **keywords)
+    return lambda query: reranker(retriever(query, topk=DEPTH), query=query)[:TOPK]
+
+
+def weights(normalise: str, vector: float) -> Maker:
+    """A weighted sum of scores."""
+    return lambda docs, _: pair(docs, "weighted", weights=[vector, 1 - vector], normalise=normalise)
+
+
+def feedback(nodes: int, weight: float, maxsim: float | None) -> Maker:
+    """The default hybrid asked twice, and perhaps reranked."""
+
+    def made(docs: Document, model: MaxSimModel) -> Ask:
+        twice = FeedbackRetriever(default(docs), nodes=nodes, weight=weight)
+        return twice if maxsim is None else reranked(twice, "MaxSimReranker", embedder=model, weight=maxsim)
+
+    return made
+
+
+def maxsim(weight: float) -> Maker:
+    """The default hybrid, reranked by the embedding model's own token vectors."""
+    return lambda docs, model: reranked(default(docs), "MaxSimReranker", embedder=model, weight=weight)
+
+
+ENGLISH: Mapping[str, Maker] = {
+    "vector": lambda docs, _: by(None)(docs),
+    "bm25": lambda docs, _: by("bm25")(docs),
+    "rrf": lambda docs, _: pair(docs, "rrf"),
+    "rrf, k = 10": lambda docs, _: pair(docs, "rrf", k=10),
+    **{
+        f"weighted, {how}, vector {share}": weights(how, share)
+        for how in ("max", "min_max", "z_score")
+        for share in (0.5, 0.6, 0.7)
+    },
+    "comb_mnz, max": lambda docs, _: pair(docs, "comb_mnz", normalise="max"),
+    "hybrid (default)": lambda docs, _: default(docs),
+    "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(default(docs), MMR(lam=0.7), topk=TOPK, fetch=DEPTH),
+    "hybrid + BM25Reranker": lambda docs, _: reranked(default(docs), "BM25Reranker"),
+    "vector + MaxSim": lambda docs, model: reranked(by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0),
+    "hybrid + MaxSim alone": maxsim(1.0),
+    **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.3, 0.4, 0.5)},
+    **{f"hybrid + feedback {count}": feedback(count, 0.7, None) for count in (1, 2, 3)},
+    **{f"hybrid + feedback {count} + MaxSim 0.4": feedback(count, 0.7, 0.4) for count in (1, 2, 3)},
+    "chain (default)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+}
+CHINESE: Mapping[str, Maker] = {
+    "bm25_chinese": lambda docs, _: by("bm25_chinese")(docs),
+    "bm25": lambda docs, _: by("bm25")(docs),
+    "bm25_chinese + BM25Reranker": lambda docs, _: reranked(
+        by("bm25_chinese", DEPTH)(docs), "BM25Reranker", analyser="zh"
+    ),
+    "bm25_chinese + bm25, rrf": lambda docs, _: HybridRetriever(
+        by("bm25_chinese")(docs), by("bm25")(docs), topk=TOPK, depth=DEPTH
+    ),
+    "vector (English model)": lambda docs, _: by(None)(docs),
+    "hybrid (default; English model)": lambda docs, _: default(docs),
+    "chain (default; English model)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+}
+
+
+def language(name: str) -> str:
+    """Of a set's questions."""
+    return "zh" if "zh" in name else "en"
+
+
+def asked(ask: Ask, questions: Questions) -> tuple[Run, float]:
+    """What is found for each question; and the mean milliseconds of one, those of a cold start included."""
+    begun = time.perf_counter()
+    run = {
+        number: [(str(node.path), node.score or 0.0) for node in ask(question)]
+        for number, (question, _) in enumerate(questions)
+    }
+    return run, (time.perf_counter() - begun) * 1000 / len(questions)
+
+
+def perfect(questions: Questions, found: Run | None = None) -> Run:
+    """All right answers, best first: of what was found, or all there are."""
+    best: Run = {}
+    for number, (_, grades) in enumerate(questions):
+        of = {path for path, _ in found[number]} if found is not None else set(grades)
+        best[number] = sorted(((path, grade) for path, grade in grades.items() if path in of), key=lambda one: -one[1])
+    return best
+
+
+def measured(name: str, docs: Document, model: MaxSimModel, questions: Questions, only: Sequence[str]) -> list[Row]:
+    """A row for each system, with its comparison."""
+    base = BASE[language(name)]
+    judged = {number: grades for number, (_, grades) in enumerate(questions)}
+    systems = CHINESE if language(name) == "zh" else ENGLISH
+    runs: dict[str, tuple[Run, float]] = {}
+    for system, make in systems.items():
+        if not only or system == base or any(part in system for part in only):
+            runs[system] = asked(make(docs, model), questions)
+            print(f"{name}: {system}, {runs[system][1]:.1f} ms", flush=True)
+    first = default(docs, DEPTH) if base == "vector" else by(base, DEPTH)(docs)
+    runs[f"ceiling: the best {DEPTH}, put right"] = perfect(questions, asked(first, questions)[0]), math.nan
+    runs["ceiling: all answers first"] = perfect(questions), math.nan
+    found = {system: evaluate(run, judged, FIGURES) for system, (run, _) in runs.items()}
+    compared = {one: compare(found[base].values[TESTED], of.values[TESTED], rounds=20_000) for one, of in found.items()}
+    adjusted = holm({one: of.p for one, of in compared.items() if one in systems and one != base})
+    rows = []
+    for system, (_, spent_ms) in runs.items():
+        of = compared[system]
+        row: Row = {"set": name, "system": system, "questions": len(questions), **found[system].means}
+        row |= {"ms": None if math.isnan(spent_ms) else round(spent_ms, 1), "p": adjusted.get(system)}
+        row |= {"difference": of.difference, "low": of.low, "high": of.high, "wins": of.wins, "losses": of.losses}
+        rows.append(row)
+        print(f"{name:16} {system:40} " + " ".join(f"{row[one]:.4f}" for one in FIGURES), flush=True)
+    return rows
+
+
+def main() -> int:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="which; all without")
+    parser.add_argument("--pool", action="store_true", help="all sets in one Document, too")
+    parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
+    options = parser.parse_args()
+    onnx = OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")
+    (results.FOLDER / "cache").mkdir(parents=True, exist_ok=True)
+    embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")
+    model = MaxSimModel(onnx, cache_bytes=4 << 30)
+    for pool in (False, True) if options.pool else (False,):
+        for names in [SETS] if pool else [[name] for name in options.sets]:
+            texts, questions = pooled(names)
+            with tempfile.TemporaryDirectory() as folder:
+                write(texts, Path(folder))
+                with Document(folder, embed=embedder) as docs:
+                    for name in (one for one in names if one in options.sets):
+                        label = f"{name}, pool" if pool else name
+                        rows = measured(label, docs, model, questions[name], options.only)
+                        if not options.only:
+                            results.save(f"quality-{label.replace(', ', '-')}", rows, texts=len(texts), depth=DEPTH)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""What each stage of a question takes: p50, p95 and p99 at 100,000 nodes with 384 numbers each, on a file.
+
+    python benchmarks/stages.py [--nodes 100000] [--queries 200] [--rounds 3] [--check [MS]]
+
+Nodes are those of corpus.py, lines of files with ten to a part; their vectors are those of vectors.py. The model's
+work is left out: a question's vector is looked up in a table, so the times are those of retrieval alone. The
+question's words come from one node and its vector from a question of the shared data, so that the two retrievers find
+different nodes, which is more work for what follows than agreement. Stages take turns, query by query, as in the other
+benchmarks. Before the clock starts, the vector ranking is compared with numpy's products, and the hybrids with fusions
+of what its retrievers return. With --check a hybrid whose p95 is over 20 ms, or the bound given, is a failure. Results
+go to build/bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from corpus import RETRIEVAL, make_corpus
+from corpus import make_queries as make_words
+from results import Row, save, table
+from timing import interleaved, median_ms, quantile_ms
+from vectors import HOW, make_vectors
+from vectors import make_queries as make_query_vectors
+
+from lazyrag import DataType, DocField, DocNode, Document, Retriever, auto_merge
+from lazyrag.document.consistency import consistent_read
+from lazyrag.ranking.diversity import mmr
+from lazyrag.ranking.fusion import fusions
+from lazyrag.retrieval.hybrid import HybridRetriever
+
+DEPTH, TOPK = 50, 10
+FILES, PART = 100, 10
+TARGET_MS = 20.0
+HYBRIDS = {
+    "hybrid, rrf": {"fusion_method": "rrf"},
+    "hybrid, weighted": {"fusion_method": "weighted", "weights": [0.7, 0.3]},
+}
+FILTER = {"tenth": [3]}
+COLUMNS = ("stage", "p50_ms", "p95_ms", "p99_ms")
+
+Answer = Callable[[str], Any]
+
+
+def build(folder: Path, texts: Sequence[str], vector_of: dict[str, np.ndarray]) -> Document:
+    """A Document over files of these lines, on a file of its own, with parts of ten lines and the lines as groups."""
+    dataset = folder / "dataset"
+    dataset.mkdir()
+    per_file = max(PART, len(texts) // FILES)
+    for start in range(0, len(texts), per_file):
+        own = texts[start : start + per_file]
+        parts = ["\n".join(own[at : at + PART]) for at in range(0, len(own), PART)]
+        (dataset / f"{start // per_file:05}.txt").write_text("\n\n".join(parts), encoding="utf-8")
+    docs = Document(
+        dataset,
+        embed=vector_of.__getitem__,
+        doc_fields={"tenth": DocField(DataType.INT32)},
+        file_metadata=lambda path: {"tenth": int(Path(path).stem) % 10},
+        store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}},
+    )
+    docs.create_node_group("part", transform=lambda text: text.split("\n\n"))
+    docs.create_node_group("line", transform=str.splitlines, parent="part")
+    return docs
+
+
+def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
+    """By name, what answers a question; what a stage gets from the ones before it is made ready beforehand."""
+    vector, bm25 = Retriever(docs, "line", "cosine", topk=TOPK), Retriever(docs, "line", "bm25", topk=TOPK)
+    hybrids = {name: HybridRetriever(vector, bm25, topk=TOPK, depth=DEPTH, **given) for name, given in HYBRIDS.items()}
+    tree = docs.reader.tree
+
+    def ranking(retriever: Retriever[Any], question: str) -> list[Any]:
+        return consistent_read([tree], retriever.asked(question, None, DEPTH).best)
+
+    found = {question: [ranking(one, question) for one in (vector, bm25)] for question in questions}
+    candidates = {question: hybrids["hybrid, rrf"](question, topk=DEPTH) for question in questions}
+    rows = {question: vectors_of(nodes) for question, nodes in candidates.items()}
+    listed = {question: [(node.uid, node.score) for node in nodes] for question, nodes in candidates.items()}
+    fuse_rrf, fuse_weighted = fusions["rrf"], fusions["weighted"]
+    return {
+        f"vector ranking, {DEPTH}": lambda question: ranking(vector, question),
+        f"bm25 ranking, {DEPTH}": lambda question: ranking(bm25, question),
+        f"fusion of 2 x {DEPTH}, rrf": lambda question: fuse_rrf(found[question]),
+        f"fusion of 2 x {DEPTH}, weighted": lambda question: fuse_weighted(found[question], weights=[0.7, 0.3]),
+        f"reading {TOPK} nodes": lambda question: consistent_read(
+            [tree], lambda: bm25.asked(question, None, DEPTH).nodes(found[question][1][:TOPK], None)
+        ),
+        "vector Retriever": vector,
+        "bm25 Retriever": bm25,
+        **hybrids,
+        "hybrid, weighted, 10 % filter": lambda question: hybrids["hybrid, weighted"](question, FILTER),
+        "hybrid, weighted, trace": hybrids["hybrid, weighted"].trace,
+        f"MMR of {DEPTH}, vectors at hand": lambda question: mmr(listed[question], rows[question], topk=TOPK),
+        f"auto-merge of {DEPTH}": lambda question: auto_merge(candidates[question]),
+    }
+
+
+def vectors_of(nodes: Sequence[DocNode]) -> np.ndarray:
+    """The nodes' vectors, a row for each."""
+    return np.stack([next(iter(node.embeddings.values())) for node in nodes])
+
+
+def compare(docs: Document, questions: Sequence[str], vector_of: dict[str, np.ndarray]) -> None:
+    """The vector ranking has the scores that numpy says; a hybrid is the fusion of what its retrievers return."""
+    lines = docs.get_nodes("line")
+    matrix = np.stack([vector_of[node.text] for node in lines])
+    vector, bm25 = Retriever(docs, "line", "cosine", topk=DEPTH), Retriever(docs, "line", "bm25", topk=DEPTH)
+    for question in questions:
+        nodes, by_words = vector(question), bm25(question)
+        best = np.sort(matrix @ vector_of[question])[::-1][:DEPTH]
+        np.testing.assert_allclose([node.score for node in nodes], best, atol=1e-5)
+        assert by_words, f"no node has a word of {question!r}"
+        rankings = [[(node.uid, node.score) for node in some] for some in (nodes, by_words)]
+        for given in HYBRIDS.values():
+            hybrid = HybridRetriever(vector, bm25, topk=TOPK, depth=DEPTH, **given)
+            options = {name: value for name, value in given.items() if name != "fusion_method"}
+            fused = fusions[given["fusion_method"]](rankings, **options)
+            assert [(node.uid, node.score) for node in hybrid(question)] == fused[:TOPK]
+
+
+def run(count: int, asked: int, rounds: int) -> list[Row]:
+    """Measure all stages at one size."""
+    texts = make_corpus("en", count).texts()
+    vectors, real = make_vectors(count)
+    questions = make_words(make_corpus("en", count), asked)
+    questions = list(dict.fromkeys(questions))
+    # Of lines with the same text, the first one's vector.
+    vector_of = dict(zip(reversed(texts), vectors[::-1], strict=True))
+    vector_of.update(zip(questions, make_query_vectors(len(questions)), strict=True))
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        with build(Path(folder), texts, vector_of) as docs:
+            compare(docs, questions[:10], vector_of)
+            print(f"built, and compared with numpy, in {time.perf_counter() - started:.0f} s", flush=True)
+            ask = stages(docs, questions)
+            seconds = interleaved(ask, [dict.fromkeys(ask, question) for question in questions], rounds)
+    rows: list[Row] = [
+        {
+            "stage": name,
+            "p50_ms": median_ms(own),
+            "p95_ms": quantile_ms(own, 0.95),
+            "p99_ms": quantile_ms(own, 0.99),
+            "nodes": count,
+        }
+        for name, own in seconds.items()
+    ]
+    print(table(rows, COLUMNS))
+    facts = {"questions": len(questions), "rounds": rounds, "vectors": f"{real:,} real, the others {HOW}"}
+    save(f"stages-{count:08}", rows, left_out={}, **facts)
+    return rows
+
+
+def main() -> int:
+    """Measure, and with --check judge the hybrids."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--check",
+        type=float,
+        nargs="?",
+        const=TARGET_MS,
+        metavar="MS",
+        help=f"fail if a hybrid's p95 is over so many milliseconds; {TARGET_MS:.0f} unless told",
+    )
+    options = parser.parse_args()
+    if not RETRIEVAL.exists():
+        print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
+        return 2
+    rows = run(options.nodes, options.queries, options.rounds)
+    slow = [row for row in rows if row["stage"] in HYBRIDS and row["p95_ms"] > (options.check or float("inf"))]
+    for row in slow:
+        print(f"{row['stage']}: p95 is {row['p95_ms']:.1f} ms, over {options.check:g} ms")
+    return int(bool(slow))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+"""Results of several retrievers side by side: in proportion to weights, or by priority."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+from lazyrag.arguments import known_arguments, known_keywords, whole_number
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.node import DocNode
+from lazyrag.document.builder import Builder
+from lazyrag.errors import ConfigError, RetrievalError, known_names
+from lazyrag.retrieval.explain import Explanation, explain, why_not
+from lazyrag.retrieval.ranked import (
+    NodeKey,
+    Numbers,
+    check_query,
+    check_retrievers,
+    check_weights,
+)
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
+from lazyrag.retrieval.together import prepare_all, read_together, trees_of
+
+Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
+PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low", "ignore")
+
+Combine: TypeAlias = Callable[[list[list[DocNode]]], Sequence[DocNode]]
+"""From the nodes that each retriever may give, in the retrievers' order, to the result."""
+
+
+@known_arguments
+class WeightedRetriever:
+    """Fills a result from several retrievers in proportion to their weights: so many places for each.
+
+    Scores are not compared, so retrievers of any kind go together: one over FAQs, one over manuals. Where one finds
+    fewer nodes than its places, the others fill them. A node that several find counts for the one that ranks it best.
+
+    Args:
+        retrievers: One or more retrievers of nodes.
+        weights: One number >= 0 for each, not all 0; None: all the same. Places are shared out by largest remainder. A
+            retriever of weight 0 is not asked.
+        topk: At most so many nodes. None: all that the retrievers give by themselves.
+        combine: Puts the lists together, instead of in turn.
+
+    Raises:
+        ConfigError: If there is no retriever, or an argument is out of its range.
+
+    Source:
+        Largest remainder: Hamilton's method of apportionment.
+
+    Example:
+        >>> from lazyrag import DocNode
+        >>> faq = lambda query, filters=None, topk=None: [DocNode(text=f"faq {n}", score=1 / n) for n in range(1, 9)]
+        >>> manual = lambda query, filters=None, topk=None: [DocNode(text=f"manual {n}", score=9) for n in range(1, 9)]
+        >>> [node.text for node in WeightedRetriever(faq, manual, weights=[2, 1], topk=6)("tea")]
+        ['faq 1', 'manual 1', 'faq 2', 'faq 3', 'manual 2', 'faq 4']
+    """
+
+    def __init__(
+        self,
+        *retrievers: NodeRetriever,
+        weights: Sequence[float] | None = None,
+        topk: int | None = 6,
+        combine: Combine | None = None,
+    ) -> None:
+        check_retrievers("WeightedRetriever", retrievers)
+        self._retrievers = retrievers
+        self._weights = check_weights([1.0] * len(retrievers) if weights is None else weights, len(retrievers))
+        self._topk = None if topk is None else whole_number("topk", topk, 1)
+        self._combine = _checked_combine(combine)
+
+    @property
+    def trees(self) -> list[Builder]:
+        """The trees of the retrievers' Documents, for reads of several retrievers that are to see one state."""
+        return trees_of(self._retrievers)
+
+    def prepare(self) -> None:
+        """Build what a question will need, before it begins to read."""
+        prepare_all(self._retrievers)
+
+    @known_keywords
+    def __call__(
+        self,
+        query: str,
+        filters: FilterLike | None = None,
+        topk: int | None = None,
+        *,
+        weights: Sequence[float] | None = None,
+        combine: Combine | None = None,
+    ) -> list[DocNode]:
+        """The best nodes of each retriever, as many as its weight allows.
+
+        Args:
+            query: A question or keywords. A blank one finds nothing.
+            filters: For all retrievers.
+            topk: Another bound for this call.
+            weights: Others for this call.
+            combine: Another way to put the lists together, for this call.
+
+        Returns:
+            Nodes in turn, in proportion to the weights, each retriever's in its own order and with its own scores,
+            which do not compare with those of another one.
+
+        Raises:
+            ConfigError: If the query is no text, or a filter or weight does not fit.
+            RetrievalError: If a retriever or ``combine`` returns something else than nodes.
+        """
+        limit = self._limit(topk)
+        used = self._weights if weights is None else check_weights(weights, len(self._retrievers))
+        together = _checked_combine(combine) or self._combine
+        if not check_query(query):
+            return []
+
+        def read() -> list[DocNode]:
+            lists = [
+                asked_nodes(one, query, filters, limit)[:limit] if weight else []
+                for one, weight in zip(self._retrievers, used, strict=True)
+            ]
+            return _filled(lists, used, limit, together)
+
+        return read_together(self._retrievers, read)
+
+    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
+        """The stages of a call with the same arguments."""
+        limit = self._limit(topk)
+        asked = [(one, weight) for one, weight in zip(self._retrievers, self._weights, strict=True) if weight]
+        is_asked = check_query(query)
+
+        def read() -> Stage:
+            inputs = tuple(stage_of(one, query, filters, limit) for one, _ in asked) if is_asked else ()
+            begun = time.perf_counter()
+            used = [weight for _, weight in asked]
+            nodes = _filled([list(one.nodes[:limit]) for one in inputs], used, limit, self._combine) if inputs else []
+            said = {"weights": self._weights, "topk": limit}
+            return Stage(
+                "step", "weighted places", tuple(nodes), inputs, said=said, seconds=time.perf_counter() - begun
+            )
+
+        return read_together(self._retrievers, read)
+
+    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
+        return explain(self, query, filters, topk)
+
+    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
+        return why_not(self, uid, query, filters, topk)
+
+    def _limit(self, topk: int | None) -> int | None:
+        return self._topk if topk is None else whole_number("topk", topk, 1)
+
+
+@known_arguments
+class PriorityRetriever:
+    """Takes what the most important retriever finds, then what the next one does, until there is enough.
+
+    A retriever is asked only if those before it found too little. Each gives its whole list, as long as it makes it by
+    itself: give it a ``topk`` of its own.
+
+    Args:
+        retrievers: One or more retrievers of nodes.
+        priorities: For each ``"high"``, ``"normal"``, ``"low"`` or ``"ignore"``: it is not asked. None: all normal.
+            Those of one priority are asked in the order in which they are given.
+        topk: At most so many nodes. None: all that the retrievers give.
+
+    Raises:
+        ConfigError: If there is no retriever, or an argument is out of its range.
+
+    Example:
+        >>> from lazyrag import DocNode
+        >>> faq = lambda query, filters=None, topk=None: [DocNode(text="faq")] if "tea" in query else []
+        >>> manual = lambda query, filters=None, topk=None: [DocNode(text="manual 1"), DocNode(text="manual 2")]
+        >>> retriever = PriorityRetriever(manual, faq, priorities=["low", "high"], topk=2)
+        >>> [node.text for node in retriever("tea")], [node.text for node in retriever("water")]
+        (['faq', 'manual 1'], ['manual 1', 'manual 2'])
+    """
+
+    def __init__(
+        self,
+        *retrievers: NodeRetriever,
+        priorities: Sequence[Priority] | None = None,
+        topk: int | None = 6,
+    ) -> None:
+        check_retrievers("PriorityRetriever", retrievers)
+        self._retrievers = retrievers
+        self._priorities = self._checked_priorities(["normal"] * len(retrievers) if priorities is None else priorities)
+        self._topk = None if topk is None else whole_number("topk", topk, 1)
+
+    @property
+    def trees(self) -> list[Builder]:
+        """The trees of the retrievers' Documents, for reads of several retrievers that are to see one state."""
+        return trees_of(self._retrievers)
+
+    def prepare(self) -> None:
+        """Build what a question will need, before it begins to read."""
+        prepare_all(self._retrievers)
+
+    @known_keywords
+    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+        """What the retrievers find, the most important one's first.
+
+        Args:
+            query: A question or keywords. A blank one finds nothing.
+            filters: For all retrievers.
+            topk: Another bound for this call, on the whole result.
+
+        Returns:
+            Nodes, each once, each retriever's in its own order and with its own scores, which do not compare with those
+            of another one.
+
+        Raises:
+            ConfigError: If the query is no text, or a filter does not fit.
+            RetrievalError: If a retriever returns something else than nodes.
+        """
+        limit = self._limit(topk)
+        if not check_query(query):
+            return []
+
+        def read() -> list[DocNode]:
+            numbers = Numbers()
+            nodes: dict[NodeKey, DocNode] = {}
+            for one in self._in_order():
+                if limit is None or len(nodes) < limit:
+                    _add(nodes, asked_nodes(one, query, filters, None), numbers)
+            return list(nodes.values())[:limit]
+
+        return read_together(self._retrievers, read)
+
+    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
+        """The stages of a call with the same arguments; retrievers that were not asked are none of its inputs."""
+        limit = self._limit(topk)
+        asked = self._in_order() if check_query(query) else []
+
+        def read() -> Stage:
+            numbers = Numbers()
+            nodes: dict[NodeKey, DocNode] = {}
+            inputs: list[Stage] = []
+            for one in asked:
+                if limit is None or len(nodes) < limit:
+                    inputs.append(stage_of(one, query, filters, None))
+                    _add(nodes, inputs[-1].nodes, numbers)
+            said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
+            return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said)
+
+        return read_together(self._retrievers, read)
+
+    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
+        return explain(self, query, filters, topk)
+
+    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
+        return why_not(self, uid, query, filters, topk)
+
+    def _limit(self, topk: int | None) -> int | None:
+        return self._topk if topk is None else whole_number("topk", topk, 1)
+
+    def _in_order(self) -> list[NodeRetriever]:
+        """The retrievers that may be asked, the most important first."""
+        wanted = PRIORITIES[:-1]
+        pairs = list(zip(self._priorities, self._retrievers, strict=True))
+        return [retriever for level in wanted for priority, retriever in pairs if priority == level]
+
+    def _checked_priorities(self, priorities: Any) -> tuple[Priority, ...]:
+        listed = list(priorities) if isinstance(priorities, Sequence) and not isinstance(priorities, str) else []
+        if len(listed) != len(self._retrievers):
+            msg = f"priorities is {priorities!r} for {len(self._retrievers)} retrievers; give one for each."
+            raise ConfigError(msg)
+        for one in listed:
+            if one not in PRIORITIES:
+                msg = f"A priority is {one!r}. {known_names(str(one), PRIORITIES)}"
+                raise ConfigError(msg)
+        return tuple(listed)
+
+
+def places(seats: int, weights: Sequence[float]) -> list[int]:
+    """Seats shared out in proportion to weights, by largest remainder; ties go to the first.
+
+    Args:
+        seats: How many there are, at least 0.
+        weights: At least one, all > 0.
+
+    Example:
+        >>> places(10, [0.5, 0.3, 0.15])
+        [5, 3, 2]
+    """
+    parts = [Fraction(weight) for weight in weights]  # floats would break ties by how they are rounded
+    exact = [seats * part / sum(parts) for part in parts]
+    whole = [int(one) for one in exact]
+    by_rest = sorted(range(len(weights)), key=lambda index: (whole[index] - exact[index], index))
+    for index in by_rest[: seats - sum(whole)]:
+        whole[index] += 1
+    return whole
+
+
+def _filled(
+    lists: Sequence[Sequence[DocNode]], weights: Sequence[float], topk: int | None, combine: Combine | None
+) -> list[DocNode]:
+    """As many nodes of each list as it has places, put together."""
+    own = _apart(lists)
+    quotas = [len(one) for one in own] if topk is None else _quotas([len(one) for one in own], weights, topk)
+    taken = [one[:quota] for one, quota in zip(own, quotas, strict=True)]
+    if combine is None:
+        return _in_turn(taken)
+    nodes: Any = combine(taken)
+    if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, DocNode) for node in nodes):
+        msg = f"combine returned {nodes!r:.80}; a list of nodes is needed, best first."
+        raise RetrievalError(msg)
+    return list(nodes[:topk])
+
+
+def _apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
+    """The lists, each node only in the one where it ranks best, of equal ones the first."""
+    numbers = Numbers()
+    keyed = [[(numbers.key(node), node) for node in nodes] for nodes in lists]
+    best: dict[NodeKey, tuple[int, int]] = {}
+    for number, nodes in enumerate(keyed):
+        for rank, (key, _) in enumerate(nodes):
+            best[key] = min(best.get(key, (rank, number)), (rank, number))
+    return [
+        [node for rank, (key, node) in enumerate(nodes) if best[key] == (rank, number)]
+        for number, nodes in enumerate(keyed)
+    ]
+
+
+def _quotas(lengths: Sequence[int], weights: Sequence[float], topk: int) -> list[int]:
+    """How many nodes of each list are taken; places that one cannot fill go to the others by their weights."""
+    quotas = [0] * len(lengths)
+    while True:
+        open_ones = [index for index, weight in enumerate(weights) if weight > 0 and quotas[index] < lengths[index]]
+        left = topk - sum(quotas)
+        if not open_ones or left == 0:
+            return quotas
+        more = places(left, [weights[index] for index in open_ones])
+        for index, seats in zip(open_ones, more, strict=True):
+            quotas[index] = min(lengths[index], quotas[index] + seats)
+
+
+def _in_turn(lists: Sequence[Sequence[DocNode]]) -> list[DocNode]:
+    """Lists as one, each spread evenly over it, in the lists' order where two are due."""
+    due = [
+        ((rank + 0.5) / len(nodes), number, rank) for number, nodes in enumerate(lists) for rank in range(len(nodes))
+    ]
+    return [lists[number][rank] for _, number, rank in sorted(due)]
+
+
+def _add(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Numbers) -> None:
+    for node in more:
+        nodes.setdefault(numbers.key(node), node)
+
+
+def _checked_combine(combine: Any) -> Combine | None:
+    if combine is not None and not callable(combine):
+        msg = f"combine is {combine!r:.80}; give a function from the retrievers' lists of nodes to one list."
+        raise ConfigError(msg)
+    checked: Combine | None = combine
+    return checked

@@ -1,0 +1,125 @@
+"""Spec 003, task 3.2 `HybridRetriever`: every test quotes the sentence it checks and says what is expected."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+import lazyrag
+from lazyrag.ranking.fusion import rrf, weighted
+
+TEXTS = {
+    "doc1": "green tea steamed in spring",
+    "doc2": "black tea oxidised",
+    "doc3": "coffee roasted",
+    "doc4": "water for green cups",
+}
+WORDS = "green tea black coffee water spring".split()
+
+
+@pytest.fixture
+def docs():
+    """Four documents with embeddings."""
+    docs = lazyrag.Document(embed=lambda text: [0.5 + text.split().count(word) for word in WORDS])
+    docs.add_texts(TEXTS)
+    return docs
+
+
+@pytest.fixture
+def vector_retriever(docs):
+    """By meaning."""
+    return lazyrag.Retriever(docs, "FineChunk")
+
+
+@pytest.fixture
+def bm25_retriever(docs):
+    """By words."""
+    return lazyrag.BM25Retriever(docs, "FineChunk")
+
+
+def told(nodes):
+    """A result as a ranking."""
+    return [(node.uid, node.score) for node in nodes]
+
+
+def hits(result):
+    """A result of hits as a ranking."""
+    return [(hit.id, hit.score) for hit in result]
+
+
+def test_init_by_name_and_by_position(vector_retriever, bm25_retriever):
+    """「vector_retriever, bm25_retriever, fusion_method: str = "rrf"」: in this order, or by these names."""
+    made = (
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever),
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever, "rrf"),
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="rrf"),
+        lazyrag.HybridRetriever(vector_retriever=vector_retriever, bm25_retriever=bm25_retriever, fusion_method="rrf"),
+    )
+    results = [hits(asyncio.run(one.search("green tea"))) for one in made]
+    assert results[0] == rrf([told(vector_retriever("green tea", topk=50)), told(bm25_retriever("green tea", topk=50))])
+    assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("method", ["rrf", "weighted"])
+def test_fusion_method(vector_retriever, bm25_retriever, method):
+    """「fusion_method: str = "rrf"  # rrf, weighted」: both are there; another name is an error that says so."""
+    assert asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method=method).search("tea"))
+    with pytest.raises(KeyError, match=method):
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="sum")
+
+
+def test_search_is_asynchronous(vector_retriever, bm25_retriever):
+    """「async def search(...)」: a coroutine; two searches at once do not disturb each other."""
+    hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever)
+
+    async def both():
+        return await asyncio.gather(hybrid.search("green tea"), hybrid.search("coffee"))
+
+    assert inspect.iscoroutinefunction(hybrid.search)
+    assert [hits(one) for one in asyncio.run(both())] == [told(hybrid(q, topk=5)) for q in ("green tea", "coffee")]
+
+
+def test_search_gives_results(docs, vector_retriever, bm25_retriever):
+    """「-> List[RetrievalResult]」, 「source: str」: hits, each with its text, score and source."""
+    [first, *_] = asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea", top_k=2))
+    [node] = [node for node in docs.get_nodes("FineChunk") if node.uid == first.id]
+    assert (first.text, first.source, first.document_id, first.chunk_id) == (TEXTS["doc1"], "doc1", node.root.uid, 1)
+    assert 0 < first.score <= 2 / 61
+
+
+def test_top_k(vector_retriever, bm25_retriever):
+    """「top_k: int = 5」: at most so many."""
+    hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever)
+    assert len(asyncio.run(hybrid.search("green tea", top_k=1))) == 1
+    assert inspect.signature(hybrid.search).parameters["top_k"].default == 5
+
+
+def test_weights_of_a_search(vector_retriever, bm25_retriever):
+    """「vector_weight: float = 0.7, bm25_weight: float = 0.3」: they count, in weighted fusion and in RRF."""
+    rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
+    for weights in ([0.7, 0.3], [0.2, 0.8]):
+        given = {"vector_weight": weights[0], "bm25_weight": weights[1]}
+        by_score = lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="weighted")
+        assert hits(asyncio.run(by_score.search("green tea", **given))) == weighted(rankings, weights=weights)
+        by_rank = lazyrag.HybridRetriever(vector_retriever, bm25_retriever)
+        assert hits(asyncio.run(by_rank.search("green tea", **given))) == rrf(rankings, weights=weights)
+
+
+def test_default_weights(vector_retriever, bm25_retriever):
+    """「hybrid_vector_weight: float = 0.7」, 「hybrid_bm25_weight: float = 0.3」: of weighted fusion by default."""
+    rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
+    hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="weighted")
+    assert hits(asyncio.run(hybrid.search("green tea"))) == weighted(rankings, weights=[0.7, 0.3])
+
+
+def test_plain_rrf_has_no_weights(vector_retriever, bm25_retriever):
+    """「RRF Score = sum(1 / (k + rank_i))」: as long as a search gives no weights, RRF is the formula itself."""
+    rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
+    expected = {}
+    for ranking in rankings:
+        for rank, (uid, _) in enumerate(ranking, start=1):
+            expected[uid] = expected.get(uid, 0) + 1 / (60 + rank)
+    hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever)
+    assert dict(hits(asyncio.run(hybrid.search("green tea")))) == pytest.approx(expected)
