@@ -21,7 +21,7 @@ def max_sim_reranker(
     embedder: Any = None,
     embed_key: str | None = None,
     topk: int = -1,
-    weight: float = 0.5,
+    weight: float = 0.4,
     normalise: NormaliseLike = "min_max",
 ) -> list[DocNode]:
     """Order nodes by late interaction (MaxSim) over the token embeddings of an embedding model.
@@ -55,7 +55,7 @@ def _step(
     embedder: Any = None,
     embed_key: str | None = None,
     topk: int = -1,
-    weight: float = 0.5,
+    weight: float = 0.4,
     normalise: NormaliseLike = "min_max",
 ) -> ModelStep:
     if embedder is not None and embed_key is not None:
