@@ -31,9 +31,11 @@ from results import Row
 
 from lazyrag import (
     LAZY_ROOT_NAME,
+    MMR,
     CachedEmbedder,
     DocNode,
     Document,
+    FeedbackRetriever,
     HybridRetriever,
     MaxSimModel,
     OnnxEmbedder,
@@ -42,7 +44,6 @@ from lazyrag import (
     Retriever,
 )
 from lazyrag.evaluation import compare, evaluate, holm
-from lazyrag.retrieval import MMR, FeedbackRetriever
 from tests.judged import SETS, pooled, write
 from tests.shared import SHARED
 
@@ -106,6 +107,12 @@ def maxsim(weight: float) -> Maker:
 ENGLISH: Mapping[str, Maker] = {
     "vector": lambda docs, _: by(None)(docs),
     "bm25": lambda docs, _: by("bm25")(docs),
+    **{
+        f"bm25, k1 {k1}, b {b}": lambda docs, _, k1=k1, b=b: Retriever(
+            docs, LAZY_ROOT_NAME, "bm25", topk=TOPK, k1=k1, b=b
+        )
+        for k1, b in ((0.9, 0.4), (1.2, 0.75), (2.0, 0.75))
+    },
     "rrf": lambda docs, _: pair(docs, "rrf"),
     "rrf, k = 10": lambda docs, _: pair(docs, "rrf", k=10),
     **{
@@ -119,11 +126,15 @@ ENGLISH: Mapping[str, Maker] = {
     "hybrid + BM25Reranker": lambda docs, _: reranked(default(docs), "BM25Reranker"),
     "vector + MaxSim": lambda docs, model: reranked(by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0),
     "hybrid + MaxSim alone": maxsim(1.0),
-    **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.3, 0.4, 0.5)},
+    **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.2, 0.4, 0.6)},
+    "hybrid + MaxSim 0.4, min_max": lambda docs, model: reranked(
+        default(docs), "MaxSimReranker", embedder=model, weight=0.4, normalise="min_max"
+    ),
     **{f"hybrid + feedback {count}": feedback(count, 0.7, None) for count in (1, 2, 3)},
-    **{f"hybrid + feedback {count} + MaxSim 0.4": feedback(count, 0.7, 0.4) for count in (1, 2, 3)},
-    "chain (default)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+    **{f"hybrid + feedback {count} + MaxSim 0.4": feedback(count, 0.7, 0.4) for count in (1, 3)},
+    "chain (default): feedback 2 + MaxSim 0.4": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
 }
+
 CHINESE: Mapping[str, Maker] = {
     "bm25_chinese": lambda docs, _: by("bm25_chinese")(docs),
     "bm25": lambda docs, _: by("bm25")(docs),
@@ -133,9 +144,11 @@ CHINESE: Mapping[str, Maker] = {
     "bm25_chinese + bm25, rrf": lambda docs, _: HybridRetriever(
         by("bm25_chinese")(docs), by("bm25")(docs), topk=TOPK, depth=DEPTH
     ),
-    "vector (English model)": lambda docs, _: by(None)(docs),
-    "hybrid (default; English model)": lambda docs, _: default(docs),
-    "chain (default; English model)": lambda docs, _: RetrievalChain.over(docs, LAZY_ROOT_NAME, topk=TOPK),
+    "vector, English model": lambda docs, _: by(None)(docs),
+    "hybrid (default), English model": lambda docs, _: default(docs),
+    "chain (default): feedback 2 + MaxSim 0.4, English model": lambda docs, _: RetrievalChain.over(
+        docs, LAZY_ROOT_NAME, topk=TOPK
+    ),
 }
 
 

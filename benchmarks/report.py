@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md from the JSON files in build/bench: no figure there is typed by hand.
+"""Write the tables of docs/performance.md and docs/quality.md from the files in build/bench: no figure is typed by hand.
 
     python benchmarks/report.py
 
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from results import FOLDER, figure, load
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 LANGUAGES = {"en": "English", "zh": "Chinese"}
 Run: TypeAlias = Mapping[str, Any]
 
@@ -188,6 +188,26 @@ def stages(runs: Sequence[Run]) -> str:
     return "\n\n".join([*pieces, provenance(runs)])
 
 
+def quality(runs: Sequence[Run]) -> str:
+    """Each set's systems by measure, and their difference from the first one."""
+    pieces = []
+    for run in runs:
+        rows = run["rows"]
+        measures = [name for name in rows[0] if "@" in name]
+        head = f"{rows[0]['set']}: {rows[0]['questions']:,} questions, {run['texts']:,} texts"
+        lines = []
+        for row in rows:
+            apart = [f"{row['difference']:+.4f}", f"{row['low']:+.4f} to {row['high']:+.4f}"]
+            lines.append([row["system"], *(f"{row[name]:.4f}" for name in measures), *apart, _probability(row["p"])])
+        lines[0][-3:] = ["", "", ""]
+        pieces += [f"### {head}", markdown(["system", *measures, "difference", "95 %", "p"], lines)]
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
+def _probability(p: float | None) -> str:
+    return "" if p is None else "< .001" if p < 0.001 else f"{p:.3f}"
+
+
 def by_size(runs: Iterable[Run]) -> list[Run]:
     """Runs, the smallest first."""
     return sorted(runs, key=lambda run: int(run["rows"][0]["nodes"]))
@@ -202,7 +222,8 @@ def beside(runs: Sequence[Run], cell: Callable[[Run], str | None]) -> str:
     return markdown(head, [line for line in lines if any(line[1:])])
 
 
-TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
+Tables: TypeAlias = dict[str, Callable[[Sequence[Run]], str]]
+PERFORMANCE: Tables = {
     "lexical": lexical,
     "dense": dense,
     "ingest": ingest,
@@ -211,6 +232,7 @@ TABLES: dict[str, Callable[[Sequence[Run]], str]] = {
     "pdf": pdf,
     "stages": stages,
 }
+PAGES: dict[str, Tables] = {"performance.md": PERFORMANCE, "quality.md": {"quality": quality}}
 
 
 def filled(page: str, tables: Mapping[str, str]) -> str:
@@ -229,14 +251,16 @@ def filled(page: str, tables: Mapping[str, str]) -> str:
 
 
 def main() -> int:
-    """Rewrite the page."""
+    """Rewrite the pages."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
-    runs = {name: load(name) for name in TABLES}
-    for name, own in runs.items():
-        if not own:
-            print(f"{name} was not run here: no {FOLDER}/{name}*.json; its table stays as it is")
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(filled(page, {name: TABLES[name](own) for name, own in runs.items() if own}), encoding="utf-8")
+    for name, tables in PAGES.items():
+        runs = {table: load(table) for table in tables}
+        for table, own in runs.items():
+            if not own:
+                print(f"{table} was not run here: no {FOLDER}/{table}*.json; its table stays as it is")
+        page = DOCS / name
+        text = filled(page.read_text(encoding="utf-8"), {one: tables[one](own) for one, own in runs.items() if own})
+        page.write_text(text, encoding="utf-8")
     return 0
 
 

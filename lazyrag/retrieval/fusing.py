@@ -66,7 +66,9 @@ class Fusing:
         """The best nodes with fused scores; only they are read."""
         return _nodes(summed(self._shares(found))[:topk], found)
 
-    def stage(self, kind: StageKind, name: str, inputs: Sequence[Stage], descends: Sequence[bool], depth: int) -> Stage:
+    def stage(
+        self, kind: StageKind, name: str, inputs: Sequence[Stage], descends: Sequence[bool], depth: int | None = None
+    ) -> Stage:
         """The same over what other stages gave, with what each of them adds to each score.
 
         Args:
@@ -74,7 +76,7 @@ class Fusing:
             name: Of the stage.
             inputs: The stages that are fused.
             descends: For each of them whether a higher score is a better one.
-            depth: How many nodes of each of them are fused.
+            depth: How many nodes of each of them are fused; None: all.
         """
         begun = time.perf_counter()
         numbers = Numbers()
@@ -84,7 +86,7 @@ class Fusing:
         shares = self._shares(found)
         best = summed(shares)
         nodes = tuple(_nodes(best, found))
-        told = {**self.keywords, "depth": depth}
+        told = {**self.keywords, **({} if depth is None else {"depth": depth})}
         by_key = {numbers.key(node): node for node in nodes}
         # Several Documents may have the same uid.
         added: Any = {(by_key[key] if len(numbers) > 1 else key[0]): shares[key] for key in by_key}

@@ -268,7 +268,7 @@ class Retriever(Generic[T_co]):
         Example:
             >>> docs = Document()
             >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-            >>> [coffee] = docs.get_nodes("FineChunk", filters={"file_path": "coffee"})
+            >>> [coffee] = [node for node in docs.get_nodes("FineChunk") if node.path == "coffee"]
             >>> Retriever(docs, "FineChunk", similarity="bm25").why_not(coffee.uid, "tea").told
             "It shares no term with the query, whose terms are 'tea'."
         """

@@ -201,12 +201,13 @@ def test_tables_are_filled_in_between_their_marks():
         filled(page, {"third": table})
 
 
-def test_the_page_has_a_place_for_every_table():
-    """docs/performance.md and report.py know the same benchmarks."""
-    from report import PAGE, TABLES, filled
+def test_the_pages_have_a_place_for_every_table():
+    """The pages and report.py know the same benchmarks."""
+    from report import DOCS, PAGES, filled
 
-    page = filled(PAGE.read_text(encoding="utf-8"), dict.fromkeys(TABLES, "table"))
-    assert page.count("table\n\n<!-- end -->") == len(TABLES)
+    for name, tables in PAGES.items():
+        page = filled((DOCS / name).read_text(encoding="utf-8"), dict.fromkeys(tables, "table"))
+        assert page.count("table\n\n<!-- end -->") == len(tables)
 
 
 def test_exponents_are_the_slopes_of_logarithms():

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lazyrag.data.node import DocNode
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
+from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.late_interaction import MaxSimModel
 from lazyrag.ranking.shares import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
+
+WEIGHT = 0.4
+NORMALISE: NormaliseLike = "max"
+# What measured best behind a hybrid: docs/quality.md.
 
 
 def max_sim_reranker(
@@ -21,8 +26,8 @@ def max_sim_reranker(
     embedder: Any = None,
     embed_key: str | None = None,
     topk: int = -1,
-    weight: float = 0.4,
-    normalise: NormaliseLike = "min_max",
+    weight: float = WEIGHT,
+    normalise: NormaliseLike = NORMALISE,
 ) -> list[DocNode]:
     """Order nodes by late interaction (MaxSim) over the token embeddings of an embedding model.
 
@@ -55,8 +60,8 @@ def _step(
     embedder: Any = None,
     embed_key: str | None = None,
     topk: int = -1,
-    weight: float = 0.4,
-    normalise: NormaliseLike = "min_max",
+    weight: float = WEIGHT,
+    normalise: NormaliseLike = NORMALISE,
 ) -> ModelStep:
     if embedder is not None and embed_key is not None:
         msg = f"MaxSimReranker got embed_key={embed_key!r} and an embedder; a key names one of the Document's."
@@ -95,7 +100,7 @@ class _OfDocuments:
             msg = "MaxSimReranker got nodes outside a Document. Pass it embedder=, such as an OnnxEmbedder."
             raise ConfigError(msg)
         embedders = reader.embedders(None if self._key is None else [self._key])
-        able = {one.key: _inner(one.embedder) for one in embedders if _gives_tokens(_inner(one.embedder))}
+        able = token_embedders(embedders)
         if len({id(one) for one in able.values()}) == 1:
             return next(iter(able.values()))
         keys = ", ".join(sorted(able or {one.key for one in embedders}))
@@ -106,6 +111,12 @@ class _OfDocuments:
             "does; pass one by embedder=."
         )
         raise ConfigError(msg)
+
+
+def token_embedders(embedders: Iterable[CheckedEmbedder]) -> dict[str, Any]:
+    """Those of a Document's embedders that give token embeddings, by embed key."""
+    inner = {one.key: _inner(one.embedder) for one in embedders}
+    return {key: one for key, one in inner.items() if _gives_tokens(one)}
 
 
 def _inner(embedder: Any) -> Any:

@@ -59,8 +59,7 @@ class FusionStep:
         """A fusion of what came, if it counts, and of each reranker's stage; and a cut, where there is a topk."""
         told = [one.trace(stage, query) for one in self.rerankers]
         inputs = (stage, *told) if self.incoming else tuple(told)
-        depth = max(len(one.nodes) for one in inputs)
-        fused = self.fusing.stage("fusion", self.fusing.fusion.name, inputs, [True] * len(inputs), depth)
+        fused = self.fusing.stage("fusion", self.fusing.fusion.name, inputs, [True] * len(inputs))
         if self.topk == -1 or self.topk >= len(fused.nodes):
             return fused
         return Stage("cut", "topk", fused.nodes[: self.topk], (fused,), said={"topk": self.topk})
