@@ -1,4 +1,4 @@
-"""Write the tables of docs/performance.md and docs/quality.md from the files in build/bench: no figure is typed by hand.
+"""Write the tables of docs/performance.md and docs/quality.md from the files in build/bench; no figure is typed.
 
     python benchmarks/report.py
 

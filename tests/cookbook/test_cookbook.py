@@ -54,6 +54,14 @@ def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: 
     assert "ONNX: How" in done.stdout
 
 
+def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With a model's folder named, it and the default chain over it are lines of the table."""
+    monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))
+    done = python(str(ROOT / "cookbook" / "13_compare_retrievers.py"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "model, default chain" in done.stdout
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_script_says_what_it_shows_and_ends_in_assertions(script: Path):
     """A script begins with a docstring, ends with an assert, and can be read on a screen or two."""
