@@ -9,9 +9,9 @@ from typing import Any
 from typing_extensions import assert_type
 
 from lazyrag import (
-    BM25Retriever,
     MMR,
     AutoMerge,
+    BM25Retriever,
     Condition,
     DataType,
     DocField,
