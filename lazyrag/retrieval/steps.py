@@ -158,9 +158,7 @@ class MMR:
     kind: ClassVar[StageKind] = "diversity"
 
     def __post_init__(self) -> None:
-        mmr([], [], lam=self.lam, topk=self.topk)
-        if self.topk is not None:
-            whole_number("topk", self.topk, 1)
+        mmr([("any", 1.0)], [[1.0]], lam=self.lam, topk=self.topk)
 
     def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
         """The chosen nodes with their marginal relevance as score, best first.

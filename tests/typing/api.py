@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import assert_type
 
 from lazyrag import (
+    MMR,
+    AutoMerge,
+    BM25Retriever,
     Condition,
     DataType,
     DocField,
     DocNode,
     Document,
+    Explanation,
     GenerationResult,
     Hit,
+    HybridRetriever,
     IngestReport,
     KeywordSetting,
     LLMParser,
+    MultiQueryRetriever,
     NodeTransform,
+    PriorityRetriever,
+    QueryRewriter,
     ReciprocalRankFusion,
     Reranker,
+    RetrievalChain,
     RetrievalResult,
     Retriever,
     Rule,
     Segmentation,
     VectorSetting,
+    WeightedRetriever,
     Weights,
     auto_merge,
+    explain,
     register_fusion,
     register_loader,
     register_reranker,
     register_similarity,
     register_transform,
+    retriever_for,
+    why_not,
 )
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Not, Or
@@ -52,6 +65,21 @@ assert_type(docs.window(docs.get_nodes()[0], 1, 2), list[DocNode])
 assert_type(docs.window(docs.get_nodes()[0], merge=True), DocNode)
 assert_type(docs.window(docs.get_nodes(), merge=True), list[DocNode])
 assert_type(auto_merge(docs.get_nodes(), ratio=0.5), list[DocNode])
+
+
+def by_hand(query: str, filters: Any = None, topk: int | None = None) -> list[DocNode]:
+    return []
+
+
+hybrid = HybridRetriever(Retriever(docs, "block"), BM25Retriever(docs, "block"), by_hand, weights=[1, 2.0, 3])
+assert_type(hybrid("tea", topk=3, weights=[1, 1, 1]), list[DocNode])
+assert_type(HybridRetriever.over(docs, "block")("tea"), list[DocNode])
+assert_type(MultiQueryRetriever(hybrid, QueryRewriter(lambda prompt: prompt))("tea"), list[DocNode])
+assert_type(MultiQueryRetriever(hybrid, lambda query: [query]).queries("tea"), list[str])
+assert_type(WeightedRetriever(hybrid, by_hand, weights=[2, 1])("tea"), list[DocNode])
+assert_type(PriorityRetriever(hybrid, by_hand, priorities=["high", "low"])("tea"), list[DocNode])
+assert_type(BM25Retriever().search("tea"), list[tuple[str, float]])
+assert_type(retriever_for("hybrid_search", docs, "block")("tea"), list[DocNode])
 assert_type(Rule(Segmentation(500, 50), ["remove_extra_spaces"]).create_groups(docs).child, str)
 Rule(Segmentation(500)).create_groups(Document, "chunk")
 assert_type(Document.create_node_group("line", transform=str.splitlines), None)
@@ -155,3 +183,14 @@ assert_type(first_only([]), dict[str, list[float]])
 segments: SegmentStore = MapSegmentStore()
 vectors: VectorStore = MapVectorStore()
 segments.create("c", make_schema(None))
+
+chained = Retriever(docs, "block", similarity="bm25")
+assert_type(RetrievalChain(chained, AutoMerge(), MMR(topk=3), topk=2)("query"), list[DocNode])
+assert_type(RetrievalChain(chained, Reranker(), lambda nodes, query: nodes[:1])("query"), list[DocNode])
+assert_type(RetrievalChain(chained, output_format="dict")("query"), list[dict[str, Any]])
+assert_type(RetrievalChain(chained, output_format="content")("query"), list[str])
+assert_type(RetrievalChain(chained, output_format="content", join=True)("query"), str)
+assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
+assert_type(explain(chained, "query"), Explanation)
+assert_type(Retriever(docs, "block", output_format="content").explain("query")[0].shares, Mapping[str, float])
+assert_type(why_not(RetrievalChain(chained), "uid", "query").rank, int | None)
