@@ -28,6 +28,8 @@ check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of te
 
 bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers, up to 100,000 nodes.
 	$(BIN)/python benchmarks/recall.py
+	$(BIN)/python benchmarks/quality.py
+	$(BIN)/python benchmarks/quality.py --pool
 	$(BIN)/python benchmarks/lexical.py --language en zh
 	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/dense.py

@@ -1,6 +1,7 @@
 """Quality of retrieval on judged questions: every retriever, fusion and reranker that can run here.
 
-    python benchmarks/quality.py [--sets cranfield xquad-en ...] [--pool] [--only hybrid ...]
+    python benchmarks/quality.py [--sets cranfield xquad-en ...] [--only hybrid ...]
+    python benchmarks/quality.py --pool [...]
 
 Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
 questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
@@ -207,24 +208,23 @@ def main() -> int:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="which; all without")
-    parser.add_argument("--pool", action="store_true", help="all sets in one Document, too")
+    parser.add_argument("--pool", action="store_true", help="the texts of all sets in one Document")
     parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
     options = parser.parse_args()
     onnx = OnnxEmbedder(SHARED / "models" / "all-minilm-l6-v2")
     (results.FOLDER / "cache").mkdir(parents=True, exist_ok=True)
     embedder = CachedEmbedder(onnx, results.FOLDER / "cache" / "quality.db")
     model = MaxSimModel(onnx, cache_bytes=4 << 30)
-    for pool in (False, True) if options.pool else (False,):
-        for names in [SETS] if pool else [[name] for name in options.sets]:
-            texts, questions = pooled(names)
-            with tempfile.TemporaryDirectory() as folder:
-                write(texts, Path(folder))
-                with Document(folder, embed=embedder) as docs:
-                    for name in (one for one in names if one in options.sets):
-                        label = f"{name}, pool" if pool else name
-                        rows = measured(label, docs, model, questions[name], options.only)
-                        if not options.only:
-                            results.save(f"quality-{label.replace(', ', '-')}", rows, texts=len(texts), depth=DEPTH)
+    for names in [SETS] if options.pool else [[name] for name in options.sets]:
+        texts, questions = pooled(names)
+        with tempfile.TemporaryDirectory() as folder:
+            write(texts, Path(folder))
+            with Document(folder, embed=embedder) as docs:
+                for name in (one for one in names if one in options.sets):
+                    label = f"{name}, pool" if options.pool else name
+                    rows = measured(label, docs, model, questions[name], options.only)
+                    if not options.only:
+                        results.save(f"quality-{label.replace(', ', '-')}", rows, texts=len(texts), depth=DEPTH)
     return 0
 
 

@@ -73,7 +73,7 @@ class WeightedRetriever:
 
     @property
     def trees(self) -> list[Builder]:
-        """The trees of the retrievers' Documents, for reads of several retrievers that are to see one state."""
+        """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
 
     def prepare(self) -> None:
@@ -190,7 +190,7 @@ class PriorityRetriever:
 
     @property
     def trees(self) -> list[Builder]:
-        """The trees of the retrievers' Documents, for reads of several retrievers that are to see one state."""
+        """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
 
     def prepare(self) -> None:

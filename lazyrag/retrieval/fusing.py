@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,7 +48,8 @@ class Fusing:
     @property
     def takes_weights(self) -> bool:
         """Whether the fusion gives its rankings weights."""
-        return "weights" in keyword_names(self.fusion.func, skip=1)[0]
+        named, takes_any = keyword_names(self.fusion.func, skip=1)
+        return takes_any or "weights" in named
 
     def weighing(self, weights: Sequence[float] | None) -> Fusing:
         """The same with weights; None leaves them to the fusion."""
@@ -67,7 +68,13 @@ class Fusing:
         return _nodes(summed(self._shares(found))[:topk], found)
 
     def stage(
-        self, kind: StageKind, name: str, inputs: Sequence[Stage], descends: Sequence[bool], depth: int | None = None
+        self,
+        kind: StageKind,
+        name: str,
+        inputs: Sequence[Stage],
+        descends: Sequence[bool],
+        depth: int | None = None,
+        trees: Iterable[object] = (),
     ) -> Stage:
         """The same over what other stages gave, with what each of them adds to each score.
 
@@ -77,19 +84,19 @@ class Fusing:
             inputs: The stages that are fused.
             descends: For each of them whether a higher score is a better one.
             depth: How many nodes of each of them are fused; None: all.
+            trees: Of the Documents in the order that decides ties between nodes of one uid.
         """
         begun = time.perf_counter()
-        numbers = Numbers()
-        found = [
-            of_nodes(stage.nodes[:depth], numbers, descends=up) for stage, up in zip(inputs, descends, strict=True)
-        ]
+        met = Numbers(trees)
+        pairs = zip(inputs, descends, strict=True)
+        found = [of_nodes(stage.nodes[:depth], met, descends=up) for stage, up in pairs]
         shares = self._shares(found)
         best = summed(shares)
         nodes = tuple(_nodes(best, found))
         told = {**self.keywords, **({} if depth is None else {"depth": depth})}
-        by_key = {numbers.key(node): node for node in nodes}
+        by_key = {met.key(node): node for node in nodes}
         # Several Documents may have the same uid.
-        added: Any = {(by_key[key] if len(numbers) > 1 else key[0]): shares[key] for key in by_key}
+        added: Any = {(by_key[key] if len(met) > 1 else key[0]): shares[key] for key in by_key}
         return Stage(kind, name, nodes, tuple(inputs), added, told, time.perf_counter() - begun)
 
     def _shares(self, found: Sequence[Ranked]) -> dict[NodeKey, tuple[float, ...]]:

@@ -134,7 +134,8 @@ class HybridRetriever:
             doc: A Document, or several.
             group_name: The node group to search.
             topk: At most so many nodes.
-            similarity: Of the retriever by words: ``"bm25"``, or ``"bm25_chinese"`` for Chinese.
+            similarity: Of the retriever by words: ``"bm25_chinese"``, which finds English as ``"bm25"`` does, or
+                another one.
             embed_keys: The embed keys to search by; None means all.
             fusion_method: Name of a fusion; None, with its weights and keywords: the one that measured best.
             weights: Of the retriever by meaning, and of that by words.
@@ -151,7 +152,7 @@ class HybridRetriever:
             >>> [node.text for node in HybridRetriever.over(docs, "FineChunk")("tea")]
             ['green tea', 'black coffee']
         """
-        documents = [doc] if isinstance(doc, Document) else list(doc)
+        documents: list[Any] = list(doc) if isinstance(doc, (list, tuple)) else [doc]
         bare = [one for one in documents if isinstance(one, Document) and not one.embed_keys]
         if bare:
             msg = (
@@ -170,7 +171,7 @@ class HybridRetriever:
 
     @property
     def trees(self) -> list[Builder]:
-        """The trees of the retrievers' Documents, for reads of several retrievers that are to see one state."""
+        """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
 
     def prepare(self) -> None:
@@ -207,8 +208,8 @@ class HybridRetriever:
             return []
 
         def read() -> list[DocNode]:
-            numbers = Numbers()
-            found = [ranked(one, query, filters, depth, numbers) for one in self._retrievers]
+            met = Numbers(self.trees)
+            found = [ranked(one, query, filters, depth, met) for one in self._retrievers]
             if self._dedupe is None:
                 return fusing.best(found, limit)
             return _distinct(fusing.best(found))[:limit]
@@ -265,7 +266,8 @@ class HybridRetriever:
 
         def read() -> Stage:
             inputs = [stage_of(one, query, filters, depth) for one in asked]
-            last = fusing.stage("fusion", fusing.fusion.name, inputs, list(map(descends, asked)), depth)
+            directions = list(map(descends, asked))
+            last = fusing.stage("fusion", fusing.fusion.name, inputs, directions, depth, self.trees)
             if self._dedupe is not None:
                 last = Stage("step", "dedupe", tuple(_distinct(last.nodes)), (last,), said={"by": self._dedupe})
             return Stage("cut", "topk", last.nodes[:limit], (last,), said={"topk": limit})

@@ -36,8 +36,8 @@ class BM25Retriever:
         doc: A Document, or several; None for an index in memory.
         group_name: The node group of the Document to search.
         topk: At most so many nodes in a call.
-        analyser: Name of a registered analyser: ``"en"`` for English, which also finds Chinese by characters and
-            pairs, as the similarity ``"bm25"`` does; ``"zh"`` for Chinese, as ``"bm25_chinese"`` does.
+        analyser: Name of a registered analyser: ``"zh"`` for Chinese and English, as the similarity
+            ``"bm25_chinese"`` has it; ``"en"`` as ``"bm25"`` has it, which finds Chinese by characters and pairs alone.
         k1: Saturation of term frequency, >= 0.
         b: Weight of text length, in [0, 1].
         variant: ``"lucene"`` or ``"okapi"``, see `lazyrag.indexes.bm25.BM25`.
@@ -47,7 +47,7 @@ class BM25Retriever:
         NotRegisteredError: If there is no such analyser or group.
 
     Example:
-        >>> bm25 = BM25Retriever(analyser="zh")
+        >>> bm25 = BM25Retriever()
         >>> bm25.index_documents([{"id": "a", "text": "绿茶用八十度的水"}, {"id": "b", "text": "咖啡要磨细"}])
         >>> [uid for uid, score in bm25.search("绿茶怎么泡？")]
         ['a']
@@ -59,7 +59,7 @@ class BM25Retriever:
         group_name: str | None = None,
         topk: int = 6,
         *,
-        analyser: str = "en",
+        analyser: str = "zh",
         k1: float = 1.5,
         b: float = 0.75,
         variant: Variant = "lucene",

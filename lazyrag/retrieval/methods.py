@@ -10,7 +10,7 @@ from lazyrag.arguments import known_keywords
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.hybrid import OVER_SIMILARITY, HybridRetriever
 from lazyrag.retrieval.retriever import Retriever
 
 
@@ -51,7 +51,7 @@ def retriever_for(
     group_name: str,
     topk: int = 6,
     *,
-    similarity: str = "bm25",
+    similarity: str = OVER_SIMILARITY,
 ) -> Retriever[list[DocNode]] | HybridRetriever:
     """The retriever of a method, for a Document.
 
@@ -60,8 +60,8 @@ def retriever_for(
         doc: A Document, or several.
         group_name: The node group to search.
         topk: At most so many nodes.
-        similarity: Of the search by words: ``"bm25"``, or ``"bm25_chinese"`` for Chinese. Without effect where a method
-            searches by embeddings alone.
+        similarity: Of the search by words: ``"bm25_chinese"``, which finds English as ``"bm25"`` does, or another one.
+            Without effect where a method searches by embeddings alone.
 
     Raises:
         ConfigError: If the method is unknown, or it needs embeddings and the Document has none.

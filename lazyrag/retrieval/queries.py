@@ -89,7 +89,7 @@ class MultiQueryRetriever:
 
     @property
     def trees(self) -> list[Builder]:
-        """The trees of the retriever's Documents, for reads of several retrievers that are to see one state."""
+        """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of([self._retriever])
 
     def prepare(self) -> None:
@@ -137,8 +137,8 @@ class MultiQueryRetriever:
         queries = self.queries(query)
 
         def read() -> list[DocNode]:
-            numbers = Numbers()
-            found = [ranked(self._retriever, one, filters, depth, numbers) for one in queries]
+            met = Numbers(self.trees)
+            found = [ranked(self._retriever, one, filters, depth, met) for one in queries]
             return self._fusing.best(found, limit)
 
         return read_together([self._retriever], read) if queries else []
@@ -153,7 +153,7 @@ class MultiQueryRetriever:
         def read() -> Stage:
             inputs = [stage_of(self._retriever, one, filters, depth) for one in queries]
             directions = [descends(self._retriever)] * len(inputs)
-            fused = self._fusing.stage("queries", self._fusing.fusion.name, inputs, directions, depth)
+            fused = self._fusing.stage("queries", self._fusing.fusion.name, inputs, directions, depth, self.trees)
             said = {**fused.said, "queries": queries}
             fused = replace(fused, said=said, seconds=fused.seconds + rewriting_s)
             return Stage("cut", "topk", fused.nodes[:limit], (fused,), said={"topk": limit})

@@ -35,10 +35,16 @@ class Ranked:
 
 
 class Numbers:
-    """Numbers Documents, and nodes outside of any, in the order in which they are first met."""
+    """Numbers Documents, and nodes outside of any, in the order in which they are first met.
 
-    def __init__(self) -> None:
+    Args:
+        trees: Of Documents that are met before any others.
+    """
+
+    def __init__(self, trees: Iterable[object] = ()) -> None:
         self._known: list[object] = []
+        for tree in trees:
+            self.of(tree)
 
     def of(self, tree: object) -> int:
         """The number of a Document, by what stands for its tree."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from lazyrag import LAZY_ROOT_NAME, Document, Retriever
+from lazyrag.evaluation import ndcg
 from lazyrag.models.cached import CachedEmbedder
 from lazyrag.models.onnx import OnnxEmbedder
 from lazyrag.typing import Ranking
@@ -89,17 +89,7 @@ def rankings(judged: Judged, folder: Path, threads: int = 1, **kwargs: Any) -> d
 def mean_ndcg(judged: Judged, found: Sequence[Ranking]) -> float:
     """The mean nDCG@10 of a set's questions, each with its ranking."""
     pairs = zip(judged.questions, found, strict=True)
-    return sum(ndcg([path for path, _ in one], grades) for (_, grades), one in pairs) / len(found)
-
-
-def ndcg(found: Sequence[str], grades: Mapping[str, int]) -> float:
-    """nDCG@10 as trec_eval has it: a gain is the grade, divided by the binary logarithm of the rank and 1 more."""
-    best = sorted(grades.values(), reverse=True)
-    gained, possible = (
-        sum(grade / math.log2(rank + 2) for rank, grade in enumerate(some[:TOPK]))
-        for some in ([grades.get(path, 0) for path in found], best)
-    )
-    return gained / possible
+    return sum(ndcg([path for path, _ in one], grades, TOPK) for (_, grades), one in pairs) / len(found)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def test_the_retriever_of_each_method(docs):
     """「语义检索（向量检索）」, 「全文检索」, 「混合检索」: by embeddings, by BM25, by both."""
     plain = {
         "semantic_search": Retriever(docs, "FineChunk"),
-        "full_text_search": Retriever(docs, "FineChunk", "bm25"),
+        "full_text_search": Retriever(docs, "FineChunk", "bm25_chinese"),
         "hybrid_search": lazyrag.HybridRetriever.over(docs, "FineChunk"),
     }
     for method, expected in plain.items():
@@ -85,7 +85,7 @@ def test_keyword_search(docs):
     found = retriever_for(RetrievalMethod.KEYWORD_SEARCH, docs, "FineChunk")("tea")
     assert [node.path for node in sorted(found, key=lambda node: node.path)] == ["a", "b"]
     assert found[0].score == found[1].score
-    more = retriever_for("keyword_search", docs, "FineChunk", similarity="bm25_chinese")("tea from Wuyi")
+    more = retriever_for("keyword_search", docs, "FineChunk", similarity="bm25")("tea from Wuyi")
     assert [node.path for node in more] == ["b", "a"]
 
 

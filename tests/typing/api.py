@@ -11,6 +11,7 @@ from typing_extensions import assert_type
 from lazyrag import (
     MMR,
     AutoMerge,
+    BM25Retriever,
     Condition,
     DataType,
     DocField,
@@ -19,10 +20,14 @@ from lazyrag import (
     Explanation,
     GenerationResult,
     Hit,
+    HybridRetriever,
     IngestReport,
     KeywordSetting,
     LLMParser,
+    MultiQueryRetriever,
     NodeTransform,
+    PriorityRetriever,
+    QueryRewriter,
     ReciprocalRankFusion,
     Reranker,
     RetrievalChain,
@@ -31,6 +36,7 @@ from lazyrag import (
     Rule,
     Segmentation,
     VectorSetting,
+    WeightedRetriever,
     Weights,
     auto_merge,
     explain,
@@ -39,6 +45,7 @@ from lazyrag import (
     register_reranker,
     register_similarity,
     register_transform,
+    retriever_for,
     why_not,
 )
 from lazyrag.data.fields import make_schema
@@ -58,6 +65,21 @@ assert_type(docs.window(docs.get_nodes()[0], 1, 2), list[DocNode])
 assert_type(docs.window(docs.get_nodes()[0], merge=True), DocNode)
 assert_type(docs.window(docs.get_nodes(), merge=True), list[DocNode])
 assert_type(auto_merge(docs.get_nodes(), ratio=0.5), list[DocNode])
+
+
+def by_hand(query: str, filters: Any = None, topk: int | None = None) -> list[DocNode]:
+    return []
+
+
+hybrid = HybridRetriever(Retriever(docs, "block"), BM25Retriever(docs, "block"), by_hand, weights=[1, 2.0, 3])
+assert_type(hybrid("tea", topk=3, weights=[1, 1, 1]), list[DocNode])
+assert_type(HybridRetriever.over(docs, "block")("tea"), list[DocNode])
+assert_type(MultiQueryRetriever(hybrid, QueryRewriter(lambda prompt: prompt))("tea"), list[DocNode])
+assert_type(MultiQueryRetriever(hybrid, lambda query: [query]).queries("tea"), list[str])
+assert_type(WeightedRetriever(hybrid, by_hand, weights=[2, 1])("tea"), list[DocNode])
+assert_type(PriorityRetriever(hybrid, by_hand, priorities=["high", "low"])("tea"), list[DocNode])
+assert_type(BM25Retriever().search("tea"), list[tuple[str, float]])
+assert_type(retriever_for("hybrid_search", docs, "block")("tea"), list[DocNode])
 assert_type(Rule(Segmentation(500, 50), ["remove_extra_spaces"]).create_groups(docs).child, str)
 Rule(Segmentation(500)).create_groups(Document, "chunk")
 assert_type(Document.create_node_group("line", transform=str.splitlines), None)

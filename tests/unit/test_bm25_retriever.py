@@ -29,7 +29,7 @@ class TestInMemory:
         docs = Document()
         docs.add_texts(TEXTS)
         for query in ("green tea", "红茶", "cup"):
-            expected = {node.path: node.score for node in Retriever(docs, "FineChunk", "bm25")(query)}
+            expected = {node.path: node.score for node in Retriever(docs, "FineChunk", "bm25_chinese")(query)}
             assert dict(memory.search(query)) == pytest.approx(expected)
             assert expected
 

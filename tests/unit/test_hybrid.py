@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import DocNode, Document, HybridRetriever, RetrievalResult, Retriever, register_similarity
+from lazyrag import DocNode, Document, HybridRetriever, RetrievalResult, Retriever, register_fusion, register_similarity
+from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
-from lazyrag.ranking.fusion import rrf, weighted
+from lazyrag.ranking.fusion import fusions, rrf, weighted
 from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
 from lazyrag.retrieval.stages import Stage
 
@@ -176,6 +178,20 @@ class TestIdentity:
         found = hybrid("tea")
         assert [node.text for node in found] == ["green tea", "tea of spring harvest"]
         assert [node.score for node in found] == [2 / 61, 2 / 62]
+
+    def test_the_trace_breaks_ties_as_the_call_does(self):
+        """Equal scores and equal uids in two Documents: both keep the order in which retrievers name the Documents."""
+        one, two = document({"a": "tea b b b b b"}), document({"a": "tea"})
+        hybrid = HybridRetriever(
+            Retriever(two, "FineChunk", "bm25"),
+            Retriever([one, two], "FineChunk", "bm25"),
+            Retriever(one, "FineChunk", "bm25"),
+            fixed(),
+            weights=[1, 0, 1, 1],
+        )
+        found = hybrid("tea")
+        assert [node.text for node in found] == ["tea", "tea b b b b b"]
+        assert [node.text for node in hybrid.trace("tea").nodes] == [node.text for node in found]
 
     def test_ties_go_by_uid(self):
         """Nodes with equal fused scores stand in the order of their uids."""
@@ -352,6 +368,12 @@ class TestSearch:
 class TestOver:
     """The usual pair."""
 
+    def test_what_is_no_document_is_refused(self):
+        """As a Retriever refuses it."""
+        for wrong in (3, "corpus", None):
+            with pytest.raises(ConfigError, match="searches a Document"):
+                HybridRetriever.over(wrong, "FineChunk")
+
     def test_it_is_the_usual_pair(self, docs):
         """By meaning and by words, fused as the constants say."""
         assert (
@@ -426,3 +448,42 @@ def test_weights_of_spec_004(docs):
         assert told(pair(docs, fusion_method=method)("green tea", weights=weights)) == expected
     with pytest.raises(ConfigError, match="there are 1"):
         HybridRetriever(fixed(), weights=weights)
+
+
+def test_only_nodes_of_the_result_are_read(docs, monkeypatch):
+    """Fifty nodes of each retriever are fused; six are fetched from the store."""
+    read = []
+    own = Reader.nodes
+
+    def counted(self, group, ranking, embed_key=None):
+        read.append(len(ranking))
+        return own(self, group, ranking, embed_key)
+
+    hybrid = pair(docs)
+    expected = told(hybrid("green tea"))
+    monkeypatch.setattr(Reader, "nodes", counted)
+    assert told(hybrid("green tea")) == expected
+    assert sum(read) == 6
+
+
+def test_several_threads_may_ask(docs):
+    """One hybrid answers all of them as it answers one."""
+    hybrid, queries = pair(docs), ["green tea", "春天", "steam kettle", "black"] * 8
+    expected = [told(hybrid(query)) for query in queries]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda query: told(hybrid(query)), queries)) == expected
+
+
+def test_a_fusion_of_ones_own(docs):
+    """A registered function is a fusion like any other; one without weights refuses them."""
+    with fusions.isolated():
+
+        @register_fusion
+        def votes(rankings):
+            uids = {uid for ranking in rankings for uid, _ in ranking}
+            return {uid: [float(uid in dict(ranking)) for ranking in rankings] for uid in uids}
+
+        found = pair(docs, fusion_method="votes", depth=5)("green tea")
+        assert {node.score for node in found} <= {1.0, 2.0}
+        with pytest.raises(ConfigError, match="takes no weights"):
+            pair(docs, fusion_method="votes", weights=[1, 2])
