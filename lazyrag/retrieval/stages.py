@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
+from lazyrag.errors import ConfigError, RetrievalError
 
 StageKind: TypeAlias = Literal[
     "retriever", "fusion", "queries", "reranker", "diversity", "cut", "merge", "window", "mapping", "step"
@@ -147,7 +147,7 @@ def stage_of(
 
     Raises:
         ConfigError: If it is no callable.
-        RetrievalError: If a retriever without a trace raises, or returns something else than nodes.
+        RetrievalError: If a retriever without a trace returns something else than nodes.
     """
     trace = getattr(retriever, "trace", None)
     if callable(trace):
@@ -173,18 +173,12 @@ def asked_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: in
 
     Raises:
         ConfigError: If it is no callable.
-        RetrievalError: If it raises, or returns something else than nodes.
+        RetrievalError: If it returns something else than nodes. What it raises itself comes through.
     """
     if not callable(retriever):
         msg = f"{retriever!r:.80} is no retriever; give a Retriever or a callable (query, filters=None, topk=None)."
         raise ConfigError(msg)
-    try:
-        given = retriever(query, filters=filters, topk=topk)
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        msg = f"The retriever {callable_name(retriever)!r} raised {type(exc).__name__}: {exc}"
-        raise RetrievalError(msg) from exc
+    given = retriever(query, filters=filters, topk=topk)
     if not isinstance(given, (list, tuple)) or not all(isinstance(node, DocNode) for node in given):
         msg = (
             f"The retriever {callable_name(retriever)!r} returned {given!r:.80}; a list of nodes is needed. "
