@@ -192,7 +192,7 @@ class TestIdentity:
 
     @pytest.mark.parametrize("memory_first", [True, False])
     def test_an_index_over_a_documents_uids_finds_its_nodes(self, docs, memory_first):
-        """Spec 003's way: BM25 over mappings with the uids of a Document's nodes. One uid is the Document's one node."""
+        """Spec 003's way: BM25 over mappings with the uids of a Document's nodes. A uid is one node, the Document's."""
         memory = BM25Retriever(analyser="en")
         memory.index_documents([{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")])
         by_meaning = Retriever(docs, "FineChunk")
