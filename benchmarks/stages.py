@@ -29,11 +29,22 @@ from timing import interleaved, median_ms, quantile_ms
 from vectors import HOW, make_vectors
 from vectors import make_queries as make_query_vectors
 
-from lazyrag import DataType, DocField, DocNode, Document, Retriever, auto_merge
+from lazyrag import (
+    MMR,
+    AutoMerge,
+    DataType,
+    DocField,
+    DocNode,
+    Document,
+    HybridRetriever,
+    Reranker,
+    RetrievalChain,
+    Retriever,
+    auto_merge,
+)
 from lazyrag.document.consistency import consistent_read
 from lazyrag.ranking.diversity import mmr
 from lazyrag.ranking.fusion import fusions
-from lazyrag.retrieval.hybrid import HybridRetriever
 
 DEPTH, TOPK = 50, 10
 FILES, PART = 100, 10
@@ -73,6 +84,8 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
     """By name, what answers a question; what a stage gets from the ones before it is made ready beforehand."""
     vector, bm25 = Retriever(docs, "line", "cosine", topk=TOPK), Retriever(docs, "line", "bm25", topk=TOPK)
     hybrids = {name: HybridRetriever(vector, bm25, topk=TOPK, depth=DEPTH, **given) for name, given in HYBRIDS.items()}
+    rerank, diverse = Reranker("BM25Reranker"), MMR(topk=TOPK)
+    chain = RetrievalChain(hybrids["hybrid, weighted"], rerank, AutoMerge(), topk=TOPK, fetch=DEPTH)
     tree = docs.reader.tree
 
     def ranking(retriever: Retriever[Any], question: str) -> list[Any]:
@@ -97,7 +110,10 @@ def stages(docs: Document, questions: Sequence[str]) -> dict[str, Answer]:
         "hybrid, weighted, 10 % filter": lambda question: hybrids["hybrid, weighted"](question, FILTER),
         "hybrid, weighted, trace": hybrids["hybrid, weighted"].trace,
         f"MMR of {DEPTH}, vectors at hand": lambda question: mmr(listed[question], rows[question], topk=TOPK),
+        f"MMR of {DEPTH}, vectors read": lambda question: diverse(candidates[question], question),
+        f"BM25 rerank of {DEPTH}": lambda question: rerank(candidates[question], question),
         f"auto-merge of {DEPTH}": lambda question: auto_merge(candidates[question]),
+        "hybrid, BM25 rerank, auto-merge": chain,
     }
 
 

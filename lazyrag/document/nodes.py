@@ -87,6 +87,18 @@ class NodeStore:
             raise _stale(segment)
         return found[0]
 
+    def parents(self, view: View, segments: Sequence[Segment]) -> dict[str, Segment]:
+        """The live parents of nodes by their uids, as far as they are there: one look at the store for each group."""
+        wanted: dict[str, dict[str, str]] = {}
+        for one in segments:
+            own = view.groups.get(one.group)
+            above = view.groups.get(own.parent) if own is not None and own.parent is not None else None
+            build = above.builds.get(one.document_id) if above is not None else None
+            if above is not None and build is not None and one.parent is not None:
+                wanted.setdefault(above.collection, {})[one.parent] = store_key(one.parent, build.number)
+        looks = (self.segments.get(collection, list(keys.values())) for collection, keys in wanted.items())
+        return {found.uid: found for look in looks for found in look}
+
     def root(self, view: View, segment: Segment) -> Segment:
         """The live root of a node's document."""
         if segment.group == LAZY_ROOT_NAME:

@@ -77,6 +77,11 @@ class Relatives:
             self._above[segment.parent] = self._nodes.parent(view, segment)
         return self._above[segment.parent]
 
+    def look_above(self, segments: Sequence[Segment]) -> None:
+        """Read the parents of nodes together, where `above` would read them one by one; what is stale it still says."""
+        unknown = [one for one in segments if one.parent is not None and one.parent not in self._above]
+        self._above |= self._nodes.parents(self._builder.views.of_question(), unknown)
+
     def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
         """What a group made of a node, in order, as far as it is in scope; None if these are more than so many."""
         found: list[Segment] = []

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from lazyrag.errors import ConfigError, MissingDependencyError
 from lazyrag.models.onnx.cross_encoder import OnnxCrossEncoder
-from lazyrag.models.onnx.files import Contents
+from lazyrag.models.onnx.files import TOKENIZER, Contents
 from lazyrag.models.onnx.folder import find_model
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder
@@ -40,7 +40,8 @@ def local_rerank_model(model: LocalModel) -> RerankModel:
     """
     folder = _folder(model)
     with _lock:
-        contents = Contents.of(sorted(path for path in folder.rglob("*") if path.suffix in _MADE_OF))
+        files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
+        contents = Contents.of(sorted(path for path in files if path.suffix in _MADE_OF))
         held = _loaded.get(folder)
         if held is None or held[0] != contents:
             held = _loaded[folder] = contents, _load(folder)
@@ -49,7 +50,8 @@ def local_rerank_model(model: LocalModel) -> RerankModel:
 
 def _folder(model: LocalModel) -> Path:
     try:
-        return find_model(model).path.resolve()
+        # Older models for torch have a tokenizer in other files.
+        return find_model(model, known_by=(TOKENIZER, "config.json")).path.resolve()
     except MissingDependencyError as exc:  # of the package that knows the hub's cache
         msg = f"There is no folder {str(model)!r}, and to look for a model of that name: {exc}"
         raise MissingDependencyError(msg) from exc

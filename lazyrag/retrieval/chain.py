@@ -303,16 +303,23 @@ def _check_retriever(retriever: Any) -> None:
             "a retriever with output_format=None."
         )
         raise ConfigError(msg)
+    what = f"The retriever {callable_name(retriever)!r} cannot be called with (query, filters=..., topk=...)"
+    _check_call(what, retriever, "", filters=None, topk=None)
 
 
 def _check_step(step: Any) -> None:
     if not callable(step) or isinstance(step, type):
         msg = f"RetrievalChain got the step {step!r:.80}; give a callable (nodes, query) -> nodes, such as AutoMerge()."
         raise ConfigError(msg)
+    _check_call(f"The step {_name(step)!r} cannot be called with (nodes, query)", step, [], "")
+
+
+def _check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
+    """Refuse a callable that does not take these arguments."""
     try:
-        inspect.signature(step).bind([], "")
+        inspect.signature(called).bind(*args, **kwargs)
     except TypeError as exc:
-        msg = f"The step {_name(step)!r} cannot be called with (nodes, query): {exc}. Give a callable that takes both."
+        msg = f"{what}: {exc}. Give a callable that can."
         raise ConfigError(msg) from exc
     except ValueError:  # some functions written in C do not tell
         pass

@@ -154,12 +154,14 @@ class _Merging:
 
     def merged(self) -> list[DocNode]:
         """The nodes, lifted level by level."""
+        self._relatives.look_above([one.segment for one in self._found.values()])
         deepest = max((self._depth(one) for one in self._found.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
                 self._lift(children)
+        groups = {one.segment.group for one in self._found.values()}
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
-            self._absorb(self._found[found.segment.uid])  # which may have taken in others meanwhile
+            self._absorb(self._found[found.segment.uid], groups)  # which may have taken in others meanwhile
         return [
             one.given
             if one.given is not None
@@ -195,14 +197,15 @@ class _Merging:
         if len(children) >= self._rule.least and len(children) / len(whole) >= self._rule.ratio:
             self._replace(children, parent)
 
-    def _absorb(self, found: _Found) -> None:
-        """Leave a node out that stands beneath another one of the result."""
+    def _absorb(self, found: _Found, groups: set[str]) -> None:
+        """Leave a node out that stands beneath another one of the result, which has nodes of these groups."""
         above = self._relatives.above(found.segment)
         while above is not None:
             if above.uid in self._found:
                 self._replace([found], above)
                 return
-            above = self._relatives.above(above)
+            # Further up are whole documents, which nobody reads for nothing.
+            above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._relatives.above(above)
 
     def _replace(self, lower: list[_Found], segment: Segment) -> None:
         known = self._found.get(segment.uid)

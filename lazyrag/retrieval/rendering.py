@@ -12,6 +12,7 @@ from lazyrag.retrieval.stages import json_ready
 
 _WIDTH = 100
 _DROPPED_SHOWN = 3
+_UIDS_SHOWN = 3
 _SILENT = ("cut",)  # what they do to hits is nothing: they drop others
 
 
@@ -27,7 +28,7 @@ def rendered(
     head = f"query: {_line(query)}"
     if parsed is not None:
         head += f"\nfilter: {filter_text(parsed)}"
-    parts = [head, _hits(hits, stages) if hits else "no hits", _stages(stages, dropped)]
+    parts = [head, _hits(hits, stages) if hits else "no hits", _stages(query, stages, dropped)]
     return "\n\n".join(parts)
 
 
@@ -104,7 +105,9 @@ def _hits(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> str:
     for hit, line in zip(hits, lines, strict=True):
         out += [line, indent + clipped(_line(hit.text), _WIDTH - len(indent))]
         if hit.merged_from:
-            out.append(f"{indent}stands for {', '.join(hit.merged_from)}")
+            named = ", ".join(hit.merged_from[:_UIDS_SHOWN])
+            more = len(hit.merged_from) - _UIDS_SHOWN
+            out.append(f"{indent}stands for {named}{f' and {more} more' if more > 0 else ''}")
     return "\n".join(out)
 
 
@@ -126,10 +129,11 @@ def _cell(hit: ExplainedHit, stage: StageSummary) -> str:
     return cell if len(ranked) == 1 else f"{cell} and {len(ranked) - 1} more"
 
 
-def _stages(stages: Sequence[StageSummary], dropped: Sequence[DroppedNode]) -> str:
+def _stages(query: str, stages: Sequence[StageSummary], dropped: Sequence[DroppedNode]) -> str:
     rows = [["stage", "from", "gave", "dropped", "ms", "set to"]]
     for stage in stages:
-        said = ", ".join(f"{name}={_line(str(json_ready(value)))}" for name, value in stage.said.items())
+        told = {name: value for name, value in stage.said.items() if (name, value) != ("query", query)}
+        said = ", ".join(f"{name}={_line(str(json_ready(value)))}" for name, value in told.items())
         inputs = " ".join(map(str, stage.inputs)) or "-"
         counts = [str(stage.given), str(stage.dropped), f"{1000 * stage.seconds:.1f}"]
         rows.append([f"{stage.number} {stage.name}", inputs, *counts, clipped(said, _WIDTH)])

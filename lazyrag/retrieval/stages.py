@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 
 StageKind: TypeAlias = Literal[
     "retriever", "fusion", "queries", "reranker", "diversity", "cut", "merge", "window", "mapping", "step"
@@ -172,12 +172,19 @@ def asked_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: in
     """What a retriever returns, if these are nodes.
 
     Raises:
-        ConfigError: If it is no callable, or returns something else than nodes.
+        ConfigError: If it is no callable.
+        RetrievalError: If it raises, or returns something else than nodes.
     """
     if not callable(retriever):
         msg = f"{retriever!r:.80} is no retriever; give a Retriever or a callable (query, filters=None, topk=None)."
         raise ConfigError(msg)
-    given = retriever(query, filters=filters, topk=topk)
+    try:
+        given = retriever(query, filters=filters, topk=topk)
+    except LazyRAGError:
+        raise
+    except Exception as exc:
+        msg = f"The retriever {callable_name(retriever)!r} raised {type(exc).__name__}: {exc}"
+        raise RetrievalError(msg) from exc
     if not isinstance(given, (list, tuple)) or not all(isinstance(node, DocNode) for node in given):
         msg = (
             f"The retriever {callable_name(retriever)!r} returned {given!r:.80}; a list of nodes is needed. "

@@ -50,7 +50,7 @@ def traced(asked: Asked, retriever: Traceable) -> Stage:
 
 
 def _said(asked: Asked, embed_key: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {"group": asked.plan.group, "topk": asked.depth}
+    told: dict[str, Any] = {"query": asked.query, "group": asked.plan.group, "topk": asked.depth}
     if embed_key is not None:
         told["embed_key"] = embed_key
     wanted = next((one for one in asked.filters if one is not None), None)

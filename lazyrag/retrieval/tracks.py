@@ -57,7 +57,9 @@ class Tracks:
         return [
             node
             for node in stage.nodes
-            if node.uid == uid or (before and not before.isdisjoint(self.origins(stage, node)))
+            if node.uid == uid
+            or uid in node.merged_from  # a neighbour that a window brought need not have been among the inputs
+            or (before and not before.isdisjoint(self.origins(stage, node)))
         ]
 
     def best(self, stages: Sequence[Stage], nodes: Sequence[DocNode]) -> tuple[Stage, DocNode, int] | None:
@@ -87,11 +89,13 @@ class Tracks:
     def _merged(self, stage: Stage, uid: str, carrier: DocNode) -> Reason:
         """The reason for a node for which another one stands: the stage where that came about."""
         rank = self.rank(self.last, carrier)
-        own = [node for one in stage.inputs for node in self.carriers(one, uid)]
-        while not any(node.uid == uid for node in own):
-            stage = next(one for one in stage.inputs if self.carriers(one, uid))
-            own = [node for one in stage.inputs for node in self.carriers(one, uid)]
-        place = self.best(stage.inputs, [node for node in own if node.uid == uid])
+        place = None
+        while place is None:
+            before = [one for one in stage.inputs if self.carriers(one, uid)]
+            place = self.best(before, [node for one in before for node in one.nodes if node.uid == uid])
+            if place is None and not before:
+                break
+            stage = stage if place is not None else before[0]
         told = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
         if place is None:
             return Reason(uid, stage.name, told, cause="merged")

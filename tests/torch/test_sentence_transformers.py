@@ -5,6 +5,7 @@ Needs the extras sentence-transformers and onnx: ``pytest tests/torch``. Nothing
 
 from __future__ import annotations
 
+import shutil
 import warnings
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, P
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.models.local_rerank import local_rerank_model
 from lazyrag.models.onnx import OnnxEmbedder
 from lazyrag.models.onnx.cross_encoder import OnnxCrossEncoder
 from lazyrag.models.onnx.pooling import POOLINGS, pooled
@@ -240,3 +242,12 @@ def test_our_cross_encoder_gives_what_the_package_gives(classifier):
     raw = CrossEncoder(str(classifier), device="cpu", activation_fn=torch.nn.Identity())
     expected = dict(enumerate(map(float, raw.predict(pairs))))
     assert dict(OnnxCrossEncoder(classifier, activation="identity")("cup", SHORT)) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_folder_without_onnx_file_is_read_by_the_package(classifier, tmp_path):
+    """Where a rerank model is named by its folder; with the ONNX file it is read by ours."""
+    folder = shutil.copytree(classifier, tmp_path / "m", ignore=shutil.ignore_patterns("*.onnx"))
+    model = local_rerank_model(folder)
+    assert isinstance(model, SentenceTransformerCrossEncoder)
+    assert model("cup", SHORT) == SentenceTransformerCrossEncoder(classifier)("cup", SHORT)
+    assert isinstance(local_rerank_model(classifier), OnnxCrossEncoder)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import assert_type
 
 from lazyrag import (
+    MMR,
+    AutoMerge,
     BM25Retriever,
     Condition,
     DataType,
     DocField,
     DocNode,
     Document,
+    Explanation,
     GenerationResult,
     Hit,
     HybridRetriever,
@@ -27,6 +30,7 @@ from lazyrag import (
     QueryRewriter,
     ReciprocalRankFusion,
     Reranker,
+    RetrievalChain,
     RetrievalResult,
     Retriever,
     Rule,
@@ -35,12 +39,14 @@ from lazyrag import (
     WeightedRetriever,
     Weights,
     auto_merge,
+    explain,
     register_fusion,
     register_loader,
     register_reranker,
     register_similarity,
     register_transform,
     retriever_for,
+    why_not,
 )
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Not, Or
@@ -177,3 +183,14 @@ assert_type(first_only([]), dict[str, list[float]])
 segments: SegmentStore = MapSegmentStore()
 vectors: VectorStore = MapVectorStore()
 segments.create("c", make_schema(None))
+
+chained = Retriever(docs, "block", similarity="bm25")
+assert_type(RetrievalChain(chained, AutoMerge(), MMR(topk=3), topk=2)("query"), list[DocNode])
+assert_type(RetrievalChain(chained, Reranker(), lambda nodes, query: nodes[:1])("query"), list[DocNode])
+assert_type(RetrievalChain(chained, output_format="dict")("query"), list[dict[str, Any]])
+assert_type(RetrievalChain(chained, output_format="content")("query"), list[str])
+assert_type(RetrievalChain(chained, output_format="content", join=True)("query"), str)
+assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
+assert_type(explain(chained, "query"), Explanation)
+assert_type(Retriever(docs, "block", output_format="content").explain("query")[0].shares, Mapping[str, float])
+assert_type(why_not(RetrievalChain(chained), "uid", "query").rank, int | None)

@@ -299,3 +299,19 @@ def test_a_large_document_is_not_read_for_a_few_hits(monkeypatch: pytest.MonkeyP
     )
     assert auto_merge(hits) == sorted(hits, key=lambda node: node.uid)
     assert len(read) < 200, "nor is their parent looked up for each of them"
+
+
+def test_parents_are_read_together(monkeypatch: pytest.MonkeyPatch):
+    """Hits in forty lines are one look at the store; the documents above, none of them in the result, stay unread."""
+    docs = define(Document())
+    docs.add_texts({f"d{number}": "a b c;d e f|g" for number in range(40)})
+    hits = [node.with_score(1.0) for node in docs.get_nodes("word") if node.text == "a"]
+    docs.get_nodes("line")
+    looks: list[list[str]] = []
+    get = MapSegmentStore.get
+    monkeypatch.setattr(
+        MapSegmentStore, "get", lambda self, where, keys: (looks.append(list(keys)), get(self, where, keys))[1]
+    )
+    assert {*auto_merge(hits)} == {*hits}
+    assert len(hits) == 40
+    assert [len(keys) for keys in looks] == [40]

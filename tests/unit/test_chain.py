@@ -235,6 +235,7 @@ def test_a_threshold_of_distances():
         lambda: MMR(topk=0),
         lambda: RetrievalChain("bm25"),
         lambda: RetrievalChain(Retriever),
+        lambda: RetrievalChain(lambda query: []),
         lambda: RetrievalChain(lambda query, filters=None, topk=None: [], "MMR"),
         lambda: RetrievalChain(lambda query, filters=None, topk=None: [], MMR),
         lambda: RetrievalChain(lambda query, filters=None, topk=None: [], lambda nodes: nodes),
@@ -277,6 +278,27 @@ def test_errors_of_steps_name_them(words):
         RetrievalChain(words, AutoMerge(up_to="nothing"))("tea")
     with pytest.raises(ConfigError, match="The query is None"):
         RetrievalChain(words)(None)
+
+
+def test_errors_of_a_function_that_retrieves_name_it():
+    """In a call as in a trace."""
+
+    def lost(query, filters=None, topk=None):
+        raise OSError(query)
+
+    for ask in (RetrievalChain(lost), RetrievalChain(lost).trace, RetrievalChain(lost).explain):
+        with pytest.raises(RetrievalError, match="'lost' raised OSError: tea"):
+            ask("tea")
+
+
+def test_mmr_of_blank_texts():
+    """Without any vector the order is that of the scores."""
+    made = build(embed=embed)
+    hits = [
+        DocNode.from_segment(node.segment._replace(uid=f"{at}", content=" "), node.reader, score=3.0 - at)
+        for at, node in enumerate(made.get_nodes("line")[:3])
+    ]
+    assert [node.uid for node in MMR()(hits)] == ["0", "1", "2"]
 
 
 def test_a_step_that_traces_itself(words):

@@ -309,6 +309,16 @@ class TestPointwise:
                 PointwiseRerankModel(chat)("q", ["tea"])
             assert PointwiseRerankModel(chat)("q", []) == []
 
+    def test_options_reach_the_endpoint(self, model):
+        """As they are given, instead of those by default."""
+        options = ChatOptions(temperature=0.5, max_tokens=3)
+        with HttpChatModel(model.url, "m") as chat:
+            model.faults = [said("Yes"), said("[1]")]
+            PointwiseRerankModel(chat, options=options)("q", ["tea"])
+            ListwiseRerankModel(chat, options=options)("q", ["tea", "snow"])
+        assert [(body["temperature"], body["max_tokens"]) for body in model.bodies] == [(0.5, 3)] * 2
+        assert not any("logprobs" in body for body in model.bodies)
+
     def test_values_are_checked(self):
         """When it is made."""
         for wrong in ({"scale": "0-5"}, {"language": "fr"}, {"concurrency": 0}, {"options": {"n": 1}}):

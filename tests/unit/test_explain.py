@@ -18,16 +18,20 @@ from lazyrag import (
     DocNode,
     Document,
     Explanation,
+    FeedbackRetriever,
+    HybridRetriever,
+    MultiQueryRetriever,
+    PriorityRetriever,
     Reranker,
     RetrievalChain,
     Retriever,
     ScoreThreshold,
+    WeightedRetriever,
     Windows,
     explain,
     why_not,
 )
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.rendering import clipped, text_width
 
 WORDS = "tea leaf green black water salt 茶 水".split()
@@ -79,13 +83,20 @@ def retrievers(docs):
         "merging": RetrievalChain(Retriever(docs, "word", similarity="bm25", topk=9), AutoMerge(least=1), topk=5),
         "widening": RetrievalChain(words, Reranker("KeywordFilter", exclude_keys=["salt"]), Windows(1, 0), topk=3),
         "around": RetrievalChain(words, Windows(0, 1, merge=False), lambda nodes, query: nodes[1:]),
+        "queries": MultiQueryRetriever(words, lambda query: [query, "tea", "salt"], topk=4),
+        "places": WeightedRetriever(words, cosine, weights=[2, 1], topk=5),
+        "priority": PriorityRetriever(words, cosine, topk=8),
+        "feedback": FeedbackRetriever(cosine),
+        "mixed": RetrievalChain(hybrid, Reranker("BM25Reranker", weight=0.4), topk=3),
         "of chains": HybridRetriever(RetrievalChain(words, topk=4), RetrievalChain(hybrid, topk=3), topk=4),
     }
 
 
-NAMES = "bm25,cosine,cut off,both keys,mapped,hybrid,weighted,function,chain,merging,widening,around,of chains".split(
-    ","
-)
+NAMES = [
+    *("bm25", "cosine", "cut off", "both keys", "mapped", "hybrid", "weighted", "function"),
+    *("chain", "merging", "widening", "around", "of chains"),
+    *("queries", "places", "priority", "feedback", "mixed"),
+]
 queries = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3).map(" ".join)
 
 
@@ -117,13 +128,13 @@ def test_shares_add_up_to_the_score(retrievers, name, query):
         if hit.fused is not None:
             assert math.fsum(hit.shares.values()) == hit.fused
         for standing in hit.standings:
-            if standing.kind == "fusion" and standing.rank is not None and not hit.merged_from:
+            if standing.kind in ("fusion", "queries") and standing.rank is not None and not hit.merged_from:
                 below = _sources(numbers, standing.stage)
                 parts = [one.share for one in hit.standings if one.stage in below]
                 assert math.fsum(parts) == standing.score
 
 
-FUSED = {"both keys", "hybrid", "weighted", "chain", "of chains"}
+FUSED = {"both keys", "hybrid", "weighted", "chain", "of chains", "queries", "mixed"}
 
 
 def _sources(numbers, stage):
@@ -180,6 +191,11 @@ def test_the_true_rank_is_that_of_the_whole_ranking(docs, retrievers, name, quer
             assert reason.cause == ("found" if reason.rank <= topk else "depth")
         else:
             assert reason.cause in ("terms", "cut-off")
+
+
+def test_every_kind_of_retriever_is_asked(retrievers):
+    """The tests above ask each of them."""
+    assert set(retrievers) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -282,6 +298,14 @@ def test_inputs_of_one_name_are_told_apart(docs):
     hybrid = HybridRetriever(Retriever(docs, "line", similarity="bm25"), Retriever(docs, "line", similarity="bm25"))
     assert list(hybrid.trace("tea").inputs) != []
     assert list(explain(hybrid, "tea")[0].shares) == ["bm25", "bm25 (2)"]
+
+
+def test_each_wording_of_a_question_is_told(docs):
+    """Leaves of one name say which query they were asked, where it is not the one that was put."""
+    several = MultiQueryRetriever(Retriever(docs, "line", similarity="bm25"), lambda query: [query, "salt"])
+    explanation = several.explain("tea")
+    assert [stage.said["query"] for stage in explanation.stages if stage.kind == "retriever"] == ["tea", "salt"]
+    assert str(explanation).count("query=") == 1
 
 
 def test_the_table_is_aligned(docs):

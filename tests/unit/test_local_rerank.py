@@ -112,6 +112,17 @@ def test_a_folder_with_weights_for_torch_alone_goes_to_sentence_transformers(tmp
         local_rerank_model(folder)
 
 
+def test_a_model_for_torch_needs_no_file_of_a_tokenizer(hub, monkeypatch):
+    """To be found in the hub's cache: older ones have none of that name."""
+    folder = hub("org/older")
+    (folder / "model.onnx").unlink()
+    (folder / "tokenizer.json").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingDependencyError, match=r"lazyrag\[sentence-transformers\]"):
+        local_rerank_model("org/older")
+
+
 def test_the_packages_it_needs_are_named(tmp_path, monkeypatch):
     """The one that looks into the hub's cache, too."""
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

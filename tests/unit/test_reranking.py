@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import CachedEmbedder, DocNode, Document, MaxSimModel, OnnxEmbedder, Reranker, Retriever
+from lazyrag import (
+    CachedEmbedder,
+    DocNode,
+    Document,
+    MaxSimModel,
+    OnnxEmbedder,
+    Reranker,
+    RetrievalChain,
+    Retriever,
+)
 from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.retrieval.explain import explain, why_not
 from lazyrag.retrieval.stages import Stage
 from tests.tiny_models import write_embedder
 
@@ -237,6 +247,33 @@ class TestMaxSimReranker:
             Reranker("MaxSimReranker", embedder=len)
         with pytest.raises(ConfigError, match="cache_bytes"):
             MaxSimModel(embedder, cache_bytes=-1)
+
+
+class TestInAChain:
+    """What an explanation says of a reranker."""
+
+    @pytest.fixture
+    def retriever(self, embedder, folder) -> Retriever:
+        """By vectors, over five lines."""
+        return Retriever(lines_of(folder, embedder), "line", similarity="cosine", topk=5)
+
+    def test_both_shares_of_a_mixed_score_are_told(self, retriever):
+        """They add up to the score of the hit."""
+        chain = RetrievalChain(retriever, Reranker("MaxSimReranker", weight=0.25, topk=3))
+        told = explain(chain, "green tea")
+        assert [hit.uid for hit in told.hits] == [node.uid for node in chain("green tea")]
+        assert len(told.hits) == 3
+        for hit in told.hits:
+            assert list(hit.shares) == ["cosine", "MaxSimReranker"]
+            assert hit.score == math.fsum(hit.shares.values())
+
+    @pytest.mark.parametrize("weight", [0.25, 1])
+    def test_who_dropped_a_node_is_told(self, retriever, weight):
+        """The cut behind the mixed scores, or the reranker itself."""
+        chain = RetrievalChain(retriever, Reranker("MaxSimReranker", weight=weight, topk=1))
+        [kept] = chain("green tea")
+        dropped = next(node for node in retriever("green tea") if node.uid != kept.uid)
+        assert why_not(chain, dropped.uid, "green tea").stage == ("topk" if weight < 1 else "MaxSimReranker")
 
 
 class Counting:

@@ -14,11 +14,14 @@ from lazyrag import (
     IngestionWarning,
     RetrievalChain,
     Retriever,
+    Windows,
     register_similarity,
     why_not,
 )
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.indexes import indexes
+from lazyrag.retrieval.search import VectorSearch
 
 TEXTS = {"tea": "green tea\ntea tea tea\nblack tea", "salt": "salt\nsea salt\n茶水"}
 
@@ -191,6 +194,22 @@ def test_a_similarity_of_which_less_is_better(docs):
     assert retriever.why_not(line(docs, "green tea").uid, "tea").cause == "cut-off"
 
 
+def test_a_node_that_an_inexact_index_missed(docs):
+    """Its rank in the exact ranking is told, and that the index is to blame."""
+
+    class Forgetful(VectorSearch):
+        def rank(self, question):
+            found = VectorSearch.rank(self, question)
+            return found if self.way == "exact" else [ranking[1:] for ranking in found]
+
+    with indexes.isolated():
+        indexes.register("forgetful", lambda similarity, kwargs: Forgetful(way="native"))
+        first = Retriever(docs, "line", similarity="cosine")("tea")[0]
+        reason = Retriever(docs, "line", similarity="cosine", index="forgetful").why_not(first.uid, "tea")
+    assert (reason.cause, reason.rank, reason.score) == ("depth", 1, first.score)
+    assert "missed it" in reason.told
+
+
 def test_a_blank_query_finds_nothing(docs):
     """That is the reason for each node, in a retriever and in chains."""
     words = Retriever(docs, "line", similarity="bm25")
@@ -239,6 +258,17 @@ def test_a_merged_node_is_in_what_stands_for_it(docs):
     assert (reason.stage, reason.cause, reason.rank, reason.score) == ("AutoMerge", "merged", rank, first.score)
     parent = next(node for node in chain("tea") if first.uid in node.merged_from)
     assert parent.uid in reason.told
+
+
+def test_a_neighbour_in_a_window_is_in_the_result(docs):
+    """A node that a window brought is there, though no retriever gave it."""
+    words = Retriever(docs, "line", similarity="bm25", topk=1)
+    chain = RetrievalChain(words, Windows(0, 1))
+    [window] = chain("sea")
+    reason = chain.why_not(line(docs, "茶水").uid, "sea")
+    assert "茶水" in window.text
+    assert (reason.stage, reason.cause, reason.rank) == ("Windows", "merged", None)
+    assert window.uid in reason.told
 
 
 def test_a_document_that_changes_meanwhile(docs):

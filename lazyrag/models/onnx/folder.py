@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +25,12 @@ _DESCRIPTIONS = (
 
 
 def find_model(
-    model: str | os.PathLike[str], *, revision: str | None = None, download: bool = False, file: str | None = None
+    model: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    download: bool = False,
+    file: str | None = None,
+    known_by: Sequence[str] = (TOKENIZER,),
 ) -> ModelFolder:
     """A model's folder: the one that is given, else the hub's snapshot on this machine.
 
@@ -33,6 +39,7 @@ def find_model(
         revision: A branch, tag or commit on the hub; None means its main branch.
         download: Whether to fetch from the hub what is not on this machine yet. Nothing else opens a connection.
         file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
+        known_by: Files of which any tells that a snapshot on this machine is the model.
 
     Raises:
         ConfigError: If it is not there (`DatasetPathError` where it cannot be an id either), or cannot be fetched.
@@ -56,7 +63,7 @@ def find_model(
             f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub: 'organisation/name'."
         )
         raise DatasetPathError(msg)
-    folder = _cached(identifier, revision)
+    folder = next((one for name in known_by if (one := _cached(identifier, revision, name))), None)
     if download and not _complete(folder, file):
         folder = _fetched(identifier, revision, file)
     if folder is None:
@@ -78,10 +85,10 @@ def _hub() -> ModuleType:
     return huggingface_hub
 
 
-def _cached(identifier: str, revision: str | None) -> ModelFolder | None:
-    """The snapshot on this machine, found by the one file that every model has. Looks at the disk only."""
+def _cached(identifier: str, revision: str | None, name: str) -> ModelFolder | None:
+    """The snapshot on this machine that has a file of this name. Looks at the disk only."""
     try:
-        found = _hub().try_to_load_from_cache(identifier, TOKENIZER, revision=revision)
+        found = _hub().try_to_load_from_cache(identifier, name, revision=revision)
     except ValueError as exc:
         raise ConfigError(f"{identifier!r} is neither a folder nor an id on the hub: {exc}") from exc
     return ModelFolder(Path(found).parent, _last(identifier)) if isinstance(found, str) else None
