@@ -7,7 +7,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from lazyrag.arguments import whole_number
+from lazyrag.arguments import known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
@@ -98,6 +98,9 @@ class HybridRetriever:
     ) -> None:
         given: list[Any] = list(retrievers)
         if given and isinstance(given[-1], str):
+            if fusion_method not in ("rrf", given[-1]):
+                msg = f"HybridRetriever got two fusions, {given[-1]!r} and fusion_method={fusion_method!r}. Give one."
+                raise ConfigError(msg)
             fusion_method = given.pop()
         given = [one for one in (vector_retriever, *given, bm25_retriever) if one is not None]
         check_retrievers("HybridRetriever", given)
@@ -178,6 +181,7 @@ class HybridRetriever:
         """Build what a question will need, before it begins to read."""
         prepare_all(self._retrievers)
 
+    @known_keywords
     def __call__(
         self,
         query: str,

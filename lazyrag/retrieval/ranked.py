@@ -107,7 +107,8 @@ def check_weights(weights: Any, count: int) -> tuple[float, ...]:
     Raises:
         ConfigError: If they are not one number >= 0 for each, with a finite sum above 0.
     """
-    listed = list(weights) if isinstance(weights, Sequence) and not isinstance(weights, str) else []
+    given = weights.tolist() if hasattr(weights, "tolist") else weights  # numpy's arrays are no sequences
+    listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
     if len(listed) != count or not all(map(is_weight, listed)) or not 0 < sum(map(float, listed)) < math.inf:
         msg = f"weights is {weights!r} for {count} retrievers; give one number >= 0 for each, not all 0."
         raise ConfigError(msg)

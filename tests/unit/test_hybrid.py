@@ -7,6 +7,7 @@ import math
 import random
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -291,6 +292,24 @@ class TestArguments:
         named = HybridRetriever(fusion_method="weighted", bm25_retriever=two, vector_retriever=one)
         assert told(named("green tea")) == expected
 
+    def test_two_fusions_are_refused(self, docs):
+        """One by position and another by name is a mistake."""
+        one = Retriever(docs, "FineChunk", "bm25")
+        with pytest.raises(ConfigError, match="two fusions"):
+            HybridRetriever(one, one, "comb_max", fusion_method="weighted")
+
+    def test_what_a_view_hides_is_never_found(self):
+        """Neither in a result nor in its trace, whatever the retrievers; a wider one beside it finds what it may."""
+        docs = document({str(n): "green tea" for n in range(9)})
+        view = docs.restricted({"file_name": ["1", "5"]})
+        hybrid = HybridRetriever.over(view, "FineChunk", topk=40)
+        assert sorted(node.path for node in hybrid("green tea")) == ["1", "5"]
+        assert sorted(node.path for node in hybrid.trace("green tea").inputs[0].nodes) == ["1", "5"]
+        beside = HybridRetriever(Retriever(view, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "bm25"), topk=40)
+        found = beside("green tea")
+        assert len(found) == 9
+        assert {node.path for node in found[:2]} == {"1", "5"}
+
     def test_a_blank_query_finds_nothing_and_asks_nobody(self):
         """White space is no question."""
 
@@ -345,7 +364,7 @@ class TestArguments:
         rankings = by_hand(docs, "green tea", 50)
         assert told(pair(docs, weights=[3, 1])("green tea")) == rrf(rankings, weights=[3, 1])[:6]
         assert told(pair(docs)("green tea", weights=[0.1, 0.9])) == rrf(rankings, weights=[0.1, 0.9])[:6]
-        only = pair(docs, weights=[0, 1])("green tea")
+        only = pair(docs, weights=np.array([0, 1]))("green tea")
         assert [node.uid for node in only] == [uid for uid, _ in rankings[1][:6]]
 
     def test_what_is_unknown_is_named(self, docs):
@@ -356,6 +375,8 @@ class TestArguments:
             pair(docs, top_k=3)
         with pytest.raises(ConfigError, match="k is"):
             pair(docs, k=-1)
+        with pytest.raises(ConfigError, match="Did you mean 'topk'"):
+            pair(docs)("tea", top_k=3)
 
     @pytest.mark.parametrize("retrievers", [(), (3,), (None,), (Retriever,)])
     def test_what_is_no_retriever_is_refused(self, retrievers):
