@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _ROWS = 1 << 15  # tokens of documents in one product: 4 MB for 32 tokens of a query
 
 TOKEN_CACHE_BYTES = 128 << 20
-"""Of token vectors that a `MaxSimModel` keeps: those of 87,000 tokens where a vector has 384 numbers."""
+"""Of token vectors that are kept for an embedder: those of 87,000 tokens where a vector has 384 numbers."""
 
 
 class TokenEmbedder(Protocol):
@@ -95,11 +96,13 @@ class MaxSimModel:
     without tokens, such as a blank one, gets -1. Several threads may use one object at once.
 
     Embedding the documents is nearly all of the work, so their token vectors are kept in memory, by text, up to a
-    number of bytes; those that were used last stay. Scores do not depend on it.
+    number of bytes; those that were used last stay. All models over one embedder share them, as long as there is the
+    embedder. Scores do not depend on it.
 
     Args:
         embedder: Gives the vectors, as `lazyrag.models.onnx.embedder.OnnxEmbedder` does.
-        cache_bytes: How many bytes of token vectors are kept, at least 0. 0 embeds documents in each call.
+        cache_bytes: How many bytes of token vectors this model keeps for itself, at least 0; 0 embeds documents in each
+            call. None shares 128 MiB with the others over the embedder.
 
     Raises:
         ConfigError: If it cannot, or cache_bytes is out of its range.
@@ -108,7 +111,7 @@ class MaxSimModel:
         Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075.
     """
 
-    def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int = TOKEN_CACHE_BYTES) -> None:
+    def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int | None = None) -> None:
         if not callable(getattr(embedder, "token_embeddings", None)):
             msg = (
                 f"MaxSimModel got {shown(embedder)}; give an embedder with token_embeddings, such as an OnnxEmbedder "
@@ -116,7 +119,7 @@ class MaxSimModel:
             )
             raise ConfigError(msg)
         self.embedder = embedder
-        self._kept = _Kept(whole_number("cache_bytes", cache_bytes, 0))
+        self._kept = _kept_for(embedder) if cache_bytes is None else _Kept(whole_number("cache_bytes", cache_bytes, 0))
 
     def __repr__(self) -> str:
         return f"MaxSimModel({self.embedder!r})"
@@ -200,6 +203,19 @@ class _Kept:
                     self._bytes += size
             while self._bytes > self._most:
                 self._bytes -= _size(*self._rows.popitem(last=False))
+
+
+_shared: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
+_sharing = threading.Lock()
+
+
+def _kept_for(embedder: object) -> _Kept:
+    """What all models over an embedder keep together."""
+    try:
+        with _sharing:
+            return _shared.setdefault(embedder, _Kept(TOKEN_CACHE_BYTES))
+    except TypeError:  # of a class that has no hash, or no room for weak references
+        return _Kept(TOKEN_CACHE_BYTES)
 
 
 def _size(text: str, rows: Matrix) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -14,11 +14,13 @@ from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, RetrievalError, known_names
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.ranked import (
+    OUTSIDE,
     NodeKey,
     Numbers,
     check_query,
     check_retrievers,
     check_weights,
+    owners,
 )
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
@@ -315,6 +317,8 @@ def _apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
     """The lists, each node only in the one where it ranks best, of equal ones the first."""
     numbers = Numbers()
     keyed = [[(numbers.key(node), node) for node in nodes] for nodes in lists]
+    owned = owners(key for nodes in keyed for key, _ in nodes)
+    keyed = [[(_own(key, owned), node) for key, node in nodes] for nodes in keyed]
     best: dict[NodeKey, tuple[int, int]] = {}
     for number, nodes in enumerate(keyed):
         for rank, (key, _) in enumerate(nodes):
@@ -323,6 +327,12 @@ def _apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
         [node for rank, (key, node) in enumerate(nodes) if best[key] == (rank, number)]
         for number, nodes in enumerate(keyed)
     ]
+
+
+def _own(key: NodeKey, owned: Mapping[str, int]) -> NodeKey:
+    """The key of the node that one outside of any Document stands for; another key as it is."""
+    uid, number = key
+    return (uid, owned.get(uid, OUTSIDE)) if number == OUTSIDE else key
 
 
 def _quotas(lengths: Sequence[int], weights: Sequence[float], topk: int) -> list[int]:
@@ -347,8 +357,11 @@ def _in_turn(lists: Sequence[Sequence[DocNode]]) -> list[DocNode]:
 
 
 def _add(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Numbers) -> None:
+    known = owners(nodes)
     for node in more:
-        nodes.setdefault(numbers.key(node), node)
+        uid, number = numbers.key(node)
+        if (uid, OUTSIDE) not in nodes and not (number == OUTSIDE and uid in known):
+            nodes.setdefault((uid, number), node)
 
 
 def _checked_combine(combine: Any) -> Combine | None:

@@ -12,7 +12,7 @@ from lazyrag.arguments import keyword_names
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.ranking.fusion import Fusion, fusions, summed
-from lazyrag.retrieval.ranked import NodeKey, Numbers, Ranked, of_nodes
+from lazyrag.retrieval.ranked import NodeKey, Numbers, Ranked, joined, of_nodes, owners
 from lazyrag.retrieval.stages import Stage, StageKind
 
 
@@ -65,6 +65,7 @@ class Fusing:
 
     def best(self, found: Sequence[Ranked], topk: int | None = None) -> list[DocNode]:
         """The best nodes with fused scores; only they are read."""
+        found = joined(found)
         return _nodes(summed(self._shares(found))[:topk], found)
 
     def stage(
@@ -89,7 +90,7 @@ class Fusing:
         begun = time.perf_counter()
         met = Numbers(trees)
         pairs = zip(inputs, descends, strict=True)
-        found = [of_nodes(stage.nodes[:depth], met, descends=up) for stage, up in pairs]
+        found = joined([of_nodes(stage.nodes[:depth], met, descends=up) for stage, up in pairs])
         shares = self._shares(found)
         best = summed(shares)
         nodes = tuple(_nodes(best, found))
@@ -97,7 +98,9 @@ class Fusing:
         by_key = {met.key(node): node for node in nodes}
         # Several Documents may have the same uid.
         added: Any = {(by_key[key] if len(met) > 1 else key[0]): shares[key] for key in by_key}
-        return Stage(kind, name, nodes, tuple(inputs), added, told, time.perf_counter() - begun)
+        seconds = time.perf_counter() - begun
+        given = (node for stage in inputs for node in stage.nodes[:depth])
+        return Stage(kind, name, nodes, tuple(inputs), added, told, seconds, origins=_origins(by_key, given))
 
     def _shares(self, found: Sequence[Ranked]) -> dict[NodeKey, tuple[float, ...]]:
         try:
@@ -116,8 +119,19 @@ def _nodes(best: Sequence[tuple[NodeKey, float]], found: Sequence[Ranked]) -> li
     """The nodes of a fused ranking with its scores, each through the first retriever that found it."""
     missing = dict(best)
     nodes: dict[NodeKey, DocNode] = {}
-    for one in found:
+    for one in sorted(found, key=lambda one: one.stands_in):  # a Document's own nodes first
         own = [(key, missing.pop(key)) for key, _ in one.ranking if key in missing]
         if own:
             nodes |= one.read(own)
     return [nodes[key] for key, _ in best if key in nodes]
+
+
+def _origins(fused: Mapping[NodeKey, DocNode], given: Iterable[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
+    """For a Document's nodes those outside of any that stood in for them."""
+    owned = owners(fused)
+    found: dict[DocNode, tuple[DocNode, ...]] = {}
+    for node in given:
+        if node.reader is None and node.uid in owned:
+            own = fused[node.uid, owned[node.uid]]
+            found[own] = (*found.get(own, ()), node)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
@@ -20,6 +20,9 @@ R = TypeVar("R")
 NodeKey: TypeAlias = tuple[str, int]
 """A node among those of several Documents: its uid, and its Document's number in the order they were first met in."""
 
+OUTSIDE = -1
+"""The number of nodes outside of any Document."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
@@ -28,14 +31,16 @@ class Ranked:
     Args:
         ranking: Keys with scores, best first. A higher score is a better one, whatever the retriever's own direction.
         read: From some of the keys, with scores, to their nodes, which carry those scores.
+        stands_in: Whether some of its nodes are outside of any Document and stand for a Document's.
     """
 
     ranking: list[tuple[NodeKey, float]]
     read: Callable[[Sequence[tuple[NodeKey, float]]], dict[NodeKey, DocNode]]
+    stands_in: bool = False
 
 
 class Numbers:
-    """Numbers Documents, and nodes outside of any, in the order in which they are first met.
+    """Numbers Documents in the order in which they are first met.
 
     Args:
         trees: Of Documents that are met before any others.
@@ -59,7 +64,7 @@ class Numbers:
 
     def key(self, node: DocNode) -> NodeKey:
         """A node's key."""
-        return node.uid, self.of(None if node.reader is None else node.reader.tree)
+        return node.uid, OUTSIDE if node.reader is None else self.of(node.reader.tree)
 
 
 def check_query(query: Any) -> bool:
@@ -180,6 +185,38 @@ def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -
         return {key: by_key[key].with_score(score) for key, score in wanted}
 
     return Ranked([(key, math.nan if one.score is None else sign * one.score) for key, one in listed], read)
+
+
+def owners(keys: Iterable[NodeKey]) -> dict[str, int]:
+    """By uid, the first Document that has a node of it.
+
+    An index of texts under the uids of a Document's nodes, such as spec 003's `BM25Retriever`, finds those nodes: what
+    is outside of any Document is the node that has its uid, if one of the keys says that there is one.
+    """
+    found: dict[str, int] = {}
+    for uid, number in keys:
+        if number != OUTSIDE:
+            found[uid] = min(number, found.get(uid, number))
+    return found
+
+
+def joined(found: Sequence[Ranked]) -> list[Ranked]:
+    """Rankings in which nodes outside of any Document are those that have their uids; see `owners`."""
+    if not any(key[1] == OUTSIDE for one in found for key, _ in one.ranking):
+        return list(found)
+    owned = owners(key for one in found for key, _ in one.ranking)
+    return [_standing_in(one, owned) for one in found]
+
+
+def _standing_in(one: Ranked, owned: Mapping[str, int]) -> Ranked:
+    new = {key: (key[0], owned[key[0]]) for key, _ in one.ranking if key[1] == OUTSIDE and key[0] in owned}
+    old = {key: before for before, key in new.items()}
+
+    def read(wanted: Sequence[tuple[NodeKey, float]]) -> dict[NodeKey, DocNode]:
+        nodes = one.read([(old.get(key, key), score) for key, score in wanted])
+        return {new.get(key, key): node for key, node in nodes.items()}
+
+    return Ranked([(new.get(key, key), score) for key, score in one.ranking], read, bool(new)) if new else one
 
 
 def descends(retriever: object) -> bool:

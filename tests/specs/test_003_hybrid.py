@@ -123,3 +123,13 @@ def test_plain_rrf_has_no_weights(vector_retriever, bm25_retriever):
             expected[uid] = expected.get(uid, 0) + 1 / (60 + rank)
     hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever)
     assert dict(hits(asyncio.run(hybrid.search("green tea")))) == pytest.approx(expected)
+
+
+def test_a_retriever_with_an_index_of_its_own(docs, vector_retriever):
+    """「def index_documents(self, documents)」: a BM25 index over the same ids finds the same documents."""
+    bm25_retriever = lazyrag.BM25Retriever()
+    bm25_retriever.index_documents([{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")])
+    rankings = [told(vector_retriever("green tea", topk=50)), bm25_retriever.search("green tea", top_k=50)]
+    result = asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea"))
+    assert hits(result) == rrf(rankings)
+    assert [hit.source for hit in result] == [hit.metadata["file_name"] for hit in result]

@@ -10,9 +10,11 @@ from typing_extensions import assert_type
 
 from lazyrag import (
     MMR,
+    AsyncReranker,
     AutoMerge,
     BM25Retriever,
     Condition,
+    CrossEncoderReranker,
     DataType,
     DocField,
     DocNode,
@@ -23,13 +25,16 @@ from lazyrag import (
     HybridRetriever,
     IngestReport,
     KeywordSetting,
+    ListwiseRerankModel,
     LLMParser,
     MultiQueryRetriever,
     NodeTransform,
+    PointwiseRerankModel,
     PriorityRetriever,
     QueryRewriter,
     ReciprocalRankFusion,
     Reranker,
+    RerankModel,
     RetrievalChain,
     RetrievalResult,
     Retriever,
@@ -98,6 +103,16 @@ assert_type(node.get_text(), str)
 node.score = 1.0  # type: ignore[misc]
 
 assert_type(Reranker("KeywordFilter", required_keys=["a"])([node], query="q"), list[DocNode])
+assert_type(AsyncReranker(PointwiseRerankModel(str.upper)).get_scores("q", ["a"]), list[float])
+assert_type(CrossEncoderReranker("folder").model, RerankModel)
+assert_type(ListwiseRerankModel(str.upper)("q", ["a"]), list[tuple[int, float]])
+
+
+async def reranked(model: RerankModel) -> None:
+    """Spec 003's asynchronous face."""
+    assert_type(await AsyncReranker(model).rerank("q", ["a"], top_k=3), list[tuple[int, float]])
+
+
 retriever = Retriever(docs, "FineChunk", "bm25", topk=3)
 assert_type(retriever("q", filters={"year": [2002]}), list[DocNode])
 dicts = Retriever([docs, docs], "FineChunk", similarity_cut_off={"e": 0.5}, output_format="dict")

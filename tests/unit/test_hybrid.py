@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import DocNode, Document, HybridRetriever, RetrievalResult, Retriever, register_fusion, register_similarity
+from lazyrag import (
+    BM25Retriever,
+    DocNode,
+    Document,
+    HybridRetriever,
+    PriorityRetriever,
+    RetrievalResult,
+    Retriever,
+    WeightedRetriever,
+    register_fusion,
+    register_similarity,
+)
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.fusion import fusions, rrf, weighted
@@ -178,6 +189,29 @@ class TestIdentity:
         found = hybrid("tea")
         assert [node.text for node in found] == ["green tea", "tea of spring harvest"]
         assert [node.score for node in found] == [2 / 61, 2 / 62]
+
+    @pytest.mark.parametrize("memory_first", [True, False])
+    def test_an_index_over_a_documents_uids_finds_its_nodes(self, docs, memory_first):
+        """Spec 003's way: BM25 over mappings with the uids of a Document's nodes. A uid is one node, the Document's."""
+        memory = BM25Retriever(analyser="en")
+        memory.index_documents([{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")])
+        by_meaning = Retriever(docs, "FineChunk")
+        parts = [memory, by_meaning] if memory_first else [by_meaning, memory]
+        hybrid = HybridRetriever(*parts, depth=80, topk=80)
+        assert told(hybrid("green tea")) == told(pair(docs, depth=80, topk=80)("green tea"))
+        assert all(node.root.path == node.path for node in hybrid("green tea"))
+        last = hybrid.trace("green tea")
+        assert told(last.nodes) == told(hybrid("green tea"))
+        assert [math.fsum(last.inputs[0].shares[node.uid]) for node in last.nodes] == [
+            node.score for node in last.nodes
+        ]
+        explanation = hybrid.explain("green tea")
+        assert all(len(hit.shares) == 2 for hit in explanation)
+        assert explanation.dropped == ()
+        for one in (WeightedRetriever(*parts, topk=20), PriorityRetriever(*parts, topk=20)):
+            assert (
+                len({node.uid for node in one("green tea")}) == len(one("green tea")) == min(20, len(one("green tea")))
+            )
 
     def test_the_trace_breaks_ties_as_the_call_does(self):
         """Equal scores and equal uids in two Documents: both keep the order in which retrievers name the Documents."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 
 import pytest
 from hypothesis import given
@@ -301,6 +303,41 @@ class TestKeptVectors:
         first = model("green tea", TEXTS)
         assert model("green tea", TEXTS) == first == MaxSimModel(embedder, cache_bytes=0)("green tea", TEXTS)
         assert sorted(counting.asked) == sorted(TEXTS)
+
+    def test_models_over_one_embedder_share_them(self, embedder):
+        """So do Rerankers, one after the other; a bound of one's own is one's own."""
+        counting = Counting(embedder)
+        nodes = [DocNode(text=text) for text in TEXTS]
+        for _ in range(3):
+            Reranker("MaxSimReranker", embedder=counting, weight=1)(nodes, query="tea")
+        assert sorted(counting.asked) == sorted(TEXTS)
+        MaxSimModel(counting, cache_bytes=1 << 20)("tea", TEXTS)
+        assert sorted(counting.asked) == sorted(TEXTS * 2)
+
+    def test_they_go_with_the_embedder(self, embedder):
+        """Nothing is left of them."""
+        counting = Counting(embedder)
+        model = MaxSimModel(counting)
+        model("tea", TEXTS)
+        kept = weakref.ref(model._kept)
+        del model
+        gc.collect()
+        assert kept() is not None
+        del counting
+        gc.collect()
+        assert kept() is None
+
+    def test_an_embedder_without_a_hash_will_do(self, embedder):
+        """Its models keep for themselves."""
+
+        class Unhashable(Counting):
+            __hash__ = None
+
+        counting = Unhashable(embedder)
+        for _ in range(2):
+            model = MaxSimModel(counting)
+            assert model("tea", TEXTS) == model("tea", TEXTS)
+        assert sorted(counting.asked) == sorted(TEXTS * 2)
 
     def test_what_was_used_last_stays(self, embedder):
         """The bytes are a bound: older ones go, and one that is larger than all of it is not kept."""
