@@ -56,8 +56,8 @@ class _Missing:
             wanted = asked.filters[number]
             if wanted is None or matches(wanted, one.fields):
                 return self._too_low(own) or self._unranked(own)
-        number, one = own[0]
-        return Reason(self.uid, "filter", excluded(asked.filters[number], one.fields), cause="filter")
+            told = excluded(wanted, one.fields)
+        return Reason(self.uid, "filter", told, cause="filter")
 
     def _told(self, cause: Cause, told: str, rank: int | None = None, score: float | None = None) -> Reason:
         return Reason(self.uid, self.asked.name_of(self.embed_key), told, rank, score, cause=cause)
@@ -105,7 +105,7 @@ class _Missing:
         return self._told("terms", f"The similarity {asked.plan.similarity.name!r} gave it no score.")
 
 
-def excluded(wanted: Filter | None, fields: Fields) -> str:
+def excluded(wanted: Filter, fields: Fields) -> str:
     """Which condition of a filter excludes a node, and what the node has there instead.
 
     Args:
@@ -117,9 +117,7 @@ def excluded(wanted: Filter | None, fields: Fields) -> str:
         "The filter author == 'A' excludes it: its author is 'B'."
     """
     while isinstance(wanted, And):
-        wanted = next((part for part in wanted.filters if not matches(part, fields)), None)
-    if wanted is None:
-        return "The filter excludes it."
+        wanted = next(part for part in wanted.filters if not matches(part, fields))
     names = list(dict.fromkeys(_names(wanted)))
     has = [
         f"its {name} is {_shown(fields[name])}" if fields.get(name) is not None else f"it has no {name}"

@@ -113,7 +113,7 @@ def _hits(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> str:
 
 def _node(one: ExplainedHit | DroppedNode) -> str:
     """A node as people would name it."""
-    return f"{clipped(_line(one.path), 40)} {one.group} {one.number}" if one.path else one.uid
+    return f"{clipped(_line(one.path), 40)} {_line(one.group)} {one.number}" if one.path else one.uid
 
 
 def _cell(hit: ExplainedHit, stage: StageSummary) -> str:

@@ -215,6 +215,7 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): json_ready(one) for key, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [json_ready(one) for one in value]
+        listed = [json_ready(one) for one in value]
+        return sorted(listed, key=repr) if isinstance(value, (set, frozenset)) else listed
     told = repr(value)
     return callable_name(value) if callable(value) or " at 0x" in told else told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.retrieval.rendering import clipped, text_width
+from lazyrag.retrieval.stages import json_ready
 
 WORDS = "tea leaf green black water salt 茶 水".split()
 TEXTS = {
@@ -220,6 +222,52 @@ def test_numbers_that_are_none_are_text_in_json():
     found = [DocNode(text="a", score=math.nan), DocNode(text="b", score=math.inf), DocNode(text="c", score=-math.inf)]
     explanation = explain(lambda query, filters=None, topk=None: found, "x")
     assert [hit["score"] for hit in json.loads(explanation.to_json())["hits"]] == ["nan", "inf", "-inf"]
+
+
+def test_what_a_stage_was_set_to_is_plain():
+    """Functions by name, objects without their addresses, sets in an order, numpy's numbers as numbers."""
+
+    class Model:
+        pass
+
+    given = {
+        "call": embed,
+        "model": Model(),
+        "set": {"b", "a"},
+        "count": np.int64(3),
+        "share": np.float32(0.5),
+        1: b"x",
+    }
+    told = {"call": "embed", "model": "Model", "set": ["a", "b"], "count": 3, "share": 0.5, "1": "b'x'"}
+    assert json_ready(given) == told
+    json.dumps(json_ready(given))
+
+
+def test_a_trace_must_be_a_stage():
+    """What else a retriever's trace returns is refused."""
+
+    class Odd:
+        def __call__(self, query, filters=None, topk=None):
+            return []
+
+        def trace(self, query, filters=None, topk=None):
+            return []
+
+    with pytest.raises(RetrievalError, match=r"must be a lazyrag\.retrieval\.stages\.Stage"):
+        explain(Odd(), "tea")
+
+
+def test_long_tables_are_short_on_uids(docs):
+    """Of many nodes that a hit stands for three are named, of many dropped ones the best three, with their numbers."""
+    chain = RetrievalChain(Retriever(docs, "word", similarity="bm25", topk=30), Windows(9, 9), topk=1)
+    explanation = chain.explain("tea leaf water salt")
+    text = str(explanation)
+    assert f"and {len(explanation[0].merged_from) - 3} more" in text
+    assert len(explanation[0].merged_from) > 3
+    [line] = [
+        line for line in str(explain(Retriever(docs, "line"), "tea", topk=2)).splitlines() if " dropped #" in line
+    ]
+    assert line.endswith("more")
 
 
 def test_what_a_stage_drops_is_told_with_its_rank(docs):

@@ -6,12 +6,15 @@ import pytest
 
 from lazyrag import (
     LAZY_ROOT_NAME,
+    And,
     AutoMerge,
     Condition,
     DataType,
     DocField,
     Document,
     IngestionWarning,
+    Not,
+    Or,
     RetrievalChain,
     Retriever,
     Windows,
@@ -85,6 +88,28 @@ def test_a_node_that_the_filter_excludes(docs):
     either = Condition("year", "in", [1, 2]) | ~Condition("year", "exists")
     told = Retriever(docs, "line", similarity="bm25").why_not(line(docs, "green tea").uid, "tea", either).told
     assert told == "The filter year in [1, 2] or not (year exists) excludes it: its year is 2000."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (Or(), "The filter nothing excludes it."),
+        (Not(And()), "The filter not (everything) excludes it."),
+        (Condition("year", "exists", False), "The filter year is missing excludes it: its year is 2000."),
+        (
+            Condition("year", "<", 9) & (Condition("year", "eq", None) | Condition("file_size", "exists", False)),
+            "The filter year < 9 excludes it: its year is 2000.",
+        ),
+        (
+            (Condition("year", "<", 9) & Condition("year", ">", 3)) | Condition("file_type", "eq", ".pdf"),
+            "The filter (year < 9 and year > 3) or file_type == 'application/pdf' excludes it: its year is 2000, ",
+        ),
+    ],
+)
+def test_filters_are_told_as_people_write_them(docs, wanted, told):
+    """Signs, brackets, missing values, and filters without any condition."""
+    reason = Retriever(docs, "line", similarity="bm25").why_not(line(docs, "green tea").uid, "tea", wanted)
+    assert reason.told.startswith(told)
 
 
 def test_a_node_without_the_querys_terms(docs):
