@@ -21,6 +21,7 @@ class Tracks:
         self._numbers = {id(stage): number for number, stage in enumerate(self.stages, start=1)}
         self._ranks = {id(stage): _ranks(stage.nodes) for stage in self.stages}
         self._scores = {id(stage): _scores(stage.nodes) for stage in self.stages}
+        self._carriers: dict[tuple[int, str], list[DocNode]] = {}
         self._given = {id(stage): self._by_uid(stage) for stage in self.stages}
 
     def number(self, stage: Stage) -> int:
@@ -53,14 +54,17 @@ class Tracks:
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
         """The nodes of a stage that have a uid or stand for a node which has it, in the stage's order."""
-        before = {node for one in stage.inputs for node in self.carriers(one, uid)}
-        return [
-            node
-            for node in stage.nodes
-            if node.uid == uid
-            or uid in node.merged_from  # a neighbour that a window brought need not have been among the inputs
-            or (before and not before.isdisjoint(self.origins(stage, node)))
-        ]
+        known = self._carriers.get((id(stage), uid))
+        if known is None:
+            before = {node for one in stage.inputs for node in self.carriers(one, uid)}
+            known = self._carriers[id(stage), uid] = [
+                node
+                for node in stage.nodes
+                if node.uid == uid
+                or uid in node.merged_from  # a neighbour that a window brought need not have been among the inputs
+                or (before and not before.isdisjoint(self.origins(stage, node)))
+            ]
+        return known
 
     def best(self, stages: Sequence[Stage], nodes: Sequence[DocNode]) -> tuple[Stage, DocNode, int] | None:
         """Where one of some nodes stands best among some stages: there, which, at which rank."""
