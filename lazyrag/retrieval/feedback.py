@@ -24,7 +24,7 @@ class FeedbackRetriever:
 
     Where a question has many good answers, more of them are found: texts that say the same in other words. Where it has
     one, the first place may be lost to a neighbour of it, unless a reranker comes after; see docs/quality.md. The query
-    is embedded once. What ranks by words is asked as it was.
+    is embedded once. What ranks by words or by sparse vectors is asked as it was.
 
     Args:
         retriever: A `Retriever` by embeddings, or a `HybridRetriever` with one in it.
@@ -50,10 +50,10 @@ class FeedbackRetriever:
     """
 
     def __init__(self, retriever: Movable, *, nodes: int = 2, weight: float = 0.7) -> None:
-        if not can_move(retriever) or isinstance(retriever, type):
+        if not can_move(retriever):
             msg = (
                 f"FeedbackRetriever got {retriever!r:.80}, whose queries cannot be moved; give a Retriever by "
-                "embeddings, or a HybridRetriever with one in it."
+                "embeddings and without target=, or a HybridRetriever with one in it."
             )
             raise ConfigError(msg)
         output_format: Any = getattr(retriever, "output_format", None)

@@ -286,6 +286,11 @@ class HybridRetriever:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
 
+    @property
+    def moves(self) -> bool:
+        """Whether `towards` makes a difference: it does where it does for one of the retrievers."""
+        return any(can_move(one) for one in self._retrievers)
+
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
         """The same; those of the retrievers that can move a query towards nodes do; see `Retriever.towards`."""
         return self._over([one.towards(nodes, weight) if can_move(one) else one for one in self._retrievers])

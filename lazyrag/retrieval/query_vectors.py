@@ -11,6 +11,7 @@ import numpy as np
 
 from lazyrag.data.node import DocNode
 from lazyrag.document.builder import Builder
+from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.typing import Embedding, Vector
@@ -47,8 +48,8 @@ class QueryVectors:
         plain = self._plain(embedder, query)
         if isinstance(plain, dict):
             return plain
-        theirs = [node.embeddings.get(embed_key) for node in self.towards]
-        return moved(plain, [one for one in theirs if isinstance(one, np.ndarray)], self.weight)
+        theirs = [vector_of(node, embed_key) for node in self.towards if _embeds_alike(node, embedder, embed_key)]
+        return moved(plain, [one for one in theirs if one is not None], self.weight)
 
     def keeping(self) -> QueryVectors:
         """The same, and what is embedded once is kept."""
@@ -95,6 +96,21 @@ def moved(vector: Vector, towards: Sequence[Vector], weight: float) -> Vector:
     plain = vector.astype(np.float64)
     direction = _unit(_unit(plain) + weight * mean)
     return (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector
+
+
+def vector_of(node: DocNode, embed_key: str) -> Vector | None:
+    """A node's dense vector under an embed key; None where it has none."""
+    found = node.embeddings.get(embed_key)
+    return found if isinstance(found, np.ndarray) else None
+
+
+def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> bool:
+    """Whether a node's Document embeds by the same model; vectors of another one say nothing about a query's."""
+    if not isinstance(node.reader, Reader):
+        return False
+    [theirs] = node.reader.embedders([embed_key])
+    identity = embedder.embedder.identity
+    return theirs.given is embedder.given or (identity != "" and theirs.embedder.identity == identity)
 
 
 def checked_towards(nodes: Any, weight: Any, trees: Sequence[Builder]) -> tuple[list[DocNode], float]:

@@ -128,6 +128,11 @@ class Movable(Protocol):
         """See `NodeRetriever`."""
         ...
 
+    @property
+    def moves(self) -> bool:
+        """Whether moving makes a difference."""
+        ...
+
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Movable:
         """The same retriever, moved; see `Retriever.towards`."""
         ...
@@ -139,7 +144,7 @@ class Movable(Protocol):
 
 def can_move(retriever: object) -> TypeGuard[Movable]:
     """Whether queries of a retriever can be moved towards nodes."""
-    return isinstance(retriever, Movable)
+    return not isinstance(retriever, type) and isinstance(retriever, Movable) and retriever.moves
 
 
 def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, topk: int, met: Numbers) -> Ranked:

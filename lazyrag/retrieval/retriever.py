@@ -225,6 +225,11 @@ class Retriever(Generic[T_co]):
         return self._plan.descends
 
     @property
+    def moves(self) -> bool:
+        """Whether `towards` makes a difference: it does where vectors are searched and hits are not mapped."""
+        return bool(self._plan.embed_keys) and self._plan.target is None
+
+    @property
     def output_format(self) -> OutputFormat | None:
         """The form of its results; None for nodes."""
         return self._output_format

@@ -53,6 +53,11 @@ def told(nodes):
     return [(node.uid, node.score) for node in nodes]
 
 
+def by_words_alone(docs):
+    """A hybrid without vectors."""
+    return HybridRetriever(Retriever(docs, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "bm25_chinese"))
+
+
 def by_hand(embedder, docs, query, nodes, weight):
     """The ranking by cosine of the moved query, straight from the formula."""
     every = list(docs.get_nodes("FineChunk"))
@@ -99,6 +104,19 @@ def test_nodes_of_other_documents_move_nothing(docs):
     retriever = Retriever(docs, "FineChunk")
     assert strangers
     assert told(retriever.towards(strangers)("tea")) == told(retriever("tea"))
+
+
+def test_documents_that_embed_otherwise_do_not_move_each_other():
+    """Bare callables are other models: each query vector is moved towards nodes of its own Document alone."""
+    wide = Document(embed=lambda text: [1.0, float(len(text)), 2.0])
+    wide.add_texts({"a": "tea", "b": "green tea"})
+    slim = Document(embed=lambda text: [float(len(text)), 1.0])
+    slim.add_texts({"c": "black", "d": "oolong tea"})
+    alone = Retriever(wide, "FineChunk")
+    expected = dict(told(alone.towards(alone("kettle", topk=1), 1)("kettle")))
+    both = Retriever([wide, slim], "FineChunk", topk=4)
+    moved_by_both = both.towards([*alone("kettle", topk=1), *Retriever(slim, "FineChunk")("kettle", topk=1)], 1)
+    assert {uid: score for uid, score in told(moved_by_both("kettle")) if uid in expected} == pytest.approx(expected)
 
 
 def test_words_are_asked_for_as_they_are(docs):
@@ -162,6 +180,10 @@ def test_a_blank_query_finds_nothing(docs, query):
     ("make", "said"),
     [
         (lambda docs: FeedbackRetriever(len), "whose queries cannot be moved"),
+        (lambda docs: FeedbackRetriever(Retriever), "whose queries cannot be moved"),
+        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", "bm25")), "whose queries cannot be moved"),
+        (lambda docs: FeedbackRetriever(by_words_alone(docs)), "whose queries cannot be moved"),
+        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", target="CoarseChunk")), "without target="),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), nodes=0), "nodes"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=-1), "weight"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=float("nan")), "weight"),
