@@ -79,6 +79,26 @@ def draw_stages(name: str, rows: Sequence[Mapping[str, Any]], title: str) -> Non
     print(Path("build/bench") / f"{name}.svg")
 
 
+def draw_quality(rows: Sequence[Mapping[str, Any]]) -> None:
+    """One picture of a set: a bar for each system, by nDCG@10, with the interval of its difference from the first."""
+    named = [row for row in rows if not row["system"].startswith("ceiling")]
+    base = named[0]["nDCG@10"]
+    figure, axes = plt.subplots(figsize=(7.2, 0.24 * len(named) + 1), layout="constrained")
+    reach = [[row["difference"] - row["low"] for row in named], [row["high"] - row["difference"] for row in named]]
+    colours = ["tab:blue" if "default" in row["system"] else "lightgrey" for row in named]
+    names = [row["system"] for row in named]
+    axes.barh(names, [row["nDCG@10"] for row in named], xerr=reach, color=colours, error_kw={"elinewidth": 0.8})
+    axes.axvline(base, color="grey", linewidth=0.8)
+    axes.invert_yaxis()
+    lowest = min(row["nDCG@10"] for row in named)
+    axes.set(xlabel="nDCG@10", title=named[0]["set"], xlim=(max(0.0, lowest - 0.1), None))
+    name = "quality-" + named[0]["set"].replace(", ", "-")
+    for suffix in ("svg", "png"):
+        figure.savefig(FOLDER / f"{name}.{suffix}", dpi=150)
+    plt.close(figure)
+    print(Path("build/bench") / f"{name}.svg")
+
+
 def main() -> int:
     """Draw what there is."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
@@ -103,6 +123,8 @@ def main() -> int:
     for run in load("stages"):
         nodes = run["rows"][0]["nodes"]
         draw_stages(f"stages-{nodes:08}", run["rows"], f"Stages of a question, {nodes:,} nodes")
+    for run in load("quality"):
+        draw_quality(run["rows"])
     return 0
 
 

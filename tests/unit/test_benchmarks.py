@@ -210,6 +210,39 @@ def test_the_pages_have_a_place_for_every_table():
         assert page.count("table\n\n<!-- end -->") == len(tables)
 
 
+def test_what_was_asked_for_stands_beside_what_was_reached():
+    """Shares over the vector are those of the saved rows; what was not measured has no line."""
+    from report import CHAIN, quality, targets
+
+    def row(system, first, fifth):
+        return {"set": "cranfield", "system": system, "questions": 2, "nDCG@10": first, "recall@5": fifth} | {
+            "difference": 0.1, "low": 0.0, "high": 0.2, "p": 0.0004
+        }  # fmt: skip
+
+    machine = {
+        "cpu": "x",
+        "cores": 2,
+        "memory_gb": 8,
+        "python": "3",
+        "numpy": "2",
+        "sqlite": "3",
+        "load": 0,
+        "commit": "c",
+    }
+    run = {
+        "rows": [row("vector", 0.4, 0.5), row(CHAIN, 0.44, 0.6)],
+        "texts": 3,
+        "command": "python",
+        "time": "2026-01-01T00:00:00",
+        "machine": {**machine, "read_gb_per_s": {"1 thread": 1, "2 threads": 2}},
+    }
+    told = targets([run])
+    assert "| Cranfield, nDCG@10 | .425 (weighted; + MaxSim) | 0.4400 |" in told
+    assert "| the same of the chain | +15 % | +20.0% |" in told
+    assert "XQuAD" not in told
+    assert f"| {CHAIN} | 0.4400 | 0.6000 | +0.1000 | +0.0000 to +0.2000 | < .001 |" in quality([run])
+
+
 def test_exponents_are_the_slopes_of_logarithms():
     """A figure that grows with the square of the nodes has 2; one row has none."""
     from growth import exponent
