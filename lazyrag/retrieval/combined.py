@@ -20,6 +20,7 @@ from lazyrag.retrieval.ranked import (
     check_query,
     check_retrievers,
     check_weights,
+    common_direction,
     owners,
 )
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
@@ -77,6 +78,11 @@ class WeightedRetriever:
     def trees(self) -> list[Builder]:
         """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
+
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
+        return common_direction(one for one, weight in zip(self._retrievers, self._weights, strict=True) if weight)
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
@@ -194,6 +200,11 @@ class PriorityRetriever:
     def trees(self) -> list[Builder]:
         """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
+
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
+        return common_direction(self._in_order())
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""

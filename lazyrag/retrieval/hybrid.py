@@ -116,6 +116,7 @@ class HybridRetriever:
         if self._weights is None and fusion_method == "weighted" and len(given) == 2:
             self._weights = SPEC_WEIGHTS
         self._fusing.weighing(self._weights).try_out(len(given))
+        self._fusing.check_directions(list(map(descends, given)))
 
     @classmethod
     def over(

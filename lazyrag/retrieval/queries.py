@@ -84,6 +84,7 @@ class MultiQueryRetriever:
             raise ConfigError(msg)
         self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._fusing.try_out(2)
+        self._fusing.check_directions([descends(retriever)])
         self._topk = whole_number("topk", topk, 1)
         self._depth = None if depth is None else whole_number("depth", depth, 1)
 

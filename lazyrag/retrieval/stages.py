@@ -129,6 +129,8 @@ class Step(Protocol):
 
     A step may have a method ``trace(stage, query) -> Stage`` that records more than what came and what went. Without
     one, its ``kind``, ``name`` and ``said`` say what it is, and ``origins(given, gave)`` for which nodes others stand.
+    ``rescores`` says whether it gives scores of its own, of which a higher one is better, or leaves those that came:
+    what fuses by score needs to know that of steps behind a retriever for which a smaller score is better.
     """
 
     def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:
