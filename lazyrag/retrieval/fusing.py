@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lazyrag.arguments import keyword_names
 from lazyrag.data.node import DocNode
@@ -15,6 +15,8 @@ from lazyrag.ranking.fusion import Fusion, fusions, summed
 from lazyrag.ranking.shares import comb_max_shares, comb_mnz_shares, weighted_shares
 from lazyrag.retrieval.ranked import NodeKey, Numbers, Ranked, joined, of_nodes, owners
 from lazyrag.retrieval.stages import Stage, StageKind
+
+R = TypeVar("R")
 
 _BY_SCORES = (weighted_shares, comb_mnz_shares, comb_max_shares)
 
@@ -57,6 +59,11 @@ class Fusing:
     def weighing(self, weights: Sequence[float] | None) -> Fusing:
         """The same with weights; None leaves them to the fusion."""
         return self if weights is None else replace(self, keywords={**self.keywords, "weights": weights})
+
+    def asked(self, retrievers: Sequence[R]) -> list[R | None]:
+        """The retrievers, None in the places of those that weigh 0: they are not asked, and stand for no ranking."""
+        weights = self.keywords.get("weights") or [1.0] * len(retrievers)
+        return [one if weight > 0 else None for one, weight in zip(retrievers, weights, strict=True)]
 
     def try_out(self, count: int) -> None:
         """Fuse as many empty rankings: keywords that make no sense are refused.

@@ -39,6 +39,10 @@ class Ranked:
     stands_in: bool = False
 
 
+NOTHING = Ranked([], lambda _: {})
+"""What stands for a retriever that is not asked."""
+
+
 class Numbers:
     """Numbers Documents in the order in which they are first met.
 

@@ -31,6 +31,7 @@ Cause: TypeAlias = Literal[
     "group",
     "unknown",
     "query",
+    "weight",
     "inputs",
 ]
 """What a `Reason` comes down to.
@@ -38,7 +39,8 @@ Cause: TypeAlias = Literal[
 ``"found"``: it is in the result; ``"merged"``: another node of the result stands for it. ``"dropped"``: a later stage
 took it out. Not given by a retriever: ``"depth"``: it ranks too low; ``"cut-off"``: it is worse than
 ``similarity_cut_off``; ``"terms"``: it has nothing in common with the query; ``"embedding"``: it has no vector;
-``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank.
+``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank;
+``"weight"``: the retriever weighs 0 and was not asked.
 ``"inputs"``: none of several retrievers gave it, and each has a reason of its own.
 """
 

@@ -98,14 +98,16 @@ class TestFusion:
         with pytest.raises(RetrievalError, match="list of texts"):
             MultiQueryRetriever(bm25, lambda query: returned)("tea")
 
-    def test_an_error_of_the_rewriting_comes_through(self, bm25):
-        """Nothing is left out in silence."""
+    def test_an_error_of_the_rewriting_is_told(self, bm25):
+        """Nothing is left out in silence: the error says what raised, and for which question."""
 
         def broken(query):
             raise OSError("no dictionary")
 
-        with pytest.raises(OSError, match="no dictionary"):
-            MultiQueryRetriever(bm25, broken)("tea")
+        for asked in (MultiQueryRetriever(bm25, broken), MultiQueryRetriever(bm25, broken).trace):
+            with pytest.raises(RetrievalError, match="rewriting raised OSError for 'tea': no dictionary") as told:
+                asked("tea")
+            assert isinstance(told.value.__cause__, OSError)
 
     def test_what_is_refused(self, bm25):
         """Weights, impossible numbers, what is no retriever or no rewriting."""
