@@ -120,6 +120,14 @@ class TestFusion:
         ):
             with pytest.raises(ConfigError, match=message):
                 MultiQueryRetriever(bm25, lambda query: [], **kwargs)
+        for keywords in (
+            {"normalise": "theoretical", "lowest": [-1, 0]},
+            {"normalise": ["max", "max"]},
+            {"normalise": ["max", "max", "max"]},
+        ):
+            with pytest.raises(ConfigError):
+                MultiQueryRetriever(bm25, lambda query: [], fusion_method="weighted", **keywords)
+        assert MultiQueryRetriever(bm25, lambda query: ["x", "y"], fusion_method="weighted", normalise="max")("tea")
         with pytest.raises(ConfigError, match="rewrite"):
             MultiQueryRetriever(bm25, "rephrase")
         with pytest.raises(ConfigError, match="MultiQueryRetriever got"):
