@@ -18,6 +18,7 @@ from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.feedback import FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.output import OutputFormat, check_output, render
+from lazyrag.retrieval.ranked import descends
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.reranking.maxsim import token_embedders
 from lazyrag.retrieval.stages import (
@@ -37,6 +38,7 @@ T_co = TypeVar("T_co", covariant=True)
 _FETCHED_AT_LEAST = 20
 _FETCHED_TIMES = 4
 _RERANKED = 50  # by `RetrievalChain.over`
+_KEEPS_SCORES: tuple[StageKind, ...] = ("cut", "merge", "window", "mapping")
 
 
 class RetrievalChain(Generic[T_co]):
@@ -268,10 +270,17 @@ class RetrievalChain(Generic[T_co]):
         return self._output_format
 
     @property
-    def descends(self) -> bool:
-        """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own."""
-        rescored = any(_kind(step) in ("reranker", "diversity", "fusion", "step") for step in self._steps)
-        return rescored or bool(getattr(self._retriever, "descends", True))
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own.
+
+        Behind other steps it is as with the retriever. None where it was no and a step does not say, by ``rescores``,
+        whether its nodes' scores are its own; such a chain can be fused by ranks alone.
+        """
+        found = descends(self._retriever)
+        for step in self._steps:
+            rescores = _rescores(step)
+            found = True if rescores else found if found or rescores is False else None
+        return found
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
@@ -365,6 +374,14 @@ def _step_stage(step: Step, stage: Stage, query: str) -> Stage:
 def _kind(step: Any) -> StageKind:
     kind: StageKind = getattr(step, "kind", "reranker" if isinstance(step, Reranker) else "step")
     return kind
+
+
+def _rescores(step: Any) -> bool | None:
+    """Whether a step gives scores of its own, a higher one being better; None where it does not say."""
+    said = getattr(step, "rescores", None)
+    if said is None:
+        return False if _kind(step) in _KEEPS_SCORES else None
+    return bool(said)
 
 
 def _name(step: Any) -> str:

@@ -31,6 +31,7 @@ Cause: TypeAlias = Literal[
     "group",
     "unknown",
     "query",
+    "weight",
     "inputs",
 ]
 """What a `Reason` comes down to.
@@ -38,7 +39,8 @@ Cause: TypeAlias = Literal[
 ``"found"``: it is in the result; ``"merged"``: another node of the result stands for it. ``"dropped"``: a later stage
 took it out. Not given by a retriever: ``"depth"``: it ranks too low; ``"cut-off"``: it is worse than
 ``similarity_cut_off``; ``"terms"``: it has nothing in common with the query; ``"embedding"``: it has no vector;
-``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank.
+``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank;
+``"weight"``: the retriever weighs 0 and was not asked.
 ``"inputs"``: none of several retrievers gave it, and each has a reason of its own.
 """
 
@@ -129,6 +131,8 @@ class Step(Protocol):
 
     A step may have a method ``trace(stage, query) -> Stage`` that records more than what came and what went. Without
     one, its ``kind``, ``name`` and ``said`` say what it is, and ``origins(given, gave)`` for which nodes others stand.
+    ``rescores`` says whether it gives scores of its own, of which a higher one is better, or leaves those that came:
+    what fuses by score needs to know that of steps behind a retriever for which a smaller score is better.
     """
 
     def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:

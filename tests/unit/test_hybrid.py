@@ -217,15 +217,11 @@ class TestIdentity:
     def test_the_trace_breaks_ties_as_the_call_does(self):
         """Equal scores and equal uids in two Documents: both keep the order in which retrievers name the Documents."""
         one, two = document({"a": "tea b b b b b"}), document({"a": "tea"})
-        hybrid = HybridRetriever(
-            Retriever(two, "FineChunk", "bm25"),
-            Retriever([one, two], "FineChunk", "bm25"),
-            Retriever(one, "FineChunk", "bm25"),
-            fixed(),
-            weights=[1, 0, 1, 1],
-        )
+        both = Retriever([one, two], "FineChunk", "bm25")
+        hybrid = HybridRetriever(both, Retriever(one, "FineChunk", "bm25"), fusion_method="comb_max")
+        assert [node.text for node in both("tea")] == ["tea", "tea b b b b b"]  # the second one's is met first
         found = hybrid("tea")
-        assert [node.text for node in found] == ["tea", "tea b b b b b"]
+        assert [(node.text, node.score) for node in found] == [("tea b b b b b", 1.0), ("tea", 1.0)]
         assert [node.text for node in hybrid.trace("tea").nodes] == [node.text for node in found]
 
     def test_ties_go_by_uid(self):
@@ -295,8 +291,9 @@ class TestArguments:
     def test_two_fusions_are_refused(self, docs):
         """One by position and another by name is a mistake."""
         one = Retriever(docs, "FineChunk", "bm25")
-        with pytest.raises(ConfigError, match="two fusions"):
-            HybridRetriever(one, one, "comb_max", fusion_method="weighted")
+        for positional in ("comb_max", "rrf"):
+            with pytest.raises(ConfigError, match="two fusions"):
+                HybridRetriever(one, one, positional, fusion_method="weighted")
 
     def test_what_a_view_hides_is_never_found(self):
         """Neither in a result nor in its trace, whatever the retrievers; a wider one beside it finds what it may."""
@@ -367,6 +364,30 @@ class TestArguments:
         only = pair(docs, weights=np.array([0, 1]))("green tea")
         assert [node.uid for node in only] == [uid for uid, _ in rankings[1][:6]]
 
+    @pytest.mark.parametrize("method", ["rrf", "weighted", "comb_mnz", "comb_max"])
+    def test_weight_zero_is_not_asked(self, docs, method):
+        """The result has nothing of such a retriever, not even to fill it; a trace says why, and why_not too."""
+
+        def never(query, filters=None, topk=None):
+            raise OSError("asked")
+
+        few = fixed(*Retriever(docs, "FineChunk", "bm25")("green tea", topk=2))
+        hybrid = HybridRetriever(never, few, fusion_method=method, weights=[0, 1])
+        found = hybrid("green tea")
+        assert len(found) == 2
+        alone = HybridRetriever(few, fusion_method=method, weights=[1])
+        assert told(found) == told(alone("green tea")) == told(hybrid.trace("green tea").nodes)
+        [fused] = hybrid.trace("green tea").inputs
+        assert [len(stage.nodes) for stage in fused.inputs] == [0, 2]
+        assert fused.inputs[0].said == {"weight": 0}
+        reason = hybrid.why_not("elsewhere", "green tea").inputs[0]
+        assert (reason.stage, reason.cause) == ("never", "weight")
+        assert "weight is 0" in str(reason)
+        assert [hit.uid for hit in hybrid.explain("green tea")] == [node.uid for node in found]
+        with pytest.raises(OSError, match="asked"):
+            hybrid("green tea", weights=[1, 1])
+        assert told(HybridRetriever(never, few, fusion_method=method)("green tea", weights=[0, 1])) == told(found)
+
     def test_what_is_unknown_is_named(self, docs):
         """Fusions and keywords, with what was meant."""
         with pytest.raises(NotRegisteredError, match="Did you mean 'rrf'"):
@@ -436,6 +457,16 @@ class TestOver:
             == (rrf(by_hand(docs, "green tea", 50))[:6])
         )
         assert len(HybridRetriever.over(docs, "FineChunk", 3)("green tea")) == 3
+
+    @pytest.mark.parametrize("query", ["green tea", "春天的茶叶 kettle", "steam"])
+    def test_its_defaults(self, docs, query):
+        """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their best score."""
+        rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=50)) for name in (None, "bm25_chinese")]
+        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max")[:6]
+        assert told(HybridRetriever.over(docs, "FineChunk")(query)) == expected
+        swung = weighted(rankings, weights=[0.1, 0.9], normalise="min_max")[:6]
+        over = HybridRetriever.over(docs, "FineChunk", weights=[0.1, 0.9], normalise="min_max")
+        assert told(over(query)) == swung != expected
 
     def test_several_documents(self):
         """They are ranked together."""
