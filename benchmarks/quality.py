@@ -129,8 +129,8 @@ ENGLISH: Mapping[str, Maker] = {
     "vector + MaxSim": lambda docs, model: reranked(by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0),
     "hybrid + MaxSim alone": maxsim(1.0),
     **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.2, 0.4, 0.6)},
-    "hybrid + MaxSim 0.4, min_max": lambda docs, model: reranked(
-        default(docs), "MaxSimReranker", embedder=model, weight=0.4, normalise="min_max"
+    "hybrid + MaxSim 0.4, max": lambda docs, model: reranked(
+        default(docs), "MaxSimReranker", embedder=model, weight=0.4, normalise="max"
     ),
     **{f"hybrid + feedback {count}": feedback(count, 0.7, None) for count in (1, 2, 3)},
     **{f"hybrid + feedback {count} + MaxSim 0.4": feedback(count, 0.7, 0.4) for count in (1, 3)},

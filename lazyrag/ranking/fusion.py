@@ -178,11 +178,12 @@ def weighted(
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
     lowest: float | Sequence[float | None] | None = None,
+    depth: int | None = None,
 ) -> list[tuple[K, float]]:
     """Fuse rankings by a weighted sum of scores.
 
-    score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0. The scores of each ranking
-    are first brought to a common range, by default to [0, 1] by min-max over that ranking.
+    score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0; but see ``depth``. The scores
+    of each ranking are first brought to a common range, by default to [0, 1] by min-max over that ranking.
 
     Args:
         rankings: n rankings ``[(uid, score), ...]``, each best first by descending score. Of a uid that a ranking
@@ -193,6 +194,9 @@ def weighted(
             they are.
         lowest: With ``"theoretical"`` the lowest score that the measure can give, or n of them: ``[-1, 0]`` for a
             cosine and BM25.
+        depth: Where rankings were cut, at least 1. One with so many uids may have had others, at most as good as its
+            last: what it lacks counts as that one. Under ``"min_max"`` and ``"z_score"`` that is 0 as well. None: no
+            ranking was cut.
 
     Returns:
         One ranking over the union of uids, best first, ties by uid; scores lie in [0, 1] under ``"min_max"``,
@@ -210,7 +214,7 @@ def weighted(
         >>> weighted([[("a", 2.0), ("b", 1.0)], [("b", 9.0), ("a", 3.0)]], weights=[0.7, 0.3])[0]
         ('a', 0.7)
     """
-    return _WEIGHTED(rankings, weights=weights, normalise=normalise, lowest=lowest)
+    return _WEIGHTED(rankings, weights=weights, normalise=normalise, lowest=lowest, depth=depth)
 
 
 class ReciprocalRankFusion:

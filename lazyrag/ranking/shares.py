@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError
 from lazyrag.ranking.scores import Normalisation, normalised
 
@@ -45,16 +46,20 @@ def weighted_shares(
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
     lowest: float | Sequence[float | None] | None = None,
+    depth: int | None = None,
 ) -> dict[K, list[float]]:
     """Weighted sum of scores brought to a common range: a ranking adds weight x score. See `weighted`.
 
     Example:
         >>> weighted_shares([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], weights=[3, 1], normalise="max")
         {'a': [0.75, 0.0], 'b': [0.375, 0.25]}
+        >>> weighted_shares([[("a", 8.0), ("b", 4.0)], [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
+        {'a': [0.75, 0.0], 'b': [0.375, 0.0], 'c': [0.375, 0.25]}
     """
     counts = _checked_weights(weights, len(rankings))
     total = sum(counts)
-    return _by_uid(_weighted_parts(rankings, [weight / total for weight in counts], normalise, lowest))
+    parts = _weighted_parts(rankings, [weight / total for weight in counts], normalise, lowest)
+    return _by_uid(parts if depth is None else _completed(parts, whole_number("depth", depth, 1)))
 
 
 def comb_mnz_shares(
@@ -126,6 +131,17 @@ def _weighted_parts(
         [(uid, weight * score) for uid, score in normalised(ranking, how, low)]
         for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True)
     ]
+
+
+def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[tuple[K, float]]]:
+    """Rankings that were cut at a depth with what they lack, at their lowest: it is at most as good as that."""
+    uids = dict.fromkeys(uid for ranking in parts for uid, _ in ranking)
+    found = []
+    for ranking in parts:
+        has = {uid for uid, _ in ranking}
+        worst = min((part for _, part in ranking), default=0.0)
+        found.append([*ranking, *((uid, worst) for uid in uids if uid not in has and len(ranking) >= depth)])
+    return found
 
 
 def _for_each(what: str, value: Any, alone: Any, count: int) -> list[Any]:

@@ -60,6 +60,11 @@ class Fusing:
         """The same with weights; None leaves them to the fusion."""
         return self if weights is None else replace(self, keywords={**self.keywords, "weights": weights})
 
+    def cut_at(self, depth: int) -> Fusing:
+        """The same for rankings that are cut at a depth, where the fusion minds."""
+        takes_depth = "depth" in keyword_names(self.fusion.func, skip=1)[0]
+        return replace(self, keywords={**self.keywords, "depth": depth}) if takes_depth else self
+
     def asked(self, retrievers: Sequence[R]) -> list[R | None]:
         """The retrievers, None in the places of those that weigh 0: they are not asked, and stand for no ranking."""
         weights = self.keywords.get("weights") or [1.0] * len(retrievers)

@@ -208,8 +208,9 @@ class HybridRetriever:
             RetrievalError: If a retriever fails, or returns something else than nodes.
         """
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
         depth = self._depth_for(limit)
+        fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
+        fusing = fusing.cut_at(depth)
         if not check_query(query):
             return []
         asked = fusing.asked(self._retrievers)
@@ -270,8 +271,9 @@ class HybridRetriever:
         One of weight 0 stands among them with no nodes, and says that it was not asked.
         """
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
         depth = self._depth_for(limit)
+        fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
+        fusing = fusing.cut_at(depth)
         asked = list(zip(self._retrievers, fusing.asked(self._retrievers), strict=True)) if check_query(query) else []
 
         def read() -> Stage:

@@ -156,7 +156,7 @@ class MultiQueryRetriever:
         def read() -> list[DocNode]:
             met = Numbers(self.trees)
             found = [ranked(self._retriever, one, filters, depth, met) for one in queries]
-            return self._fusing.best(found, limit)
+            return self._fusing.cut_at(depth).best(found, limit)
 
         return read_together([self._retriever], read) if queries else []
 
@@ -170,7 +170,8 @@ class MultiQueryRetriever:
         def read() -> Stage:
             inputs = [stage_of(self._retriever, one, filters, depth) for one in queries]
             directions = [descends(self._retriever)] * len(inputs)
-            fused = self._fusing.stage("queries", self._fusing.fusion.name, inputs, directions, depth, self.trees)
+            fusing = self._fusing.cut_at(depth)
+            fused = fusing.stage("queries", fusing.fusion.name, inputs, directions, depth, self.trees)
             said = {**fused.said, "queries": queries}
             fused = replace(fused, said=said, seconds=fused.seconds + rewriting_s)
             return Stage("cut", "topk", fused.nodes[:limit], (fused,), said={"topk": limit})

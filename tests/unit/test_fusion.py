@@ -474,3 +474,23 @@ def test_built_in_fusions_take_empty_rankings(name):
     assert fusion([[], []]) == []
     assert fusion([[("a", 2.0), ("b", 1.0)], []]) == fusion([[("a", 2.0), ("b", 1.0)], []], weights=[1, 1])
     assert all(parts[1] == 0 for parts in fusion.shares([[("a", 2.0)], []]).values())
+
+
+@given(_rankings, st.integers(1, 8), st.sampled_from(["max", "min_max", "none", "theoretical"]))
+def test_what_a_cut_ranking_lacks_counts_as_its_last(rankings, depth, normalise):
+    """A ranking of the depth or longer adds the least of its shares to what it lacks; a shorter one adds 0."""
+    keywords = {"normalise": normalise, **({"lowest": -1e6} if normalise == "theoretical" else {})}
+    plain = fusions["weighted"].shares(rankings, **keywords)
+    cut = fusions["weighted"].shares(rankings, depth=depth, **keywords)
+    assert plain.keys() == cut.keys()
+    for at, ranking in enumerate(rankings):
+        named = {uid for uid, _ in ranking}
+        least = min((plain[uid][at] for uid in named), default=0.0) if len(ranking) >= depth else 0.0
+        assert all(cut[uid][at] == (plain[uid][at] if uid in named else least) for uid in cut)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5, True])
+def test_a_depth_is_a_whole_number(depth):
+    """Of at least 1."""
+    with pytest.raises(ConfigError, match="depth"):
+        weighted([VECTOR, BM25], depth=depth)

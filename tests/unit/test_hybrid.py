@@ -116,7 +116,7 @@ class TestFusion:
         rankings = by_hand(docs, "green tea", 50)
         assert told(pair(docs, k=1)("green tea")) == rrf(rankings, k=1)[:6]
         raw = pair(docs, fusion_method="weighted", normalise=False)("green tea")
-        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False)[:6]
+        assert told(raw) == weighted(rankings, weights=[0.7, 0.3], normalise=False, depth=50)[:6]
 
     @pytest.mark.parametrize("method", ["rrf", "weighted"])
     @pytest.mark.parametrize("similarity", ["bm25", "cosine"])
@@ -441,6 +441,27 @@ class TestSearch:
             asyncio.run(pair(docs).search("tea", bm25_weight=2))
 
 
+class TestWhatWasNotFound:
+    """A ranking of full length was cut: what it lacks is at most as good as its last."""
+
+    def test_words_are_not_outweighed_by_the_mere_presence_of_alike_vectors(self):
+        """All cosines are alike; the one node with the word is first, though the vectors' fifty lack it."""
+        docs = Document(embed=lambda text: [1.0, 0.001 * (len(text) % 7)])
+        docs.add_texts({f"{at:03d}": f"leaf {'x' * at}" for at in range(120)} | {"zz": "samovar and nothing else"})
+        hybrid = HybridRetriever.over(docs, "FineChunk")
+        assert "zz" not in {node.path for node in Retriever(docs, "FineChunk")("samovar", topk=50)}
+        assert hybrid("samovar")[0].path == "zz"
+        [first, *_] = hybrid.explain("samovar")
+        assert math.fsum(first.shares.values()) == pytest.approx(first.score)
+        assert all(share > 0 for share in first.shares.values())
+
+    def test_a_short_ranking_is_complete(self):
+        """What shares no term with the query gets nothing from BM25, as fewer than fifty do."""
+        hybrid = HybridRetriever.over(document(), "FineChunk", topk=80)
+        hits = hybrid.explain("kettle harvest", topk=80)
+        assert 0.0 in {hit.shares["bm25_chinese"] for hit in hits}
+
+
 class TestOver:
     """The usual pair."""
 
@@ -462,7 +483,7 @@ class TestOver:
     def test_its_defaults(self, docs, query):
         """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their best score."""
         rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=50)) for name in (None, "bm25_chinese")]
-        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max")[:6]
+        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max", depth=50)[:6]
         assert told(HybridRetriever.over(docs, "FineChunk")(query)) == expected
         swung = weighted(rankings, weights=[0.1, 0.9], normalise="min_max")[:6]
         over = HybridRetriever.over(docs, "FineChunk", weights=[0.1, 0.9], normalise="min_max")

@@ -16,8 +16,7 @@ from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
 
 WEIGHT = 0.4
-NORMALISE: NormaliseLike = "max"
-# What measured best behind a hybrid: docs/quality.md.
+"""What measured best behind a hybrid: docs/quality.md."""
 
 
 def max_sim_reranker(
@@ -27,7 +26,7 @@ def max_sim_reranker(
     embed_key: str | None = None,
     topk: int = -1,
     weight: float = WEIGHT,
-    normalise: NormaliseLike = NORMALISE,
+    normalise: NormaliseLike = "min_max",
 ) -> list[DocNode]:
     """Order nodes by late interaction (MaxSim) over the token embeddings of an embedding model.
 
@@ -61,7 +60,7 @@ def _step(
     embed_key: str | None = None,
     topk: int = -1,
     weight: float = WEIGHT,
-    normalise: NormaliseLike = NORMALISE,
+    normalise: NormaliseLike = "min_max",
 ) -> ModelStep:
     if embedder is not None and embed_key is not None:
         msg = f"MaxSimReranker got embed_key={embed_key!r} and an embedder; a key names one of the Document's."
