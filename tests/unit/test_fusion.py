@@ -474,3 +474,10 @@ def test_built_in_fusions_take_empty_rankings(name):
     assert fusion([[], []]) == []
     assert fusion([[("a", 2.0), ("b", 1.0)], []]) == fusion([[("a", 2.0), ("b", 1.0)], []], weights=[1, 1])
     assert all(parts[1] == 0 for parts in fusion.shares([[("a", 2.0)], []]).values())
+
+
+@pytest.mark.parametrize("lowest", ["0", [0, "1"], [None, 0], [[0], 0]])
+def test_a_lowest_score_of_another_kind_is_refused(lowest):
+    """A number for each ranking."""
+    with pytest.raises(ConfigError, match="lowest"):
+        weighted([VECTOR, BM25], normalise="theoretical", lowest=lowest)
