@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from lazyrag.errors import ConfigError, known_names
 
@@ -81,7 +81,8 @@ def check_normalisation(how: str, lowest: float | None) -> None:
     if how not in NORMALISATIONS:
         msg = f"normalise is {how!r}. {known_names(str(how), NORMALISATIONS)}"
         raise ConfigError(msg)
-    if how == "theoretical" and (lowest is None or not math.isfinite(lowest)):
+    given: Any = lowest
+    if how == "theoretical" and not (isinstance(given, numbers.Real) and math.isfinite(given)):
         msg = (
             f"normalise='theoretical' got lowest={lowest!r}; give the lowest score that the measure can have, such as "
             "-1 for a cosine and 0 for BM25."

@@ -494,3 +494,10 @@ def test_a_depth_is_a_whole_number(depth):
     """Of at least 1."""
     with pytest.raises(ConfigError, match="depth"):
         weighted([VECTOR, BM25], depth=depth)
+
+
+@pytest.mark.parametrize("lowest", ["0", [0, "1"], [None, 0], [[0], 0]])
+def test_a_lowest_score_of_another_kind_is_refused(lowest):
+    """A number for each ranking."""
+    with pytest.raises(ConfigError, match="lowest"):
+        weighted([VECTOR, BM25], normalise="theoretical", lowest=lowest)

@@ -251,6 +251,9 @@ class TestRewriter:
             '[{"id": 1, "question": "How hot?"}, {"id": 2, "text": "Which water?"}]',
             '{"q1": "How hot?", "q2": "Which water?"}',
             '{"1": "How hot?", "2": "Which water?"}',
+            '{"alternative_1": "How hot?", "alternative_2": "Which water?"}',
+            'Sure, ["How hot?", "Which water?"]',
+            'Here: [\n  "How hot?",\n  "Which water?"\n]\nEnjoy.',
             '{"query_1": "How hot?", "reason": "heat", "query_2": "Which water?"}',
             '{"question": "tea?", "queries": ["How hot?", "Which water?"]}',
             '{"queries": {"q1": "How hot?", "q2": "Which water?"}}',
@@ -279,6 +282,9 @@ class TestRewriter:
             "当然节气是哪天",
             "如果水太热怎么办？",
             "How hot [1] is the water?",
+            "How do I sort ['b', 'a'] in Python?",
+            "[1] How hot is the water?",
+            "What does {'x': 'y'} mean in a dictionary?",
         ],
     )
     def test_what_only_looks_like_a_label_stays(self, query):
