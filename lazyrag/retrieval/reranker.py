@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,13 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_SECRET = re.compile(
+    r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?|cookie)$|^(?:pwd|auth)$"
+    r"|(?:api|access|private)[_-]?keys?$|secret|password",
+    re.IGNORECASE,
+)
+_NO_SECRETS = frozenset({"embed_key"})
 
 
 class RerankStep(Protocol):
@@ -213,7 +221,28 @@ class Reranker:
         started = time.perf_counter()
         nodes = tuple(self._function(stage.nodes, **kwargs))
         seconds = time.perf_counter() - started
-        return Stage("reranker", self.name, nodes, (stage,), said=self.keywords, seconds=seconds)
+        return Stage("reranker", self.name, nodes, (stage,), said=shown_keywords(self._kwargs), seconds=seconds)
+
+
+def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords for people to read: what a key, token, secret or password is called stands there as ``"***"``.
+
+    Example:
+        >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": {"Authorization": "Bearer k-1"}})
+        {'api_key': '***', 'max_tokens': 9, 'headers': {'Authorization': '***'}}
+    """
+    return {name: "***" if _is_secret(name, value) else _shown(value) for name, value in keywords.items()}
+
+
+def _is_secret(name: object, value: Any) -> bool:
+    said = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name))  # apiKey
+    return value is not None and said not in _NO_SECRETS and _SECRET.search(said) is not None
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return shown_keywords(value)
+    return [_shown(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _checked(nodes: Any) -> list[DocNode]:

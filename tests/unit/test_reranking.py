@@ -20,6 +20,7 @@ from lazyrag import (
     Reranker,
     RetrievalChain,
     Retriever,
+    register_reranker,
 )
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.retrieval.explain import explain, why_not
@@ -166,6 +167,31 @@ class TestTrace:
         assert (stage.kind, stage.name, dict(stage.said)) == ("reranker", "KeywordFilter", {"required_keys": ["tea"]})
         assert texts(stage.nodes) == [text for text in TEXTS if "tea" in text]
 
+    def test_secrets_are_no_part_of_it(self):
+        """What is named as a key, token, secret or password is hidden, also deeper; the function gets it as it is."""
+        seen = []
+
+        @register_reranker(batch=True, replace=True)
+        def remote(nodes, **kwargs):
+            seen.append(kwargs)
+            return nodes
+
+        secrets = {"api_key": "s3cr3t", "token": "s3cr3t", "db_password": "s3cr3t", "clientSecret": "s3cr3t"}
+        nested = {"headers": {"Authorization": "s3cr3t"}, "hosts": [{"access-keys": ["s3cr3t"]}]}
+        plain = {"max_tokens": 9, "required_keys": ["tea"], "embed_key": "dense", "monkey": 1}
+        chain = RetrievalChain(
+            lambda query, filters=None, topk=None: nodes_of(1.0), Reranker("remote", **secrets, **nested, **plain)
+        )
+        told = explain(chain, "q")
+        assert "s3cr3t" not in str(told) + told.to_json()
+        assert told.stages[-1].said == {
+            **dict.fromkeys(secrets, "***"),
+            "headers": {"Authorization": "***"},
+            "hosts": [{"access-keys": "***"}],
+            **plain,
+        }
+        assert seen == [{"query": "q", **secrets, **nested, **plain}]
+
 
 @pytest.fixture
 def embedder(tmp_path) -> OnnxEmbedder:
@@ -293,6 +319,23 @@ class Counting:
         return self.embedder.token_embeddings(texts, input_type)
 
 
+class Tokens:
+    """The same for a Document. It has no room for weak references of its own."""
+
+    __slots__ = ("asked", "embedder", "identity")
+    dimension, max_tokens, normalised = 2, None, False
+    __init__ = Counting.__init__
+    token_embeddings = Counting.token_embeddings
+
+    def embed(self, texts, input_type="document"):
+        """Vectors of texts."""
+        return [[1.0, len(text)] for text in texts]
+
+
+class Weak(Tokens):
+    """One that has."""
+
+
 class TestKeptVectors:
     """A MaxSimModel keeps token vectors up to a number of bytes."""
 
@@ -328,16 +371,41 @@ class TestKeptVectors:
         assert kept() is None
 
     def test_an_embedder_without_a_hash_will_do(self, embedder):
-        """Its models keep for themselves."""
+        """Its models share what they keep, too; of two that say they are equal each keeps its own."""
 
         class Unhashable(Counting):
             __hash__ = None
 
-        counting = Unhashable(embedder)
+            def __eq__(self, other):
+                return True
+
+        counting, other = Unhashable(embedder), Unhashable(embedder)
         for _ in range(2):
-            model = MaxSimModel(counting)
-            assert model("tea", TEXTS) == model("tea", TEXTS)
-        assert sorted(counting.asked) == sorted(TEXTS * 2)
+            assert MaxSimModel(counting)("tea", TEXTS) == MaxSimModel(other)("tea", TEXTS)
+        assert sorted(counting.asked) == sorted(other.asked) == sorted(TEXTS)
+
+    def test_a_reranker_holds_no_embedder_of_documents_that_are_gone(self, embedder, folder):
+        """One Reranker over Documents that come and go: each one's embedder goes with it, and what is kept, too."""
+        reranker = Reranker("MaxSimReranker")
+        gone = []
+        for _ in range(3):
+            counting = Weak(embedder)
+            hits = Retriever(lines_of(folder, counting), "line", similarity="bm25")("tea")
+            for _ in range(2):
+                assert len(reranker(hits, query="tea")) == len(hits)
+            assert len(counting.asked) == len(hits)
+            gone += [weakref.ref(counting), weakref.ref(MaxSimModel(counting)._kept)]
+            del counting, hits
+            gc.collect()
+        assert [one() for one in gone] == [None] * 6
+
+    def test_an_embedder_that_nothing_can_point_to_weakly_will_do(self, embedder, folder):
+        """A Reranker holds the last one, so that its passages are embedded once."""
+        counting = Tokens(embedder)
+        hits = Retriever(lines_of(folder, counting), "line", similarity="bm25")("tea")
+        reranker = Reranker("MaxSimReranker")
+        assert reranker(hits, query="tea") == reranker(hits, query="tea")
+        assert len(counting.asked) == len(hits)
 
     def test_what_was_used_last_stays(self, embedder):
         """The bytes are a bound: older ones go, and one that is larger than all of it is not kept."""
