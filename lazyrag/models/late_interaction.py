@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
 from lazyrag.models.embedding import shown
 from lazyrag.models.onnx.pooling import normalised
 from lazyrag.models.protocol import InputType
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.typing import Matrix
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ class MaxSimModel:
             ConfigError: If the query is blank, or no texts are given.
             RetrievalError: If the embedder fails.
         """
-        if not isinstance(query, str) or not query.strip():
-            raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
+        checked_query(query)
         found, limit = checked_documents(documents, top_n)
         try:
             [asked] = self.embedder.token_embeddings([query], "query")

@@ -22,7 +22,7 @@ from lazyrag import (
     Retriever,
     register_reranker,
 )
-from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError
 from lazyrag.retrieval.explain import explain, why_not
 from lazyrag.retrieval.stages import Stage
 from tests.tiny_models import write_embedder
@@ -99,9 +99,40 @@ class TestWeight:
         assert texts(reranker(nodes_of(3.0, 2.0, 1.0), query="q")) == texts(stage.nodes)
 
     def test_what_a_model_leaves_out_gets_nothing_of_it(self):
-        """Its node keeps its share of the score that it came with."""
-        found = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5)
-        assert [node.score for node in found(nodes_of(3.0, 2.0, 1.0), query="q")] == [0.75, 0.5, 0.0]
+        """Its node keeps its share of the score that it came with, and the caller is told."""
+        reranker = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5)
+        with pytest.warns(AnswerWarning, match="get nothing of it"):
+            found = reranker(nodes_of(3.0, 2.0, 1.0), query="q")
+        assert [node.score for node in found] == [0.75, 0.5, 0.0]
+
+    @pytest.mark.parametrize("weight", [1, 0.5])
+    def test_a_node_that_comes_twice_is_taken_once(self, weight):
+        """At its first place; the shares are those of its score."""
+        one, two = nodes_of(3.0, 1.0)
+        came = Stage("retriever", "given", (one, two, one.with_score(2.0)))
+        stage = Reranker("ModuleReranker", model=saying(1.0, 4.0, 2.0), weight=weight).trace(came, "q")
+        assert texts(stage.nodes) == (["node 1", "node 0"] if weight == 1 else ["node 0", "node 1"])
+        if weight < 1:
+            assert [stage.shares[node] for node in stage.nodes] == [(0.5, 0.0), (0.0, 0.5)]
+
+    def test_nodes_of_one_uid_from_two_documents_have_shares_of_their_own(self):
+        """Each Document's own."""
+        one, two = (Document() for _ in range(2))
+        for docs in (one, two):
+            docs.add_texts({"a": "green tea"})
+        first, second = (docs.get_nodes("FineChunk")[0] for docs in (one, two))
+        assert first.uid == second.uid
+        came = Stage("retriever", "given", (first.with_score(1.0), second.with_score(0.0)))
+        stage = Reranker("ModuleReranker", model=saying(1.0, 4.0), weight=0.75).trace(came, "q")
+        assert [(node.score, stage.shares[node]) for node in stage.nodes] == [(0.75, (0.0, 0.75)), (0.25, (0.25, 0.0))]
+
+    @pytest.mark.parametrize("query", ["", " ", "\n"])
+    def test_a_blank_query_is_refused(self, query):
+        """By every reranker with a model, whatever the model is, if there are nodes."""
+        for reranker in (Reranker("ModuleReranker", model=saying(1.0)), Reranker("BM25Reranker")):
+            with pytest.raises(ConfigError, match=r"query is .*; give a text that is not blank"):
+                reranker(nodes_of(1.0), query=query)
+            assert reranker([], query=query) == []
 
     def test_equal_scores_stay_in_their_order(self):
         """As they came in."""
