@@ -160,7 +160,7 @@ class CacheWarning(UserWarning):
 
 
 class AnswerWarning(UserWarning):
-    """Some of a chat model's answers could not be read; the message says how many, and what was done instead."""
+    """Some of a model's answers could not be read, or are missing; the message says how many and what was done."""
 
 
 def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> MissingDependencyError:

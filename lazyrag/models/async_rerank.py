@@ -11,7 +11,7 @@ from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import RetrievalError
 from lazyrag.models.local_rerank import LocalModel, local_rerank_model
 from lazyrag.models.protocol import RerankModel
-from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_ranking
+from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_query, checked_ranking
 
 
 class AsyncReranker:
@@ -57,6 +57,7 @@ class AsyncReranker:
             ConfigError: If the query is blank, no texts are given, or top_k is out of its range.
             RetrievalError: If the model fails.
         """
+        checked_query(query)
         found, most = checked_documents(documents, whole_number("top_k", top_k, 1))
         if not found:
             return []
@@ -69,11 +70,13 @@ class AsyncReranker:
             ConfigError: If the query is blank, or no texts are given.
             RetrievalError: If the model fails, or has no score for a document.
         """
+        checked_query(query)
         found, most = checked_documents(documents, None)
         return self._in_order(self.model(query, found, most) if found else [], len(found))
 
     async def aget_scores(self, query: str, documents: Sequence[str]) -> list[float]:
         """The same as `get_scores`, in any event loop."""
+        checked_query(query)
         found, most = checked_documents(documents, None)
         return self._in_order(await self._asked(query, found, most) if found else [], len(found))
 

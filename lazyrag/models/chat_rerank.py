@@ -9,9 +9,8 @@ from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, sentence, warn_user
 from lazyrag.models import background
 from lazyrag.models.chat import ChatCallable, as_chat_model
-from lazyrag.models.embedding import shown
 from lazyrag.models.protocol import ChatModel, ChatOptions
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.models.rerank_answers import read_permutation, read_probability, read_score
 from lazyrag.models.rerank_prompts import (
     LISTWISE,
@@ -98,12 +97,12 @@ class PointwiseRerankModel:
             RetrievalError: If the model fails.
         """
         found, most = checked_documents(documents, top_n)
-        return self._told(found, background.run(self._judge(_checked(query), found)))[:most]
+        return self._told(found, background.run(self._judge(checked_query(query), found)))[:most]
 
     async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
         """Rank documents, in any event loop; cancelling the task ends the calls."""
         found, most = checked_documents(documents, top_n)
-        return self._told(found, await background.arun(self._judge(_checked(query), found)))[:most]
+        return self._told(found, await background.arun(self._judge(checked_query(query), found)))[:most]
 
     async def _judge(self, query: str, documents: Sequence[str]) -> dict[str, float | None]:
         """What each distinct passage got; None where the answer could not be read."""
@@ -202,12 +201,12 @@ class ListwiseRerankModel:
             RetrievalError: If the model fails.
         """
         found, most = checked_documents(documents, top_n)
-        return self._told(*background.run(self._order(_checked(query), found)))[:most]
+        return self._told(*background.run(self._order(checked_query(query), found)))[:most]
 
     async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
         """Rank documents, in any event loop; cancelling the task ends the calls."""
         found, most = checked_documents(documents, top_n)
-        return self._told(*await background.arun(self._order(_checked(query), found)))[:most]
+        return self._told(*await background.arun(self._order(checked_query(query), found)))[:most]
 
     async def _order(self, query: str, documents: Sequence[str]) -> tuple[list[int], int, int]:
         """The documents' order, how many windows could not be read, and how many there were."""
@@ -242,12 +241,6 @@ class ListwiseRerankModel:
             msg = f"{unread} of {asked} answers of {self.model!r} could not be read; those passages keep their order."
             warn_user(msg, AnswerWarning)
         return [(place, (len(order) - rank) / len(order)) for rank, place in enumerate(order)]
-
-
-def _checked(query: str) -> str:
-    if not isinstance(query, str) or not query.strip():
-        raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
-    return query
 
 
 def _options(options: ChatOptions | None, default: ChatOptions) -> ChatOptions:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
 from lazyrag.models.embedding import shown
 from lazyrag.models.onnx.pooling import normalised
 from lazyrag.models.protocol import InputType
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.typing import Matrix
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ class MaxSimModel:
             ConfigError: If the query is blank, or no texts are given.
             RetrievalError: If the embedder fails.
         """
-        if not isinstance(query, str) or not query.strip():
-            raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
+        checked_query(query)
         found, limit = checked_documents(documents, top_n)
         try:
             [asked] = self.embedder.token_embeddings([query], "query")
@@ -205,17 +204,29 @@ class _Kept:
                 self._bytes -= _size(*self._rows.popitem(last=False))
 
 
-_shared: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
-_sharing = threading.Lock()
+_shared: dict[int, _Kept] = {}  # by the embedder's id, as long as there is the embedder
+_sharing = threading.RLock()  # an embedder may go while it is held
+
+
+def can_share(embedder: object) -> bool:
+    """Whether all models over an embedder keep their vectors together; not where it has no room for weak references."""
+    try:
+        weakref.ref(embedder)
+    except TypeError:
+        return False
+    return True
 
 
 def _kept_for(embedder: object) -> _Kept:
     """What all models over an embedder keep together."""
-    try:
-        with _sharing:
-            return _shared.setdefault(embedder, _Kept(TOKEN_CACHE_BYTES))
-    except TypeError:  # of a class that has no hash, or no room for weak references
+    if not can_share(embedder):
         return _Kept(TOKEN_CACHE_BYTES)
+    with _sharing:
+        kept = _shared.get(id(embedder))
+        if kept is None:
+            kept = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
+            weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
+        return kept
 
 
 def _size(text: str, rows: Matrix) -> int:

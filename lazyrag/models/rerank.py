@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.models.embedding import shown
 from lazyrag.models.protocol import RerankModel, lacking
 
 RerankCallable: TypeAlias = Callable[..., Any]
@@ -50,8 +51,10 @@ class CallableRerankModel:
         """Rank documents; further keywords are the callable's own.
 
         Raises:
+            ConfigError: If the query is blank, or no texts are given.
             RetrievalError: If the callable raises, or returns something else.
         """
+        checked_query(query)
         documents, top_n = checked_documents(documents, top_n)
         if not documents:
             return []
@@ -105,6 +108,18 @@ def checked_ranking(returned: Any, count: int, name: str = "The rerank model") -
         )
         raise RetrievalError(msg)
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+def checked_query(query: Any) -> str:
+    """A query to rank documents for.
+
+    Raises:
+        ConfigError: If it is no text, or a blank one.
+    """
+    if not isinstance(query, str) or not query.strip():
+        msg = f"query is {shown(query)}; give a text that is not blank."
+        raise ConfigError(msg)
+    return query
 
 
 def checked_documents(documents: Any, top_n: Any) -> tuple[list[str], int]:

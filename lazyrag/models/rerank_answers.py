@@ -4,55 +4,38 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
 
 from lazyrag.models.protocol import ChatChoice
+from lazyrag.models.rerank_verdicts import THOUGHT_TAG, plain, read_verdict
 
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_KEY = re.compile(
-    r"""["']?(?<![a-z])(?:relevant|relevance|answer|verdict|judge?ment|result|score|rating)["'*]*\s*[:=]"""
-    r"""|["']?(?:是否相关|相关性|相关|答案|回答|结论|判断|评分|分数|得分)["'*”]*\s*[:=]"""
-)
-_ASKING = re.compile("是否|能否|有没有|是不是|能不能")
-_NO = r"(?<![a-z])(?:no|not|none|cannot|irrelevant|unrelated|false|[a-z]+n['’]t)(?![a-z])|不|否|没|无|非"
-_YES = r"(?<![a-z])(?:yes|true|relevant|related)(?![a-z])|是|对|相关|能|可以|有|真"
-_VERDICT = re.compile(rf"(?P<no>{_NO})|(?P<yes>{_YES})")
-_LETTER = {"y": True, "n": False, "1": True, "0": False}
 _NUMBER = r"(?<![\d.])-?\d+(?:\.\d+)?"
 _FRACTION = re.compile(rf"({_NUMBER})\s*(?:/|out of)\s*(\d+(?:\.\d+)?)")
 _PERCENT = re.compile(rf"({_NUMBER})\s*%")
 _LABELLED = re.compile(rf"(?:score|rating|relevance|评分|分数|得分|打分|相关性)[^\d\n.-]{{0,20}}({_NUMBER})")
+_SCALE = re.compile(
+    r"(?<![\d.])(?:[01]\s*分?\s*(?:[-–—~]|to|至|到)|(?<=between )[01] and)\s*(5|10|100|1000)(?![\d.]*\d)\s*分?"
+    r"|(?:满分|最高分|(?<![a-z])max(?:imum)?(?: score)?)[^\w\n]{0,4}[是为]?[^\w\n]{0,4}(\d{1,4})\s*分?|(\d{1,4})\s*分制"
+)
 
-_ITEM = r"""["']?[\[【(〔]?\s*["']?\s*\d{1,6}\s*["']?\s*[\]】)〕]?["']?"""
-_CHAIN = re.compile(rf"{_ITEM}(?:\s*(?:>=?|≻|›|》|→|->|=>|,|、|;)\s*{_ITEM})+")
+_ITEM = (
+    r"""(?:(?<![a-z])(?:passage|document|text|no\.?|#)\s*|第|文档|段落|文本|文段)?"""
+    r"""["']?[\[【(〔]?\s*["']?\s*\d{1,6}\s*["']?\s*[\]】)〕]?["']?[段篇条]?"""
+)
+_ABOVE = r">=?|≥|≻|›|》|→|->|=>"
+_CHAIN = re.compile(rf"{_ITEM}(?:\s*(?:{_ABOVE}|=|(?:,|、|;)(?:\s*(?:and|then|和)(?![a-z]))?)\s*{_ITEM})+")
+_LISTED = re.compile(
+    r"""^[ \t]*(?:[-*|"'([][ \t]*)?(\d{1,4})["']?[ \t]*(?:[.:、|]|\))(?!\d+\.)[ \t]*(.*)$""", re.MULTILINE
+)
 _BRACKETED = re.compile(r"[\[【(〔]\s*(\d{1,6})\s*[\]】)〕]")
 _WHOLE = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
-
-
-def read_verdict(text: str) -> bool | None:
-    """Yes or no, in English or Chinese, whatever stands around it; None where it cannot be told.
-
-    The first word that says one of both counts, after thoughts between ``<think>`` tags, and after a label such as
-    ``"relevant":``.
-
-    Example:
-        >>> [read_verdict(text) for text in ("Yes.", "答案：否", '{"relevant": false}', "Not relevant", "Perhaps")]
-        [True, False, False, False, None]
-    """
-    said = _plain(text)
-    letter = _LETTER.get(said.strip(" .。!\"'*`"))
-    if letter is not None:
-        return letter
-    found = _VERDICT.search(_ASKING.sub(" ", _KEY.sub(" ", said)))
-    return None if found is None else found["yes"] is not None
 
 
 def read_probability(choice: ChatChoice) -> float | None:
     """How sure a yes is, in [0, 1]; None where the answer says neither yes nor no.
 
     Where p is told, the probability of the word that says one of both, yes is (1 + p) / 2 and no is (1 - p) / 2: no
-    no is ever above a yes. Elsewhere yes is 1 and no is 0.
+    no is ever above a yes. Elsewhere yes is 1 and no is 0. Words of a thought do not count.
 
     Example:
         >>> read_probability(ChatChoice("No"))
@@ -60,10 +43,15 @@ def read_probability(choice: ChatChoice) -> float | None:
     """
     verdict = read_verdict(choice.text)
     if verdict is None:
-        return _share(_plain(choice.text))
-    for one in choice.logprobs or ():
+        return _share(plain(choice.text))
+    tokens = choice.logprobs or ()
+    told = "".join(one.token for one in tokens)
+    spoken = THOUGHT_TAG.sub("", choice.text[_last_end(choice.text) :]).strip()
+    begin, at = max(_last_end(told), told.rfind(spoken)), 0
+    for one in tokens:
+        at += len(one.token)
         word = re.sub(r"[\W_]", "", one.token)
-        if word and read_verdict(word) is verdict and not math.isnan(one.logprob):
+        if at > begin and word and read_verdict(word) is verdict and not math.isnan(one.logprob):
             probability = math.exp(min(one.logprob, 0.0))
             return (1.0 + probability) / 2 if verdict else (1.0 - probability) / 2
     return float(verdict)
@@ -72,14 +60,18 @@ def read_probability(choice: ChatChoice) -> float | None:
 def read_score(text: str, most: int) -> float | None:
     """A number from 0 to a largest one as a number in [0, 1]; None where there is none, or another.
 
-    ``8/10``, ``8 out of 10`` and ``80%`` bring their own scale; then a number behind a label such as ``Score:``; then
-    one at the beginning, else the last one; without any number yes is 1 and no is 0.
+    ``8/10``, ``8 out of 10`` and ``80%`` bring their own scale, as ``0-5`` and 满分5分 do, which are no scores; then a
+    number behind a label such as ``Score:``; then one at the beginning, else the last one; without any number yes is 1
+    and no is 0.
 
     Example:
         >>> [read_score(text, 10) for text in ("8", "评分：８", "I give it 4 out of 5.", "No.", "11", "tea")]
         [0.8, 0.8, 0.8, 0.0, None, None]
     """
-    said = _plain(text)
+    said = plain(text)
+    scale = _SCALE.search(said)
+    if scale is not None:
+        most, said = int(next(filter(None, scale.groups()))) or most, _SCALE.sub(" ", said)
     share = _share(said)
     if share is not None:
         return share
@@ -96,9 +88,10 @@ def read_score(text: str, most: int) -> float | None:
 def read_permutation(text: str, count: int) -> list[int]:
     """The order that an answer gives to passages, as indexes from 0; those it does not name are missing.
 
-    The longest chain of numbers counts, such as ``[2] > [1]``, ``【2】、【1】`` or ``[2, 1]``, the last one of equally
-    long ones; without a chain all numbers in brackets, and without those all numbers. A number that comes again, or
-    that no passage has, is passed over.
+    The longest chain of numbers counts, such as ``[2] > [1]``, the last one of equally long ones; before chains with
+    commas such as ``【2】、【1】`` comes a list with a rank before each passage, in lines from 1 up: ``1. Passage 2``.
+    Without a chain all numbers in brackets, and without those all numbers. A number that comes again, or that no
+    passage has, is passed over.
 
     Args:
         text: The answer.
@@ -108,12 +101,27 @@ def read_permutation(text: str, count: int) -> list[int]:
         >>> read_permutation("The order is 【3】 > [1] > [3] > [9].", 3)
         [2, 0]
     """
-    said = _plain(text)
-    chains = [_places(_WHOLE.findall(chain[0]), count) for chain in _CHAIN.finditer(said)]
-    longest = max((len(chain) for chain in chains), default=0)
-    if longest > 1:
-        return next(chain for chain in reversed(chains) if len(chain) == longest)
+    said = plain(text)
+    chains = [chain[0] for chain in _CHAIN.finditer(said)]
+    above = [chain for chain in chains if re.search(_ABOVE, chain)]
+    for given in (_longest(above, count), _listed(said, count), _longest(chains, count)):
+        if len(given) > 1:
+            return given
     return _places(_BRACKETED.findall(said), count) or _places(_WHOLE.findall(said), count)
+
+
+def _longest(chains: Iterable[str], count: int) -> list[int]:
+    """What the longest chain names, the last one of equally long ones."""
+    named = [_places(_WHOLE.findall(chain), count) for chain in chains]
+    return max(reversed(named), key=len, default=[])
+
+
+def _listed(said: str, count: int) -> list[int]:
+    """What lines numbered from 1 up name: the first number in brackets of each, else its first number."""
+    lines = [line for line in _LISTED.findall(said) if _WHOLE.search(line[1])]
+    if [int(rank) for rank, _ in lines] != list(range(1, len(lines) + 1)):
+        return []
+    return _places([(_BRACKETED.findall(line) or _WHOLE.findall(line))[0] for _, line in lines], count)
 
 
 def _places(numbers: Iterable[str], count: int) -> list[int]:
@@ -131,6 +139,6 @@ def _share(said: str) -> float | None:
     return None
 
 
-def _plain(text: str) -> str:
-    """Without thoughts, in one form of letters and digits; brackets of one width."""
-    return unicodedata.normalize("NFKC", _THOUGHT.sub(" ", text)).casefold()
+def _last_end(text: str) -> int:
+    """Where the last thought ends."""
+    return max((tag.end() for tag in THOUGHT_TAG.finditer(text) if tag["end"]), default=0)

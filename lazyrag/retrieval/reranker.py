@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,24 @@ from lazyrag.retrieval.stages import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_SECRET = re.compile(
+    r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?|cookie)$|^(?:pwd|auth)$"
+    r"|(?:api|access|private)[_-]?keys?$|secret|password",
+    re.IGNORECASE,
+)
+_NO_SECRETS = frozenset({"embed_key"})
+
 
 class RerankStep(Protocol):
     """What does a Reranker's work, with its keywords checked and its models at hand."""
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """The stage that comes of reranking a stage's nodes; below it, as inputs, whatever it is made of."""
+        ...
+
+    @property
+    def reads_scores(self) -> bool:
+        """See `Reranker.reads_scores`."""
         ...
 
 
@@ -178,6 +191,16 @@ class Reranker:
         return True if self._step is not None else self._function.rescores
 
     @property
+    def reads_scores(self) -> bool | None:
+        """Whether it reads the scores that nodes come with, and takes a higher one for a better one.
+
+        It does where it mixes them with scores of its own (``weight=`` below 1, a ``FusionReranker`` that adds scores).
+        Scores of which a smaller one is better, as of a similarity with ``descend=False``, are nothing for it. None
+        where nobody says, as of a registered function.
+        """
+        return None if self._step is None else self._step.reads_scores
+
+    @property
     def keywords(self) -> Mapping[str, Any]:
         """What it was made with."""
         return dict(self._kwargs)
@@ -220,7 +243,28 @@ class Reranker:
         started = time.perf_counter()
         nodes = tuple(self._function(stage.nodes, **kwargs))
         seconds = time.perf_counter() - started
-        return Stage("reranker", self.name, nodes, (stage,), said=self.keywords, seconds=seconds)
+        return Stage("reranker", self.name, nodes, (stage,), said=shown_keywords(self._kwargs), seconds=seconds)
+
+
+def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords for people to read: what a key, token, secret or password is called stands there as ``"***"``.
+
+    Example:
+        >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": {"Authorization": "Bearer k-1"}})
+        {'api_key': '***', 'max_tokens': 9, 'headers': {'Authorization': '***'}}
+    """
+    return {name: "***" if _is_secret(name, value) else _shown(value) for name, value in keywords.items()}
+
+
+def _is_secret(name: object, value: Any) -> bool:
+    said = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name))  # apiKey
+    return value is not None and said not in _NO_SECRETS and _SECRET.search(said) is not None
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return shown_keywords(value)
+    return [_shown(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _checked(nodes: Any) -> list[DocNode]:

@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeAlias
 
 from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.errors import ConfigError, GenerationError, known_names
+from lazyrag.models.answers import UnreadableAnswerError, visible
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocol import ChatModel, ChatOptions
-from lazyrag.transforms.llm_answers import UnreadableAnswerError, bulleted, read_lines, visible
+from lazyrag.transforms.llm_answers import bulleted, read_lines
 from lazyrag.transforms.llm_json import find_json
 from lazyrag.transforms.llm_prompts import is_chinese
 

@@ -12,18 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from lazyrag.models.answers import UnreadableAnswerError, visible
 from lazyrag.text.sentences import sentence_ends
 from lazyrag.transforms.llm_json import find_json
 
-LONGEST_ANSWER = 100_000
-"""Characters of an answer that are read; a longer one is a model that does not stop."""
 _LONGEST_KEYWORD = 80
 _MOST_WORDS = 5  # of a keyword in plain text; a line with more is a sentence
 _MOST_ITEMS = 200
 
-_THOUGHTS = ("think", "thinking", "thought", "reasoning")
-_THINKING = re.compile(rf"\s*<({'|'.join(_THOUGHTS)})>", re.IGNORECASE)
-_THOUGHT = re.compile(rf"</(?:{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[\w+-]*[ \t]*\n(.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _HTML = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 _BULLET = re.compile(
@@ -62,43 +58,6 @@ _ANSWER_KEYS = ("answer", "a", "response", "答案", "答", "回答")
 
 Reader: TypeAlias = Callable[[str, bool], Any]
 """Takes an answer, and whether the model was stopped in the middle of it."""
-
-
-class UnreadableAnswerError(ValueError):
-    """An answer that holds nothing of what was asked for; the message tells the model why."""
-
-
-def visible(answer: str) -> str:
-    """An answer without the thoughts that reasoning models write before it.
-
-    Raises:
-        UnreadableAnswerError: If nothing is left, or it is no text that could be kept.
-
-    Example:
-        >>> visible("<think>Tea, so...</think> Tea keeps.")
-        'Tea keeps.'
-    """
-    if len(answer) > LONGEST_ANSWER:
-        msg = f"the answer has {len(answer)} characters, and {LONGEST_ANSWER} are the most"
-        raise UnreadableAnswerError(msg)
-    try:
-        answer.encode()
-    except UnicodeEncodeError:
-        msg = "the answer holds half a character (a lone surrogate)"
-        raise UnreadableAnswerError(msg) from None
-    text = answer.removeprefix("\ufeff").replace("\r\n", "\n")
-    begun, thoughts = _THINKING.match(text), list(_THOUGHT.finditer(text))
-    first_thought = re.search(rf"<(?:{'|'.join(_THOUGHTS)})>", text, re.IGNORECASE)
-    if begun and not thoughts:
-        msg = "the answer ends before the model's thinking does"
-        raise UnreadableAnswerError(msg)
-    if thoughts and (begun or first_thought is None):  # some templates leave the opening tag in the prompt
-        text = text[thoughts[-1].end() :]
-    text = text.replace("\x00", "").strip()
-    if not text:
-        msg = "the answer is empty"
-        raise UnreadableAnswerError(msg)
-    return text
 
 
 def read_text(answer: str, is_cut: bool) -> list[str]:

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lazyrag.models.answers import LONGEST_ANSWER, UnreadableAnswerError, visible
 from lazyrag.transforms.llm_answers import (
-    LONGEST_ANSWER,
-    UnreadableAnswerError,
     read_json,
     read_keywords,
     read_lines,
     read_pairs,
     read_summary,
     read_text,
-    visible,
 )
 from lazyrag.transforms.llm_json import find_json
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lazyrag import AsyncReranker
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import CallableRerankModel, as_rerank_model, checked_ranking
@@ -111,3 +114,19 @@ def test_a_ranking_is_the_same_pairs_in_order(scores):
     assert dict(ranking) == scores
     assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
     assert all(type(index) is int and type(score) is float for index, score in ranking)
+
+
+@pytest.mark.parametrize("query", ["", " ", 3, None], ids=repr)
+def test_a_blank_query_is_refused(query):
+    """By the model and by each method of an AsyncReranker over it, also where there is nothing to rank."""
+    model = CallableRerankModel(by_length)
+    faced = AsyncReranker(by_length)
+    for documents in (["a"], []):
+        for ask in (
+            lambda documents: model(query, documents),
+            lambda documents: faced.get_scores(query, documents),
+            lambda documents: asyncio.run(faced.aget_scores(query, documents)),
+            lambda documents: asyncio.run(faced.rerank(query, documents)),
+        ):
+            with pytest.raises(ConfigError, match=r"query is .*; give a text that is not blank"):
+                ask(documents)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, RetrievalError
+from lazyrag.errors import AlreadyRegisteredError, AnswerWarning, ConfigError, NotRegisteredError, RetrievalError
+from lazyrag.models.rerank import CallableRerankModel
 
 NODES = [
     DocNode(text="Green tea"),
@@ -127,13 +128,22 @@ class TestModuleReranker:
 
     def test_ties_keep_the_order_they_came_in(self):
         """Equal scores do not shuffle the retriever's order."""
-        found = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(i, 1.0) for i in range(4)])(NODES)
-        assert found == NODES
+        model = lambda query, documents, top_n: [(i, 1.0) for i in range(4)]  # noqa: E731
+        assert Reranker("ModuleReranker", model=model)(NODES, query="q") == NODES
 
-    def test_a_model_may_return_fewer(self):
-        """Nodes that the model leaves out are dropped."""
-        found = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(2, 0.5)])(NODES)
-        assert texts(found) == ["Coffee"]
+    @pytest.mark.parametrize(("weight", "score", "other"), [(1, 0.5, 0.5), (0.75, 1.0, 0.25)])
+    @pytest.mark.parametrize("topk", [-1, 3])
+    def test_what_a_model_leaves_out_is_not_dropped(self, weight, score, other, topk):
+        """It comes behind, in the order it came in, with the model's lowest score or nothing of it, and is told."""
+        nodes = [node.with_score(1.0) for node in NODES]
+        model = CallableRerankModel(lambda query, documents, top_n: [(2, 0.5)])
+        reranker = Reranker("ModuleReranker", model=model, weight=weight, topk=topk)
+        with pytest.warns(AnswerWarning, match=r"CallableRerankModel.* of 4 passages and has scores for 1\.") as caught:
+            found = reranker(nodes, query="q")
+        order = ["Coffee", "Green tea", "Iced tea with milk", "绿茶和红茶"][: len(NODES) if topk == -1 else topk]
+        assert texts(found) == order
+        assert [node.score for node in found] == [score, *[other] * (len(order) - 1)]
+        assert [one.filename for one in caught] == [__file__]
 
     def test_no_nodes_are_not_sent_to_a_model(self):
         """An empty result stays empty without a call."""
@@ -144,9 +154,9 @@ class TestModuleReranker:
 
         def model(query, documents, top_n, prompt):
             assert prompt == "p"
-            return [(0, 1.0)]
+            return self.by_length(query, documents, top_n)
 
-        assert len(Reranker("ModuleReranker", model=model, prompt="p")(NODES)) == 1
+        assert len(Reranker("ModuleReranker", model=model, prompt="p")(NODES, query="q")) == 4
 
     @pytest.mark.parametrize("topk", [0, -2, 1.5, True])
     def test_an_impossible_topk_is_refused(self, topk):
@@ -158,7 +168,7 @@ class TestModuleReranker:
     def test_nonsense_of_a_model_is_named(self, returned):
         """Indexes out of range, nan and things that are no pairs are RetrievalErrors."""
         with pytest.raises(RetrievalError, match="rerank model"):
-            Reranker("ModuleReranker", model=lambda query, documents, top_n: returned)(NODES)
+            Reranker("ModuleReranker", model=lambda query, documents, top_n: returned)(NODES, query="q")
 
     def test_a_model_that_is_none_is_refused(self):
         """When the Reranker is made, with what may be given."""

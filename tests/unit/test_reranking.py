@@ -20,8 +20,9 @@ from lazyrag import (
     Reranker,
     RetrievalChain,
     Retriever,
+    register_reranker,
 )
-from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError
 from lazyrag.retrieval.explain import explain, why_not
 from lazyrag.retrieval.stages import Stage
 from tests.tiny_models import write_embedder
@@ -98,9 +99,40 @@ class TestWeight:
         assert texts(reranker(nodes_of(3.0, 2.0, 1.0), query="q")) == texts(stage.nodes)
 
     def test_what_a_model_leaves_out_gets_nothing_of_it(self):
-        """Its node keeps its share of the score that it came with."""
-        found = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5)
-        assert [node.score for node in found(nodes_of(3.0, 2.0, 1.0), query="q")] == [0.75, 0.5, 0.0]
+        """Its node keeps its share of the score that it came with, and the caller is told."""
+        reranker = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5)
+        with pytest.warns(AnswerWarning, match="get nothing of it"):
+            found = reranker(nodes_of(3.0, 2.0, 1.0), query="q")
+        assert [node.score for node in found] == [0.75, 0.5, 0.0]
+
+    @pytest.mark.parametrize("weight", [1, 0.5])
+    def test_a_node_that_comes_twice_is_taken_once(self, weight):
+        """At its first place; the shares are those of its score."""
+        one, two = nodes_of(3.0, 1.0)
+        came = Stage("retriever", "given", (one, two, one.with_score(2.0)))
+        stage = Reranker("ModuleReranker", model=saying(1.0, 4.0, 2.0), weight=weight).trace(came, "q")
+        assert texts(stage.nodes) == (["node 1", "node 0"] if weight == 1 else ["node 0", "node 1"])
+        if weight < 1:
+            assert [stage.shares[node] for node in stage.nodes] == [(0.5, 0.0), (0.0, 0.5)]
+
+    def test_nodes_of_one_uid_from_two_documents_have_shares_of_their_own(self):
+        """Each Document's own."""
+        one, two = (Document() for _ in range(2))
+        for docs in (one, two):
+            docs.add_texts({"a": "green tea"})
+        first, second = (docs.get_nodes("FineChunk")[0] for docs in (one, two))
+        assert first.uid == second.uid
+        came = Stage("retriever", "given", (first.with_score(1.0), second.with_score(0.0)))
+        stage = Reranker("ModuleReranker", model=saying(1.0, 4.0), weight=0.75).trace(came, "q")
+        assert [(node.score, stage.shares[node]) for node in stage.nodes] == [(0.75, (0.0, 0.75)), (0.25, (0.25, 0.0))]
+
+    @pytest.mark.parametrize("query", ["", " ", "\n"])
+    def test_a_blank_query_is_refused(self, query):
+        """By every reranker with a model, whatever the model is, if there are nodes."""
+        for reranker in (Reranker("ModuleReranker", model=saying(1.0)), Reranker("BM25Reranker")):
+            with pytest.raises(ConfigError, match=r"query is .*; give a text that is not blank"):
+                reranker(nodes_of(1.0), query=query)
+            assert reranker([], query=query) == []
 
     def test_equal_scores_stay_in_their_order(self):
         """As they came in."""
@@ -165,6 +197,50 @@ class TestTrace:
         stage = Reranker("KeywordFilter", required_keys=["tea"]).trace(came, "q")
         assert (stage.kind, stage.name, dict(stage.said)) == ("reranker", "KeywordFilter", {"required_keys": ["tea"]})
         assert texts(stage.nodes) == [text for text in TEXTS if "tea" in text]
+
+    def test_secrets_are_no_part_of_it(self):
+        """What is named as a key, token, secret or password is hidden, also deeper; the function gets it as it is."""
+        seen = []
+
+        @register_reranker(batch=True, replace=True)
+        def remote(nodes, **kwargs):
+            seen.append(kwargs)
+            return nodes
+
+        secrets = {"api_key": "s3cr3t", "token": "s3cr3t", "db_password": "s3cr3t", "clientSecret": "s3cr3t"}
+        nested = {"headers": {"Authorization": "s3cr3t"}, "hosts": [{"access-keys": ["s3cr3t"]}]}
+        plain = {"max_tokens": 9, "required_keys": ["tea"], "embed_key": "dense", "monkey": 1}
+        chain = RetrievalChain(
+            lambda query, filters=None, topk=None: nodes_of(1.0), Reranker("remote", **secrets, **nested, **plain)
+        )
+        told = explain(chain, "q")
+        assert "s3cr3t" not in str(told) + told.to_json()
+        assert told.stages[-1].said == {
+            **dict.fromkeys(secrets, "***"),
+            "headers": {"Authorization": "***"},
+            "hosts": [{"access-keys": "***"}],
+            **plain,
+        }
+        assert seen == [{"query": "q", **secrets, **nested, **plain}]
+
+
+@pytest.mark.parametrize(
+    ("reranker", "reads"),
+    [
+        (Reranker("BM25Reranker"), False),
+        (Reranker("BM25Reranker", weight=0.9), True),
+        (Reranker("MaxSimReranker"), True),
+        (Reranker("KeywordFilter"), None),
+        (Reranker("FusionReranker", rerankers=["BM25Reranker", "KeywordFilter"]), False),
+        (Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted"), True),
+        (Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted", incoming=False), False),
+        (Reranker("FusionReranker", rerankers=["KeywordFilter"], fusion="weighted", incoming=False), True),
+        (Reranker("FusionReranker", rerankers=["MaxSimReranker"], incoming=False), True),
+    ],
+)
+def test_who_reads_the_scores_that_come_is_told(reranker, reads):
+    """Those that mix them with others; so a chain can refuse scores of which a smaller one is better."""
+    assert reranker.reads_scores is reads
 
 
 @pytest.fixture
@@ -293,6 +369,23 @@ class Counting:
         return self.embedder.token_embeddings(texts, input_type)
 
 
+class Tokens:
+    """The same for a Document. It has no room for weak references of its own."""
+
+    __slots__ = ("asked", "embedder", "identity")
+    dimension, max_tokens, normalised = 2, None, False
+    __init__ = Counting.__init__
+    token_embeddings = Counting.token_embeddings
+
+    def embed(self, texts, input_type="document"):
+        """Vectors of texts."""
+        return [[1.0, len(text)] for text in texts]
+
+
+class Weak(Tokens):
+    """One that has."""
+
+
 class TestKeptVectors:
     """A MaxSimModel keeps token vectors up to a number of bytes."""
 
@@ -328,16 +421,41 @@ class TestKeptVectors:
         assert kept() is None
 
     def test_an_embedder_without_a_hash_will_do(self, embedder):
-        """Its models keep for themselves."""
+        """Its models share what they keep, too; of two that say they are equal each keeps its own."""
 
         class Unhashable(Counting):
             __hash__ = None
 
-        counting = Unhashable(embedder)
+            def __eq__(self, other):
+                return True
+
+        counting, other = Unhashable(embedder), Unhashable(embedder)
         for _ in range(2):
-            model = MaxSimModel(counting)
-            assert model("tea", TEXTS) == model("tea", TEXTS)
-        assert sorted(counting.asked) == sorted(TEXTS * 2)
+            assert MaxSimModel(counting)("tea", TEXTS) == MaxSimModel(other)("tea", TEXTS)
+        assert sorted(counting.asked) == sorted(other.asked) == sorted(TEXTS)
+
+    def test_a_reranker_holds_no_embedder_of_documents_that_are_gone(self, embedder, folder):
+        """One Reranker over Documents that come and go: each one's embedder goes with it, and what is kept, too."""
+        reranker = Reranker("MaxSimReranker")
+        gone = []
+        for _ in range(3):
+            counting = Weak(embedder)
+            hits = Retriever(lines_of(folder, counting), "line", similarity="bm25")("tea")
+            for _ in range(2):
+                assert len(reranker(hits, query="tea")) == len(hits)
+            assert len(counting.asked) == len(hits)
+            gone += [weakref.ref(counting), weakref.ref(MaxSimModel(counting)._kept)]
+            del counting, hits
+            gc.collect()
+        assert [one() for one in gone] == [None] * 6
+
+    def test_an_embedder_that_nothing_can_point_to_weakly_will_do(self, embedder, folder):
+        """A Reranker holds the last one, so that its passages are embedded once."""
+        counting = Tokens(embedder)
+        hits = Retriever(lines_of(folder, counting), "line", similarity="bm25")("tea")
+        reranker = Reranker("MaxSimReranker")
+        assert reranker(hits, query="tea") == reranker(hits, query="tea")
+        assert len(counting.asked) == len(hits)
 
     def test_what_was_used_last_stays(self, embedder):
         """The bytes are a bound: older ones go, and one that is larger than all of it is not kept."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.models.late_interaction import MaxSimModel
+from lazyrag.models.late_interaction import MaxSimModel, can_share
 from lazyrag.ranking.shares import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
@@ -72,12 +71,15 @@ def _step(
 
 
 class _OfDocuments:
-    """The model over the embedder of whatever Document some nodes belong to; made once for each embedder."""
+    """The model over the embedder of whatever Document some nodes belong to.
+
+    It holds no embedder, as Documents come and go: what is kept of passages belongs to the embedder, and goes with it.
+    Of embedders that cannot have it so, it holds the last one.
+    """
 
     def __init__(self, embed_key: str | None) -> None:
         self._key = embed_key
-        self._models: dict[int, MaxSimModel] = {}  # by id, as long as the model here holds the embedder
-        self._lock = threading.Lock()
+        self._last: MaxSimModel | None = None
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
@@ -88,11 +90,12 @@ class _OfDocuments:
                 "compare. Give MaxSimReranker one by embedder=."
             )
             raise ConfigError(msg)
-        with self._lock:
-            held = self._models.get(id(found[0]))
-            if held is None:
-                held = self._models[id(found[0])] = MaxSimModel(found[0])
+        held = self._last
+        if held is not None and held.embedder is found[0]:
             return held
+        model = MaxSimModel(found[0])
+        self._last = None if can_share(found[0]) else model
+        return model
 
     def _embedder(self, reader: object) -> Any:
         if not isinstance(reader, Reader):

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 from lazyrag.arguments import whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
-from lazyrag.errors import ConfigError
+from lazyrag.errors import AnswerWarning, ConfigError, warn_user
+from lazyrag.models.embedding import shown
 from lazyrag.models.protocol import RerankModel
-from lazyrag.models.rerank import checked_ranking
+from lazyrag.models.rerank import checked_query, checked_ranking
 from lazyrag.ranking.fusion import fusions
 from lazyrag.ranking.shares import NormaliseLike
 from lazyrag.retrieval.reranker import RerankStep
@@ -36,8 +37,9 @@ class ModelStep:
         topk: At most so many nodes are kept; -1 means all.
         weight: The share of the model's scores beside those that the nodes came with, in [0, 1]. 1: the model's scores
             alone, as it gives them. Below: both are brought to a common range over the nodes, and the score is
-            weight x the model's + (1 - weight) x the other. A node that the model leaves out gets 0 of it. The scores
-            that nodes came with are better where they are higher.
+            weight x the model's + (1 - weight) x the other. The scores that nodes came with are better where they are
+            higher. No node is dropped because the model leaves it out, and there is an `AnswerWarning`: with weight 1
+            it comes behind those that it scores, with the lowest of its scores; else it gets 0 of it.
         normalise: How they are brought there: a name, or two, for what came and for the model's; see
             `lazyrag.ranking.scores.normalised`. Not ``"theoretical"``, whose bound is known to nobody here.
         keywords: Passed to the model.
@@ -58,18 +60,25 @@ class ModelStep:
         checked_weight(self.weight)
         self._shares([], [])
 
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the scores that nodes come with count."""
+        return self.weight < 1
+
     def trace(self, stage: Stage, query: str) -> Stage:
-        """A stage's nodes reranked.
+        """A stage's nodes reranked. One that comes twice is taken once, at its first place.
 
         Returns:
             With weight 1 the reranker's stage. Else a fusion of the stage that came in and the reranker's, with each
             one's share of every score; and a cut, where there is a topk.
 
         Raises:
-            ConfigError: If weight is below 1 and a node came without a score.
+            ConfigError: If the query is blank, or weight is below 1 and a node came without a score.
             RetrievalError: If the model fails, or returns something else than pairs.
         """
-        nodes = stage.nodes
+        nodes = tuple(dict.fromkeys(stage.nodes))
+        if nodes:
+            checked_query(query)
         limit = len(nodes) if self.topk == -1 else min(self.topk, len(nodes))
         asked = limit if self.weight == 1 else len(nodes)
         started = time.perf_counter()
@@ -86,7 +95,7 @@ class ModelStep:
         )
         if self.weight == 1:
             return ranked
-        mixed = self._mixed(stage, ranked, scores)
+        mixed = self._mixed(stage, nodes, ranked, scores)
         if limit == len(nodes):
             return mixed
         return Stage("cut", "topk", mixed.nodes[:limit], (mixed,), said={"topk": self.topk})
@@ -94,19 +103,27 @@ class ModelStep:
     def _scored(self, model: RerankModel, nodes: Sequence[DocNode], query: str, most: int) -> _Scores:
         """The model's scores, best first, ties in the order the nodes came in."""
         returned = model(query, documents=[node.get_content() for node in nodes], top_n=most, **self.keywords)
-        return dict(checked_ranking(returned, len(nodes))[:most])
+        scores = dict(checked_ranking(returned, len(nodes))[:most])
+        if len(scores) < most:
+            others = "come behind them" if self.weight == 1 else "get nothing of it"
+            msg = (
+                f"{shown(model)} was asked for {most} of {len(nodes)} passages and has scores for {len(scores)}. The "
+                f"others {others}; none is dropped. topk= says how many are kept."
+            )
+            warn_user(msg, AnswerWarning)
+        return scores if self.weight < 1 else _filled(scores, len(nodes), most)
 
-    def _mixed(self, stage: Stage, ranked: Stage, scores: _Scores) -> Stage:
+    def _mixed(self, stage: Stage, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores) -> Stage:
         started = time.perf_counter()
-        shares = self._shares(_incoming(stage.nodes), list(scores.items()))
+        shares = self._shares(_incoming(nodes), list(scores.items()))
         totals = {place: math.fsum(both) for place, both in shares.items()}
         order = sorted(totals, key=lambda place: (-totals[place], place))
         return Stage(
             "fusion",
             "weighted",
-            tuple(stage.nodes[place].with_score(totals[place]) for place in order),
+            tuple(nodes[place].with_score(totals[place]) for place in order),
             (stage, ranked),
-            shares={stage.nodes[place]: shares[place] for place in reversed(order)},  # of one that came twice the best
+            shares={nodes[place]: shares[place] for place in order},
             said={"weight": self.weight, "normalise": self.normalise},
             seconds=time.perf_counter() - started,
         )
@@ -143,6 +160,13 @@ def checked_weight(weight: Any, name: str = "weight") -> float:
         msg = f"{name} is {weight!r}; give a number in [0, 1]: the share of the reranker's score. 1 takes it alone."
         raise ConfigError(msg)
     return float(weight)
+
+
+def _filled(scores: _Scores, count: int, most: int) -> _Scores:
+    """Scores, and behind them nodes that have none, in their order, up to a number of all."""
+    lowest = min(scores.values(), default=0.0)
+    left_out = [place for place in range(count) if place not in scores]
+    return {**scores, **dict.fromkeys(left_out[: most - len(scores)], lowest)}
 
 
 def _incoming(nodes: Sequence[DocNode]) -> list[tuple[int, float]]:
