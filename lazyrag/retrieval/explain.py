@@ -112,19 +112,17 @@ def explain(
     """
     _check_query(query)
 
-    def read() -> Explanation:
-        tracks = Tracks(stage_of(retriever, query, filters, topk))
-        dropped = {tracks.number(stage): _dropped(tracks, stage) for stage in tracks.stages}
-        return Explanation(
-            query,
-            filters,
-            tuple(_hit(tracks, rank, node) for rank, node in enumerate(tracks.last.nodes, start=1)),
-            tuple(_summary(tracks, stage, len(dropped[tracks.number(stage)])) for stage in tracks.stages),
-            tuple(one for some in dropped.values() for one in some),
-            math.fsum(stage.seconds for stage in tracks.stages),
-        )
-
-    return read_together([retriever] if query.strip() else [], read)
+    # Of one state because the stages are: nothing is read that they do not hold.
+    tracks = Tracks(stage_of(retriever, query, filters, topk))
+    dropped = {tracks.number(stage): _dropped(tracks, stage) for stage in tracks.stages}
+    return Explanation(
+        query,
+        filters,
+        tuple(_hit(tracks, rank, node) for rank, node in enumerate(tracks.last.nodes, start=1)),
+        tuple(_summary(tracks, stage, len(dropped[tracks.number(stage)])) for stage in tracks.stages),
+        tuple(one for some in dropped.values() for one in some),
+        math.fsum(stage.seconds for stage in tracks.stages),
+    )
 
 
 @known_keywords
