@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -22,7 +22,7 @@ from lazyrag.retrieval.ranked import (
     check_weights,
     owners,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of, unasked_stage
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
@@ -127,7 +127,8 @@ class WeightedRetriever:
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments."""
         limit = self._limit(topk)
-        asked = [(one, weight) for one, weight in zip(self._retrievers, self._weights, strict=True) if weight]
+        weighed = list(zip(self._retrievers, self._weights, strict=True))
+        asked = [(one, weight) for one, weight in weighed if weight]
         is_asked = check_query(query)
 
         def read() -> Stage:
@@ -136,9 +137,10 @@ class WeightedRetriever:
             used = [weight for _, weight in asked]
             nodes = _filled([list(one.nodes[:limit]) for one in inputs], used, limit, self._combine) if inputs else []
             said = {"weights": self._weights, "topk": limit}
-            return Stage(
-                "step", "weighted places", tuple(nodes), inputs, said=said, seconds=time.perf_counter() - begun
-            )
+            seconds = time.perf_counter() - begun
+            inputs += _unasked((one for one, weight in weighed if not weight), "its weight is 0") if is_asked else ()
+            why = None if is_asked else _blank("weighted places")
+            return Stage("step", "weighted places", tuple(nodes), inputs, said=said, seconds=seconds, why=why)
 
         return read_together(self._retrievers, read)
 
@@ -231,9 +233,11 @@ class PriorityRetriever:
         return read_together(self._retrievers, read)
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The stages of a call with the same arguments; retrievers that were not asked are none of its inputs."""
+        """The stages of a call with the same arguments; retrievers that were not asked say so."""
         limit = self._limit(topk)
-        asked = self._in_order() if check_query(query) else []
+        is_asked = check_query(query)
+        asked = self._in_order() if is_asked else []
+        ignored = [one for level, one in zip(self._priorities, self._retrievers, strict=True) if level == "ignore"]
 
         def read() -> Stage:
             numbers = Numbers()
@@ -244,7 +248,10 @@ class PriorityRetriever:
                     inputs.append(stage_of(one, query, filters, None))
                     _add(nodes, inputs[-1].nodes, numbers)
             said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
-            return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said)
+            inputs += _unasked(asked[len(inputs) :], "those before it gave enough")
+            inputs += _unasked(ignored if is_asked else (), "its priority is 'ignore'")
+            why = None if is_asked else _blank("priority")
+            return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said, why=why)
 
         return read_together(self._retrievers, read)
 
@@ -295,6 +302,15 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
     for index in by_rest[: seats - sum(whole)]:
         whole[index] += 1
     return whole
+
+
+def _unasked(retrievers: Iterable[NodeRetriever], why: str) -> tuple[Stage, ...]:
+    return tuple(unasked_stage(one, why) for one in retrievers)
+
+
+def _blank(name: str) -> Callable[[str], Reason]:
+    """Says of any node why it was not found."""
+    return lambda uid: Reason(uid, name, "The query is blank, and finds nothing.", cause="query")
 
 
 def _filled(

@@ -32,6 +32,8 @@ Cause: TypeAlias = Literal[
     "unknown",
     "query",
     "inputs",
+    "unasked",
+    "untold",
 ]
 """What a `Reason` comes down to.
 
@@ -39,7 +41,8 @@ Cause: TypeAlias = Literal[
 took it out. Not given by a retriever: ``"depth"``: it ranks too low; ``"cut-off"``: it is worse than
 ``similarity_cut_off``; ``"terms"``: it has nothing in common with the query; ``"embedding"``: it has no vector;
 ``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank.
-``"inputs"``: none of several retrievers gave it, and each has a reason of its own.
+``"inputs"``: none of several retrievers gave it, and each has a reason of its own. ``"unasked"``: the retriever was not
+asked; ``"untold"``: it keeps no record that would tell, as a function does.
 """
 
 
@@ -163,9 +166,24 @@ def stage_of(
     said = {name: value for name, value in (("filters", filters), ("topk", topk)) if value is not None}
 
     def why(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} did not give it, and keeps no record that would tell why.", cause="unknown")
+        return Reason(uid, name, f"{name} did not give it, and keeps no record that would tell why.", cause="untold")
 
     return Stage("retriever", name, tuple(nodes), said=said, seconds=seconds, retriever=retriever, why=why)
+
+
+def unasked_stage(retriever: NodeRetriever | Traceable, why: str) -> Stage:
+    """A leaf for a retriever that was not asked.
+
+    Args:
+        retriever: The retriever.
+        why: Why it was not, in half a sentence.
+    """
+    name = callable_name(retriever)
+
+    def reason(uid: str) -> Reason:
+        return Reason(uid, name, f"It was not asked: {why}.", cause="unasked")
+
+    return Stage("retriever", name, (), said={"not asked": why}, retriever=retriever, why=reason)
 
 
 def asked_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: int | None) -> list[DocNode]:

@@ -134,7 +134,7 @@ class Tracks:
             if len(reasons) == 1:
                 return reasons[0]
             return Reason(uid, stage.name, told, inputs=reasons, cause="inputs")
-        return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="unknown")
+        return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="untold")
 
     def _by_uid(self, stage: Stage) -> dict[str, dict[DocNode, None]]:
         """The nodes of a stage's inputs, by uid."""

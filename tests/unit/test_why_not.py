@@ -353,3 +353,13 @@ def test_arguments_are_checked(docs):
         words.why_not("x", "tea", topk=0)
     with pytest.raises(ConfigError):
         words.why_not("x", "tea", {"nothing": 1})
+
+
+def test_a_function_cannot_tell_why(docs):
+    """That is another thing than a node that does not exist."""
+    words = Retriever(docs, "line", similarity="bm25")
+    reason = why_not(
+        lambda query, filters=None, topk=None: words(query, filters, topk), line(docs, "green tea").uid, "salt"
+    )
+    assert reason.cause == "untold"
+    assert "keeps no record" in reason.told
