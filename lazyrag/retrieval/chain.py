@@ -15,10 +15,11 @@ from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.feedback import FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.output import OutputFormat, check_output, render
+from lazyrag.retrieval.ranked import descends
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.reranking.maxsim import token_embedders
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Step, asked_nodes, callable_name, stage_of
-from lazyrag.retrieval.stepping import Steps, check_call, check_step, done, kind_of, step_stage
+from lazyrag.retrieval.stepping import Steps, check_call, check_step, done, rescores_of, step_stage
 from lazyrag.retrieval.together import prepare_all, trees_of
 
 T_co = TypeVar("T_co", covariant=True)
@@ -258,10 +259,17 @@ class RetrievalChain(Generic[T_co]):
         return self._output_format
 
     @property
-    def descends(self) -> bool:
-        """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own."""
-        rescored = any(kind_of(step) in ("reranker", "diversity", "fusion", "step") for step in self._steps)
-        return rescored or bool(getattr(self._retriever, "descends", True))
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own.
+
+        Behind other steps it is as with the retriever. None where it was no and a step does not say, by ``rescores``,
+        whether its nodes' scores are its own; such a chain can be fused by ranks alone.
+        """
+        found = descends(self._retriever)
+        for step in self._steps:
+            rescores = rescores_of(step)
+            found = True if rescores else found if found or rescores is False else None
+        return found
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
@@ -11,7 +12,7 @@ from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.builder import Builder
-from lazyrag.errors import ConfigError, RetrievalError, known_names
+from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, known_names
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.ranked import (
     OUTSIDE,
@@ -20,9 +21,10 @@ from lazyrag.retrieval.ranked import (
     check_query,
     check_retrievers,
     check_weights,
+    common_direction,
     owners,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of, unasked_stage
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, blank_query, stage_of, unasked_stages
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
@@ -44,7 +46,7 @@ class WeightedRetriever:
         weights: One number >= 0 for each, not all 0; None: all the same. Places are shared out by largest remainder. A
             retriever of weight 0 is not asked.
         topk: At most so many nodes. None: all that the retrievers give by themselves.
-        combine: Puts the lists together, instead of in turn.
+        combine: Puts the lists together, instead of in turn: gets one for each retriever, in their order.
 
     Raises:
         ConfigError: If there is no retriever, or an argument is out of its range.
@@ -78,6 +80,11 @@ class WeightedRetriever:
         """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
 
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
+        return common_direction(one for one, weight in self._weighed(self._weights) if weight)
+
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
         prepare_all(self._retrievers)
@@ -107,7 +114,8 @@ class WeightedRetriever:
 
         Raises:
             ConfigError: If the query is no text, or a filter or weight does not fit.
-            RetrievalError: If a retriever or ``combine`` returns something else than nodes.
+            RetrievalError: If a retriever returns something else than nodes; if ``combine`` raises, or returns
+                something else, or a node twice. What a retriever of one's own raises comes through as it is.
         """
         limit = self._limit(topk)
         used = self._weights if weights is None else check_weights(weights, len(self._retrievers))
@@ -116,10 +124,7 @@ class WeightedRetriever:
             return []
 
         def read() -> list[DocNode]:
-            lists = [
-                asked_nodes(one, query, filters, limit)[:limit] if weight else []
-                for one, weight in zip(self._retrievers, used, strict=True)
-            ]
+            lists = [asked_nodes(one, query, filters, limit) for one, weight in self._weighed(used) if weight]
             return _filled(lists, used, limit, together)
 
         return read_together(self._retrievers, read)
@@ -127,19 +132,18 @@ class WeightedRetriever:
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments."""
         limit = self._limit(topk)
-        weighed = list(zip(self._retrievers, self._weights, strict=True))
-        asked = [(one, weight) for one, weight in weighed if weight]
         is_asked = check_query(query)
+        asked = [one for one, weight in self._weighed(self._weights) if weight] if is_asked else []
 
         def read() -> Stage:
-            inputs = tuple(stage_of(one, query, filters, limit) for one, _ in asked) if is_asked else ()
+            inputs = tuple(stage_of(one, query, filters, limit) for one in asked)
             begun = time.perf_counter()
-            used = [weight for _, weight in asked]
-            nodes = _filled([list(one.nodes[:limit]) for one in inputs], used, limit, self._combine) if inputs else []
+            nodes = _filled([one.nodes for one in inputs], self._weights, limit, self._combine) if inputs else []
             said = {"weights": self._weights, "topk": limit}
             seconds = time.perf_counter() - begun
-            inputs += _unasked((one for one, weight in weighed if not weight), "its weight is 0") if is_asked else ()
-            why = None if is_asked else _blank("weighted places")
+            left = [one for one, weight in self._weighed(self._weights) if not weight] if is_asked else []
+            inputs += unasked_stages(left, "its weight is 0", "weight")
+            why = None if is_asked else blank_query("weighted places")
             return Stage("step", "weighted places", tuple(nodes), inputs, said=said, seconds=seconds, why=why)
 
         return read_together(self._retrievers, read)
@@ -151,6 +155,9 @@ class WeightedRetriever:
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
+
+    def _weighed(self, weights: Sequence[float]) -> list[tuple[NodeRetriever, float]]:
+        return list(zip(self._retrievers, weights, strict=True))
 
     def _limit(self, topk: int | None) -> int | None:
         return self._topk if topk is None else whole_number("topk", topk, 1)
@@ -196,6 +203,11 @@ class PriorityRetriever:
     def trees(self) -> list[Builder]:
         """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
+
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
+        return common_direction(self._in_order())
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
@@ -248,9 +260,9 @@ class PriorityRetriever:
                     inputs.append(stage_of(one, query, filters, None))
                     _add(nodes, inputs[-1].nodes, numbers)
             said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
-            inputs += _unasked(asked[len(inputs) :], "those before it gave enough")
-            inputs += _unasked(ignored if is_asked else (), "its priority is 'ignore'")
-            why = None if is_asked else _blank("priority")
+            inputs += unasked_stages(asked[len(inputs) :], "those before it gave enough")
+            inputs += unasked_stages(ignored if is_asked else (), "its priority is 'ignore'")
+            why = None if is_asked else blank_query("priority")
             return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said, why=why)
 
         return read_together(self._retrievers, read)
@@ -304,27 +316,30 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
     return whole
 
 
-def _unasked(retrievers: Iterable[NodeRetriever], why: str) -> tuple[Stage, ...]:
-    return tuple(unasked_stage(one, why) for one in retrievers)
-
-
-def _blank(name: str) -> Callable[[str], Reason]:
-    """Says of any node why it was not found."""
-    return lambda uid: Reason(uid, name, "The query is blank, and finds nothing.", cause="query")
-
-
 def _filled(
-    lists: Sequence[Sequence[DocNode]], weights: Sequence[float], topk: int | None, combine: Combine | None
+    gave: Iterable[Sequence[DocNode]], weights: Sequence[float], topk: int | None, combine: Combine | None
 ) -> list[DocNode]:
-    """As many nodes of each list as it has places, put together."""
-    own = _apart(lists)
+    """As many nodes of each list as it has places, put together; what weighs 0 was not asked and has an empty list."""
+    given = iter(gave)
+    own = _apart([next(given)[:topk] if weight else [] for weight in weights])
     quotas = [len(one) for one in own] if topk is None else _quotas([len(one) for one in own], weights, topk)
     taken = [one[:quota] for one, quota in zip(own, quotas, strict=True)]
     if combine is None:
         return _in_turn(taken)
-    nodes: Any = combine(taken)
+    try:
+        nodes: Any = combine(taken)
+    except LazyRAGError:
+        raise
+    except Exception as exc:
+        msg = f"combine raised {type(exc).__name__}: {exc}"
+        raise RetrievalError(msg) from exc
     if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, DocNode) for node in nodes):
         msg = f"combine returned {nodes!r:.80}; a list of nodes is needed, best first."
+        raise RetrievalError(msg)
+    numbers = Numbers()
+    twice = [uid for (uid, _), count in Counter(map(numbers.key, nodes)).items() if count > 1]
+    if twice:
+        msg = f"combine returned the node {twice[0]!r} twice; each may stand in a result once."
         raise RetrievalError(msg)
     return list(nodes[:topk])
 

@@ -13,7 +13,7 @@ from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.query_vectors import checked_towards
-from lazyrag.retrieval.ranked import Movable, can_move, check_query
+from lazyrag.retrieval.ranked import Movable, can_move, check_query, descends
 from lazyrag.retrieval.stages import Reason, Stage, stage_of
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
@@ -68,6 +68,11 @@ class FeedbackRetriever:
     def trees(self) -> list[Builder]:
         """The trees of the retriever's Documents, for reads of several retrievers that are to see one state."""
         return trees_of([self._retriever])
+
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one, as the retriever says; see `ranked.descends`."""
+        return descends(self._retriever)
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""

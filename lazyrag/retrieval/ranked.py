@@ -39,6 +39,10 @@ class Ranked:
     stands_in: bool = False
 
 
+NOTHING = Ranked([], lambda _: {})
+"""What stands for a retriever that is not asked."""
+
+
 class Numbers:
     """Numbers Documents in the order in which they are first met.
 
@@ -175,17 +179,17 @@ def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, top
     return Ranked([((key[0], common[key[1]]), sign * score) for key, score in ranking], read)
 
 
-def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -> Ranked:
-    """Nodes as a ranking; the score of those without one is nan.
+def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool | None = True) -> Ranked:
+    """Nodes as a ranking; the score of those without one is nan, and of all where they do not compare.
 
     Args:
         nodes: Best first.
         met: Of the Documents met so far in this question.
-        descends: Whether a higher score is a better one.
+        descends: Whether a higher score is a better one; None where that cannot be told.
     """
     listed = [(met.key(node), node) for node in nodes]
     by_key = dict(reversed(listed))  # of one node that comes twice, the first
-    sign = 1.0 if descends else -1.0
+    sign = math.nan if descends is None else 1.0 if descends else -1.0
 
     def read(wanted: Sequence[tuple[NodeKey, float]]) -> dict[NodeKey, DocNode]:
         return {key: by_key[key].with_score(score) for key, score in wanted}
@@ -225,6 +229,17 @@ def _standing_in(one: Ranked, owned: Mapping[str, int]) -> Ranked:
     return Ranked([(new.get(key, key), score) for key, score in one.ranking], read, bool(new)) if new else one
 
 
-def descends(retriever: object) -> bool:
-    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``."""
-    return bool(getattr(retriever, "descends", True))
+def descends(retriever: object) -> bool | None:
+    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``.
+
+    None where that cannot be told: of a retriever whose nodes come from several that differ in it, or from functions
+    that do not say whether the scores are theirs.
+    """
+    said = getattr(retriever, "descends", True)
+    return None if said is None else bool(said)
+
+
+def common_direction(retrievers: Iterable[object]) -> bool | None:
+    """What `descends` says of all of them; None where they differ, or one cannot tell."""
+    found = {descends(one) for one in retrievers}
+    return found.pop() if len(found) == 1 else None

@@ -20,6 +20,7 @@ from lazyrag.retrieval.together import one_question, read_together, trees_of
 
 V = TypeVar("V")
 
+_KEEPS_SCORES: tuple[StageKind, ...] = ("cut", "merge", "window", "mapping")
 _OUTSIDE = 3  # so often nodes that change all the time are reranked outside of a read
 
 
@@ -221,6 +222,14 @@ def kind_of(step: Any) -> StageKind:
     """What a step does, as a stage says it."""
     kind: StageKind = getattr(step, "kind", "reranker" if isinstance(step, Reranker) else "step")
     return kind
+
+
+def rescores_of(step: Any) -> bool | None:
+    """Whether a step gives scores of its own, a higher one being better; None where it does not say."""
+    said = getattr(step, "rescores", None)
+    if said is None:
+        return False if kind_of(step) in _KEEPS_SCORES else None
+    return bool(said)
 
 
 def name_of(step: Any) -> str:

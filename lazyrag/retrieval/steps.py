@@ -156,6 +156,7 @@ class MMR:
     embed_key: str | None = None
     topk: int | None = None
     kind: ClassVar[StageKind] = "diversity"
+    rescores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         mmr([("any", 1.0)], [[1.0]], lam=self.lam, topk=self.topk)
