@@ -63,7 +63,7 @@ class Standing:
     rank: int | None
     score: float | None
     share: float | None = None
-    shares: Mapping[int, float] = field(default_factory=lambda: EMPTY)
+    shares: Mapping[int, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, ready for JSON."""
