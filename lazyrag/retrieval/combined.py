@@ -18,13 +18,14 @@ from lazyrag.retrieval.ranked import (
     OUTSIDE,
     NodeKey,
     Numbers,
+    add_new,
     check_query,
     check_retrievers,
     check_weights,
     common_direction,
     owners,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, blank_query, stage_of, unasked_stages
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
@@ -132,13 +133,17 @@ class WeightedRetriever:
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments."""
         limit = self._limit(topk)
-        asked = [one for one, weight in self._weighed(self._weights) if weight] if check_query(query) else []
+        if not check_query(query):
+            return Stage("step", "weighted places", (), why=blank_query("weighted places"))
+        weighed = self._weighed(self._weights)
+        asked, left = ([one for one, weight in weighed if (weight > 0) is used] for used in (True, False))
 
         def read() -> Stage:
             inputs = tuple(stage_of(one, query, filters, limit) for one in asked)
             begun = time.perf_counter()
-            nodes = _filled([one.nodes for one in inputs], self._weights, limit, self._combine) if inputs else []
+            nodes = _filled([one.nodes for one in inputs], self._weights, limit, self._combine)
             said = {"weights": self._weights, "topk": limit}
+            inputs += unasked_stages(left, "its weight is 0", "weight")
             return Stage(
                 "step", "weighted places", tuple(nodes), inputs, said=said, seconds=time.perf_counter() - begun
             )
@@ -236,15 +241,18 @@ class PriorityRetriever:
             nodes: dict[NodeKey, DocNode] = {}
             for one in self._in_order():
                 if limit is None or len(nodes) < limit:
-                    _add(nodes, asked_nodes(one, query, filters, None), numbers)
+                    add_new(nodes, asked_nodes(one, query, filters, None), numbers)
             return list(nodes.values())[:limit]
 
         return read_together(self._retrievers, read)
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The stages of a call with the same arguments; retrievers that were not asked are none of its inputs."""
+        """The stages of a call with the same arguments; retrievers that were not asked say so."""
         limit = self._limit(topk)
-        asked = self._in_order() if check_query(query) else []
+        if not check_query(query):
+            return Stage("step", "priority", (), why=blank_query("priority"))
+        asked = self._in_order()
+        ignored = [one for level, one in zip(self._priorities, self._retrievers, strict=True) if level == "ignore"]
 
         def read() -> Stage:
             numbers = Numbers()
@@ -253,8 +261,10 @@ class PriorityRetriever:
             for one in asked:
                 if limit is None or len(nodes) < limit:
                     inputs.append(stage_of(one, query, filters, None))
-                    _add(nodes, inputs[-1].nodes, numbers)
+                    add_new(nodes, inputs[-1].nodes, numbers)
             said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
+            inputs += unasked_stages(asked[len(inputs) :], "those before it gave enough")
+            inputs += unasked_stages(ignored, "its priority is 'ignore'")
             return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said)
 
         return read_together(self._retrievers, read)
@@ -272,9 +282,8 @@ class PriorityRetriever:
 
     def _in_order(self) -> list[NodeRetriever]:
         """The retrievers that may be asked, the most important first."""
-        wanted = PRIORITIES[:-1]
         pairs = list(zip(self._priorities, self._retrievers, strict=True))
-        return [retriever for level in wanted for priority, retriever in pairs if priority == level]
+        return [retriever for level in PRIORITIES[:-1] for priority, retriever in pairs if priority == level]
 
     def _checked_priorities(self, priorities: Any) -> tuple[Priority, ...]:
         listed = list(priorities) if isinstance(priorities, Sequence) and not isinstance(priorities, str) else []
@@ -377,14 +386,6 @@ def _in_turn(lists: Sequence[Sequence[DocNode]]) -> list[DocNode]:
         ((rank + 0.5) / len(nodes), number, rank) for number, nodes in enumerate(lists) for rank in range(len(nodes))
     ]
     return [lists[number][rank] for _, number, rank in sorted(due)]
-
-
-def _add(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Numbers) -> None:
-    known = owners(nodes)
-    for node in more:
-        uid, number = numbers.key(node)
-        if (uid, OUTSIDE) not in nodes and not (number == OUTSIDE and uid in known):
-            nodes.setdefault((uid, number), node)
 
 
 def _checked_combine(combine: Any) -> Combine | None:

@@ -52,6 +52,8 @@ class Standing:
         rank: From 1; None where a retriever that was fused with others did not give it.
         score: What the stage gave it.
         share: What it added to the score of the fusion behind; None where none is. The shares add up to that score.
+        shares: The same by the number of the fusion: more than one may have taken the stage's nodes, and ``share`` is
+            what it added to the last of them.
     """
 
     stage: int
@@ -61,6 +63,7 @@ class Standing:
     rank: int | None
     score: float | None
     share: float | None = None
+    shares: Mapping[int, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, ready for JSON."""

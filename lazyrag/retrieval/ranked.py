@@ -243,3 +243,12 @@ def common_direction(retrievers: Iterable[object]) -> bool | None:
     """What `descends` says of all of them; None where they differ, or one cannot tell."""
     found = {descends(one) for one in retrievers}
     return found.pop() if len(found) == 1 else None
+
+
+def add_new(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Numbers) -> None:
+    """Put nodes behind others, but for those that are there, or for which one of a Document stands."""
+    known = owners(nodes)
+    for node in more:
+        uid, number = numbers.key(node)
+        if (uid, OUTSIDE) not in nodes and not (number == OUTSIDE and uid in known):
+            nodes.setdefault((uid, number), node)

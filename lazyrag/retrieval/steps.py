@@ -257,6 +257,7 @@ class ScoreThreshold:
     of_best: float | None = None
     descend: bool = True
     kind: ClassVar[StageKind] = "cut"
+    reads: ClassVar[bool] = False  # a Document
 
     def __post_init__(self) -> None:
         yes_or_no("descend", self.descend)

@@ -373,3 +373,21 @@ def test_all_of_a_chain_sees_one_state():
     assert [node.text for node in during] in ([node.text for node in before], [node.text for node in after])
     assert "NEW" in after[0].text
     assert "NEW" not in before[0].text
+
+
+def test_a_steps_own_trace_fails_as_a_call_does(words):
+    """The error is the same, and names the step."""
+
+    class Failing:
+        name = "Failing"
+
+        def __call__(self, nodes, query):
+            msg = "boo"
+            raise ValueError(msg)
+
+        def trace(self, stage, query):
+            return self(stage.nodes, query)
+
+    for ask in (RetrievalChain(words, Failing()), RetrievalChain(words, Failing()).explain):
+        with pytest.raises(RetrievalError, match="The step 'Failing' raised ValueError: boo"):
+            ask("tea")

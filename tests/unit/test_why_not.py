@@ -267,11 +267,47 @@ def test_several_embed_keys_have_reasons_by_key():
 
 
 def test_a_node_of_the_target_group_that_no_hit_leads_to(docs):
-    """It is told so, and not that its group is not searched."""
-    retriever = Retriever(docs, "word", similarity="bm25", target="line")
-    reason = retriever.why_not(line(docs, "sea salt").uid, "green")
+    """It has the reason of the best node that would lead to it: the true rank, the terms, the filter, the cut-off."""
+    retriever = Retriever(docs, "word", similarity="bm25", topk=1, target="line")
+    words = Retriever(docs, "word", similarity="bm25", topk=50)("salt tea")
+    last = line(docs, "black tea")
+    rank, word = next((rank, one) for rank, one in enumerate(words, 1) if one.parent.uid == last.uid)
+    reason = retriever.why_not(last.uid, "salt tea")
+    assert (reason.uid, reason.stage, reason.cause) == (last.uid, "bm25", "depth")
+    assert (reason.rank, reason.score) == (rank, word.score)
+    assert reason.told.startswith("No hit of 'word' leads to it. Of the best of the 2 nodes that would: its rank is ")
+    assert retriever.why_not(last.uid, "green").cause == "terms"
+    assert retriever.why_not(last.uid, "salt tea", {"year": [2001]}).cause == "filter"
+    cut = Retriever(docs, "word", similarity="bm25", target="line", similarity_cut_off=99)
+    assert (cut.why_not(last.uid, "tea").cause, cut.why_not(last.uid, "tea").rank) == ("cut-off", rank - 2)
+
+
+def test_a_target_that_nothing_leads_to():
+    """A line without words is led to by none, and a hit that leads nowhere was dropped there."""
+    made = Document()
+    made.create_node_group("line", transform=str.splitlines)
+    made.create_node_group("word", transform=lambda text: text.split() if "tea" in text else [], parent="line")
+    made.add_texts({"a": "green tea\nsalt"})
+    reason = Retriever(made, "word", similarity="bm25", target="line").why_not(line(made, "salt").uid, "green")
     assert reason.cause == "group"
-    assert "no hit of 'word' leads to it" in reason.told
+    assert "no node of 'word' leads to it" in reason.told
+    retriever = Retriever(made, "line", similarity="bm25", target="word")
+    reason = retriever.why_not(line(made, "salt").uid, "salt")
+    assert (retriever("salt"), reason.stage, reason.cause, reason.rank) == ([], "word", "dropped", 1)
+
+
+def test_a_target_behind_a_fusion_of_embed_keys():
+    """What one key found and the cut took away has its rank in the fused ranking."""
+    made = build(embed={"one": embed, "two": embed})
+    retriever = Retriever(made, "word", topk=1, target="line")
+    [first] = retriever("tea")
+    ranks = {}
+    for rank, word in enumerate(Retriever(made, "word", topk=99)("tea"), start=1):
+        ranks.setdefault(word.parent.uid, rank)
+    for one in made.get_nodes("line"):
+        if one.uid != first.uid:
+            reason = retriever.why_not(one.uid, "tea")
+            assert (reason.stage, reason.cause, reason.rank) == ("topk", "dropped", ranks[one.uid])
 
 
 def test_a_merged_node_is_in_what_stands_for_it(docs):
@@ -317,3 +353,13 @@ def test_arguments_are_checked(docs):
         words.why_not("x", "tea", topk=0)
     with pytest.raises(ConfigError):
         words.why_not("x", "tea", {"nothing": 1})
+
+
+def test_a_function_cannot_tell_why(docs):
+    """That is another thing than a node that does not exist."""
+    words = Retriever(docs, "line", similarity="bm25")
+    reason = why_not(
+        lambda query, filters=None, topk=None: words(query, filters, topk), line(docs, "green tea").uid, "salt"
+    )
+    assert reason.cause == "untold"
+    assert "keeps no record" in reason.told
