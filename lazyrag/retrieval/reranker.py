@@ -32,11 +32,6 @@ class RerankStep(Protocol):
         """The stage that comes of reranking a stage's nodes; below it, as inputs, whatever it is made of."""
         ...
 
-    @property
-    def reads_scores(self) -> bool:
-        """See `Reranker.reads_scores`."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class RerankFunction:
@@ -182,16 +177,6 @@ class Reranker:
     def name(self) -> str:
         """Its registered name."""
         return self._function.name
-
-    @property
-    def reads_scores(self) -> bool | None:
-        """Whether it reads the scores that nodes come with, and takes a higher one for a better one.
-
-        It does where it mixes them with scores of its own (``weight=`` below 1, a ``FusionReranker`` that adds scores).
-        Scores of which a smaller one is better, as of a similarity with ``descend=False``, are nothing for it. None
-        where nobody says, as of a registered function.
-        """
-        return None if self._step is None else self._step.reads_scores
 
     @property
     def keywords(self) -> Mapping[str, Any]:

@@ -229,25 +229,6 @@ class TestTrace:
         assert seen == [{"query": "q", **secrets, **nested, **plain}]
 
 
-@pytest.mark.parametrize(
-    ("reranker", "reads"),
-    [
-        (Reranker("BM25Reranker"), False),
-        (Reranker("BM25Reranker", weight=0.9), True),
-        (Reranker("MaxSimReranker"), True),
-        (Reranker("KeywordFilter"), None),
-        (Reranker("FusionReranker", rerankers=["BM25Reranker", "KeywordFilter"]), False),
-        (Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted"), True),
-        (Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted", incoming=False), False),
-        (Reranker("FusionReranker", rerankers=["KeywordFilter"], fusion="weighted", incoming=False), True),
-        (Reranker("FusionReranker", rerankers=["MaxSimReranker"], incoming=False), True),
-    ],
-)
-def test_who_reads_the_scores_that_come_is_told(reranker, reads):
-    """Those that mix them with others; so a chain can refuse scores of which a smaller one is better."""
-    assert reranker.reads_scores is reads
-
-
 @pytest.fixture
 def embedder(tmp_path) -> OnnxEmbedder:
     """A tiny model that gives token embeddings."""

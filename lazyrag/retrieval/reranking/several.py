@@ -14,8 +14,6 @@ from lazyrag.retrieval.reranker import Reranker, RerankFunction
 from lazyrag.retrieval.reranking.step import checked_topk, reranked
 from lazyrag.retrieval.stages import Stage
 
-_OF_RANKS = frozenset({"rrf"})  # fusions that read no scores
-
 
 def fusion_reranker(
     nodes: list[DocNode],
@@ -56,13 +54,6 @@ class FusionStep:
     fusing: Fusing
     incoming: bool
     topk: int
-
-    @property
-    def reads_scores(self) -> bool:
-        """Whether a fusion of scores gets those that nodes come with, or one of the rerankers reads them."""
-        if self.fusing.fusion.name in _OF_RANKS:
-            return any(one.reads_scores for one in self.rerankers)
-        return self.incoming or any(one.reads_scores is not False for one in self.rerankers)
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """A fusion of what came, if it counts, and of each reranker's stage; and a cut, where there is a topk."""

@@ -60,11 +60,6 @@ class ModelStep:
         checked_weight(self.weight)
         self._shares([], [])
 
-    @property
-    def reads_scores(self) -> bool:
-        """Whether the scores that nodes come with count."""
-        return self.weight < 1
-
     def trace(self, stage: Stage, query: str) -> Stage:
         """A stage's nodes reranked. One that comes twice is taken once, at its first place.
 
