@@ -178,6 +178,15 @@ class Reranker:
         return True if self._step is not None else self._function.rescores
 
     @property
+    def descend(self) -> bool | None:
+        """How it reads the scores that nodes come with: True: a higher one is better; None: not at all, as far as said.
+
+        A `RetrievalChain` refuses it where lower scores are better.
+        """
+        found: bool | None = getattr(self._step, "descend", None)
+        return found
+
+    @property
     def keywords(self) -> Mapping[str, Any]:
         """What it was made with."""
         return dict(self._kwargs)
