@@ -235,6 +235,7 @@ class RetrievalChain(Generic[T_co]):
         )
         return stage if limit is None else Stage("cut", "topk", stage.nodes[:limit], (stage,), said={"topk": limit})
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
 
@@ -246,6 +247,7 @@ class RetrievalChain(Generic[T_co]):
         """
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
 
