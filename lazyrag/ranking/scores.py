@@ -1,7 +1,8 @@
 """Scores brought to a common range.
 
-A fusion that adds scores gives nothing to a uid that a ranking does not have. So in every range here 0 stands for the
-worst: being found last is never worse than not being found.
+A fusion that adds scores gives nothing to a uid that a ranking does not have. So under ``min_max``, ``theoretical``,
+``max`` and ``z_score`` 0 stands for the worst: being found last is never worse than not being found. ``distribution``
+promises that within 3 sigma of the mean, ``none`` where no score is below 0.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def normalised(
     worst, best, mean and sigma (of the population) are those of this ranking. ``z_score`` is the z-score moved so that
     the worst becomes 0; it has no upper bound. ``distribution`` lies in [0, 1] but for what is further than 3 sigma
     from the mean, which is kept as it is. ``theoretical`` takes a bound of the measure, not of what was found: -1 for a
-    cosine, 0 for BM25; what is below it counts as it.
+    cosine, 0 for BM25; what is below it counts as it. A ranking with nothing above that bound and something below it,
+    such as cosines that are all negative under ``max``, would lose its order: it is brought to [0, 1] by ``min_max``.
 
     Args:
         ranking: ``[(uid, score), ...]``; a higher score is better.
@@ -121,7 +123,7 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
 
     Args:
         ranking: ``[(uid, score), ...]`` with finite scores.
-        lowest: What becomes 0; a score below it does, too.
+        lowest: What becomes 0; a score below it does, too. If none is above it and one below, `min_max` is taken.
 
     Raises:
         ConfigError: If a score is infinite or nan.
@@ -134,6 +136,8 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
         return []
     _check_finite(ranking)
     width = max(score for _, score in ranking) - lowest
+    if width <= 0 and min(score for _, score in ranking) < lowest:
+        return min_max(ranking)
     if width == float("inf"):
         return from_lowest([(uid, score / 2) for uid, score in ranking], lowest / 2)
     return [(uid, max(score - lowest, 0.0) / width if width > 0 else 0.0) for uid, score in ranking]

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import key_uid
+from lazyrag.data.segment import Segment, key_uid
 from lazyrag.document.consistency import consistent_read
 from lazyrag.document.reader import Reader
 from lazyrag.ranking.fusion import rrf
@@ -164,6 +164,16 @@ class Asked:
                 else:
                     known[1].append(node)
         return list(found.values())
+
+    def leading(self, uid: str) -> list[tuple[int, Segment]]:
+        """The nodes of the searched group that would lead to a node of the target group, by position of Document."""
+        found = []
+        for number, reader in enumerate(self.readers):
+            for one in reader.held(uid):
+                if one.group == self.plan.target:
+                    node = DocNode.from_segment(one, reader)
+                    found += [(number, below) for below in reader.relatives().relating(self.plan.group)(node)]
+        return found
 
 
 def merged(rankings: list[Ranking], similarity: Similarity) -> list[tuple[Key, float]]:

@@ -67,4 +67,6 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-KEYWORD_FILTER = RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter)
+KEYWORD_FILTER = RerankFunction(
+    "KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False
+)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from lazyrag.arguments import known_keywords, whole_number
@@ -13,24 +10,25 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
+from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.feedback import FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.output import OutputFormat, check_output, render
+from lazyrag.retrieval.ranked import descends
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.reranking.maxsim import token_embedders
-from lazyrag.retrieval.stages import (
-    NodeRetriever,
-    Reason,
-    Stage,
-    StageKind,
-    Step,
-    asked_nodes,
-    callable_name,
-    stage_of,
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Step, asked_nodes, callable_name, stage_of
+from lazyrag.retrieval.stepping import (
+    Steps,
+    check_call,
+    check_directions,
+    check_step,
+    direction_behind,
+    done,
+    step_stage,
 )
-from lazyrag.retrieval.together import prepare_all, read_together, trees_of
+from lazyrag.retrieval.together import prepare_all, trees_of
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,7 +40,9 @@ _RERANKED = 50  # by `RetrievalChain.over`
 class RetrievalChain(Generic[T_co]):
     """A retriever and the steps behind it, as one retriever: rerankers, `AutoMerge`, `Windows`, `MMR`, own functions.
 
-    All of it sees one state of the Documents. A chain stands wherever a retriever does: in a hybrid, in another chain.
+    Whatever reads the Documents sees one state of them. Rerankers read what the nodes hold, and so work outside of that
+    read: nobody waits for them who changes a Document, and they do not work twice for nodes that have not changed. A
+    chain stands wherever a retriever does: in a hybrid, in another chain.
 
     Args:
         retriever: A `Retriever`, a `HybridRetriever`, a chain, any callable (query, filters=None, topk=None) -> nodes.
@@ -54,7 +54,8 @@ class RetrievalChain(Generic[T_co]):
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
 
     Raises:
-        ConfigError: If the retriever or a step cannot be called as one, or an argument is out of its range.
+        ConfigError: If the retriever or a step cannot be called as one, an argument is out of its range, or a step
+            takes a higher score for a better one where a lower one is.
 
     Example:
         >>> from lazyrag import Document, MMR, Reranker, RetrievalChain, Retriever
@@ -130,7 +131,8 @@ class RetrievalChain(Generic[T_co]):
     ) -> None:
         _check_retriever(retriever)
         for step in steps:
-            _check_step(step)
+            check_step(step)
+        check_directions(descends(retriever), steps)
         self._retriever = retriever
         self._steps = steps
         self._topk = None if topk is None else whole_number("topk", topk, 1)
@@ -202,13 +204,13 @@ class RetrievalChain(Generic[T_co]):
         """
         limit = self._limit(query, topk)
 
-        def read() -> list[DocNode]:
-            nodes = asked_nodes(self._retriever, query, filters, self._fetched(limit))
-            for step in self._steps:
-                nodes = _done(step, nodes, query)
-            return nodes[:limit]
-
-        return cast("T_co", render(read_together(self._asked(query), read), self._output_format, self._join))
+        steps = self._running(query)
+        nodes = steps.answer(
+            lambda: asked_nodes(self._retriever, query, filters, self._fetched(limit)),
+            lambda step, nodes: done(step, nodes, query),
+            tuple,
+        )
+        return cast("T_co", render(nodes[:limit], self._output_format, self._join))
 
     @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
@@ -226,14 +228,14 @@ class RetrievalChain(Generic[T_co]):
         """
         limit = self._limit(query, topk)
 
-        def read() -> Stage:
-            stage = stage_of(self._retriever, query, filters, self._fetched(limit))
-            for step in self._steps:
-                stage = _step_stage(step, stage, query)
-            return stage if limit is None else Stage("cut", "topk", stage.nodes[:limit], (stage,), said={"topk": limit})
+        stage = self._running(query).answer(
+            lambda: stage_of(self._retriever, query, filters, self._fetched(limit)),
+            lambda step, stage: step_stage(step, stage, query),
+            lambda stage: stage.nodes,
+        )
+        return stage if limit is None else Stage("cut", "topk", stage.nodes[:limit], (stage,), said={"topk": limit})
 
-        return read_together(self._asked(query), read)
-
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
 
@@ -245,6 +247,7 @@ class RetrievalChain(Generic[T_co]):
         """
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
 
@@ -268,18 +271,24 @@ class RetrievalChain(Generic[T_co]):
         return self._output_format
 
     @property
-    def descends(self) -> bool:
-        """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own."""
-        rescored = any(_kind(step) in ("reranker", "diversity", "fusion", "step") for step in self._steps)
-        return rescored or bool(getattr(self._retriever, "descends", True))
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own.
+
+        Behind other steps it is as with the retriever. None where it was no and a step does not say, by ``rescores``,
+        whether its nodes' scores are its own; such a chain can be fused by ranks alone.
+        """
+        found = descends(self._retriever)
+        for step in self._steps:
+            found = direction_behind(found, step)
+        return found
 
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
         prepare_all([self._retriever])
 
-    def _asked(self, query: str) -> list[NodeRetriever]:
-        """What has to be built and read: nothing for a blank query."""
-        return [self._retriever] if query.strip() else []
+    def _running(self, query: str) -> Steps:
+        """The steps of one question; nothing has to be built and read for a blank one."""
+        return Steps(self, query, [self._retriever] if query.strip() else [], self._steps)
 
     def _limit(self, query: Any, topk: int | None) -> int | None:
         if not isinstance(query, str):
@@ -304,78 +313,4 @@ def _check_retriever(retriever: Any) -> None:
         )
         raise ConfigError(msg)
     what = f"The retriever {callable_name(retriever)!r} cannot be called with (query, filters=..., topk=...)"
-    _check_call(what, retriever, "", filters=None, topk=None)
-
-
-def _check_step(step: Any) -> None:
-    if not callable(step) or isinstance(step, type):
-        msg = f"RetrievalChain got the step {step!r:.80}; give a callable (nodes, query) -> nodes, such as AutoMerge()."
-        raise ConfigError(msg)
-    _check_call(f"The step {_name(step)!r} cannot be called with (nodes, query)", step, [], "")
-
-
-def _check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
-    """Refuse a callable that does not take these arguments."""
-    try:
-        inspect.signature(called).bind(*args, **kwargs)
-    except TypeError as exc:
-        msg = f"{what}: {exc}. Give a callable that can."
-        raise ConfigError(msg) from exc
-    except ValueError:  # some functions written in C do not tell
-        pass
-
-
-def _done(step: Step, nodes: list[DocNode], query: str) -> list[DocNode]:
-    """What a step makes of nodes.
-
-    Raises:
-        RetrievalError: If it raises, or returns something else than nodes.
-    """
-    try:
-        gave: Any = step(list(nodes), query)
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        msg = f"The step {_name(step)!r} raised {type(exc).__name__}: {exc}"
-        raise RetrievalError(msg) from exc
-    if not isinstance(gave, (list, tuple)) or not all(isinstance(node, DocNode) for node in gave):
-        msg = f"The step {_name(step)!r} returned {gave!r:.80}; it must return a list of nodes."
-        raise RetrievalError(msg)
-    return list(gave)
-
-
-def _step_stage(step: Step, stage: Stage, query: str) -> Stage:
-    trace = getattr(step, "trace", None)
-    if callable(trace):
-        traced = trace(stage, query)
-        if not isinstance(traced, Stage):
-            msg = (
-                f"The trace of the step {_name(step)!r} is {traced!r:.80}; it must be a lazyrag.retrieval.stages.Stage."
-            )
-            raise RetrievalError(msg)
-        return traced
-    started = time.perf_counter()
-    nodes = _done(step, list(stage.nodes), query)
-    seconds = time.perf_counter() - started
-    origins = getattr(step, "origins", None)
-    found = origins(stage.nodes, nodes) if callable(origins) else {}
-    return Stage(_kind(step), _name(step), tuple(nodes), (stage,), said=_said(step), seconds=seconds, origins=found)
-
-
-def _kind(step: Any) -> StageKind:
-    kind: StageKind = getattr(step, "kind", "reranker" if isinstance(step, Reranker) else "step")
-    return kind
-
-
-def _name(step: Any) -> str:
-    named = getattr(step, "name", None)
-    return named if isinstance(named, str) else callable_name(step)
-
-
-def _said(step: Any) -> Mapping[str, Any]:
-    """What a step says that it was set to; of a dataclass its fields."""
-    said = getattr(step, "said", None)
-    if isinstance(said, Mapping):
-        return said
-    values = {one.name: getattr(step, one.name) for one in fields(step)} if is_dataclass(step) else {}
-    return {name: value for name, value in values.items() if value is not None}
+    check_call(what, retriever, "", filters=None, topk=None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -11,18 +12,19 @@ from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.builder import Builder
-from lazyrag.errors import ConfigError, RetrievalError, known_names
+from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, known_names
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.ranked import (
-    OUTSIDE,
     NodeKey,
     Numbers,
+    add_new,
+    apart,
     check_query,
     check_retrievers,
     check_weights,
-    owners,
+    common_direction,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, blank_query, stage_of, unasked_stages
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
@@ -44,7 +46,7 @@ class WeightedRetriever:
         weights: One number >= 0 for each, not all 0; None: all the same. Places are shared out by largest remainder. A
             retriever of weight 0 is not asked.
         topk: At most so many nodes. None: all that the retrievers give by themselves.
-        combine: Puts the lists together, instead of in turn.
+        combine: Puts the lists together, instead of in turn: gets one for each retriever, in their order.
 
     Raises:
         ConfigError: If there is no retriever, or an argument is out of its range.
@@ -78,6 +80,11 @@ class WeightedRetriever:
         """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
 
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
+        return common_direction(one for one, weight in self._weighed(self._weights) if weight)
+
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
         prepare_all(self._retrievers)
@@ -107,7 +114,8 @@ class WeightedRetriever:
 
         Raises:
             ConfigError: If the query is no text, or a filter or weight does not fit.
-            RetrievalError: If a retriever or ``combine`` returns something else than nodes.
+            RetrievalError: If a retriever returns something else than nodes; if ``combine`` raises, or returns
+                something else, or a node twice. What a retriever of one's own raises comes through as it is.
         """
         limit = self._limit(topk)
         used = self._weights if weights is None else check_weights(weights, len(self._retrievers))
@@ -116,39 +124,44 @@ class WeightedRetriever:
             return []
 
         def read() -> list[DocNode]:
-            lists = [
-                asked_nodes(one, query, filters, limit)[:limit] if weight else []
-                for one, weight in zip(self._retrievers, used, strict=True)
-            ]
+            lists = [asked_nodes(one, query, filters, limit) for one, weight in self._weighed(used) if weight]
             return _filled(lists, used, limit, together)
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments."""
         limit = self._limit(topk)
-        asked = [(one, weight) for one, weight in zip(self._retrievers, self._weights, strict=True) if weight]
-        is_asked = check_query(query)
+        if not check_query(query):
+            return Stage("step", "weighted places", (), why=blank_query("weighted places"))
+        weighed = self._weighed(self._weights)
+        asked, left = ([one for one, weight in weighed if (weight > 0) is used] for used in (True, False))
 
         def read() -> Stage:
-            inputs = tuple(stage_of(one, query, filters, limit) for one, _ in asked) if is_asked else ()
+            inputs = tuple(stage_of(one, query, filters, limit) for one in asked)
             begun = time.perf_counter()
-            used = [weight for _, weight in asked]
-            nodes = _filled([list(one.nodes[:limit]) for one in inputs], used, limit, self._combine) if inputs else []
+            nodes = _filled([one.nodes for one in inputs], self._weights, limit, self._combine)
             said = {"weights": self._weights, "topk": limit}
+            inputs += unasked_stages(left, "its weight is 0", "weight")
             return Stage(
                 "step", "weighted places", tuple(nodes), inputs, said=said, seconds=time.perf_counter() - begun
             )
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
+
+    def _weighed(self, weights: Sequence[float]) -> list[tuple[NodeRetriever, float]]:
+        return list(zip(self._retrievers, weights, strict=True))
 
     def _limit(self, topk: int | None) -> int | None:
         return self._topk if topk is None else whole_number("topk", topk, 1)
@@ -195,6 +208,11 @@ class PriorityRetriever:
         """The trees of its Documents, for reads of several retrievers that are to see one state."""
         return trees_of(self._retrievers)
 
+    @property
+    def descends(self) -> bool | None:
+        """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
+        return common_direction(self._in_order())
+
     def prepare(self) -> None:
         """Build what a question will need, before it begins to read."""
         prepare_all(self._retrievers)
@@ -225,15 +243,19 @@ class PriorityRetriever:
             nodes: dict[NodeKey, DocNode] = {}
             for one in self._in_order():
                 if limit is None or len(nodes) < limit:
-                    _add(nodes, asked_nodes(one, query, filters, None), numbers)
+                    add_new(nodes, asked_nodes(one, query, filters, None), numbers)
             return list(nodes.values())[:limit]
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The stages of a call with the same arguments; retrievers that were not asked are none of its inputs."""
+        """The stages of a call with the same arguments; retrievers that were not asked say so."""
         limit = self._limit(topk)
-        asked = self._in_order() if check_query(query) else []
+        if not check_query(query):
+            return Stage("step", "priority", (), why=blank_query("priority"))
+        asked = self._in_order()
+        ignored = [one for level, one in zip(self._priorities, self._retrievers, strict=True) if level == "ignore"]
 
         def read() -> Stage:
             numbers = Numbers()
@@ -242,16 +264,20 @@ class PriorityRetriever:
             for one in asked:
                 if limit is None or len(nodes) < limit:
                     inputs.append(stage_of(one, query, filters, None))
-                    _add(nodes, inputs[-1].nodes, numbers)
+                    add_new(nodes, inputs[-1].nodes, numbers)
             said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
+            inputs += unasked_stages(asked[len(inputs) :], "those before it gave enough")
+            inputs += unasked_stages(ignored, "its priority is 'ignore'")
             return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said)
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
@@ -261,9 +287,8 @@ class PriorityRetriever:
 
     def _in_order(self) -> list[NodeRetriever]:
         """The retrievers that may be asked, the most important first."""
-        wanted = PRIORITIES[:-1]
         pairs = list(zip(self._priorities, self._retrievers, strict=True))
-        return [retriever for level in wanted for priority, retriever in pairs if priority == level]
+        return [retriever for level in PRIORITIES[:-1] for priority, retriever in pairs if priority == level]
 
     def _checked_priorities(self, priorities: Any) -> tuple[Priority, ...]:
         listed = list(priorities) if isinstance(priorities, Sequence) and not isinstance(priorities, str) else []
@@ -298,41 +323,31 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
 
 
 def _filled(
-    lists: Sequence[Sequence[DocNode]], weights: Sequence[float], topk: int | None, combine: Combine | None
+    gave: Iterable[Sequence[DocNode]], weights: Sequence[float], topk: int | None, combine: Combine | None
 ) -> list[DocNode]:
-    """As many nodes of each list as it has places, put together."""
-    own = _apart(lists)
+    """As many nodes of each list as it has places, put together; what weighs 0 was not asked and has an empty list."""
+    given = iter(gave)
+    own = apart([next(given)[:topk] if weight else [] for weight in weights])
     quotas = [len(one) for one in own] if topk is None else _quotas([len(one) for one in own], weights, topk)
     taken = [one[:quota] for one, quota in zip(own, quotas, strict=True)]
     if combine is None:
         return _in_turn(taken)
-    nodes: Any = combine(taken)
+    try:
+        nodes: Any = combine(taken)
+    except LazyRAGError:
+        raise
+    except Exception as exc:
+        msg = f"combine raised {type(exc).__name__}: {exc}"
+        raise RetrievalError(msg) from exc
     if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, DocNode) for node in nodes):
         msg = f"combine returned {nodes!r:.80}; a list of nodes is needed, best first."
         raise RetrievalError(msg)
-    return list(nodes[:topk])
-
-
-def _apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
-    """The lists, each node only in the one where it ranks best, of equal ones the first."""
     numbers = Numbers()
-    keyed = [[(numbers.key(node), node) for node in nodes] for nodes in lists]
-    owned = owners(key for nodes in keyed for key, _ in nodes)
-    keyed = [[(_own(key, owned), node) for key, node in nodes] for nodes in keyed]
-    best: dict[NodeKey, tuple[int, int]] = {}
-    for number, nodes in enumerate(keyed):
-        for rank, (key, _) in enumerate(nodes):
-            best[key] = min(best.get(key, (rank, number)), (rank, number))
-    return [
-        [node for rank, (key, node) in enumerate(nodes) if best[key] == (rank, number)]
-        for number, nodes in enumerate(keyed)
-    ]
-
-
-def _own(key: NodeKey, owned: Mapping[str, int]) -> NodeKey:
-    """The key of the node that one outside of any Document stands for; another key as it is."""
-    uid, number = key
-    return (uid, owned.get(uid, OUTSIDE)) if number == OUTSIDE else key
+    twice = [uid for (uid, _), count in Counter(map(numbers.key, nodes)).items() if count > 1]
+    if twice:
+        msg = f"combine returned the node {twice[0]!r} twice; each may stand in a result once."
+        raise RetrievalError(msg)
+    return list(nodes[:topk])
 
 
 def _quotas(lengths: Sequence[int], weights: Sequence[float], topk: int) -> list[int]:
@@ -354,14 +369,6 @@ def _in_turn(lists: Sequence[Sequence[DocNode]]) -> list[DocNode]:
         ((rank + 0.5) / len(nodes), number, rank) for number, nodes in enumerate(lists) for rank in range(len(nodes))
     ]
     return [lists[number][rank] for _, number, rank in sorted(due)]
-
-
-def _add(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Numbers) -> None:
-    known = owners(nodes)
-    for node in more:
-        uid, number = numbers.key(node)
-        if (uid, OUTSIDE) not in nodes and not (number == OUTSIDE and uid in known):
-            nodes.setdefault((uid, number), node)
 
 
 def _checked_combine(combine: Any) -> Combine | None:

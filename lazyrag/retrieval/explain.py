@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from lazyrag.arguments import known_keywords
@@ -46,7 +46,7 @@ class Explanation(Sequence[ExplainedHit]):
     """
 
     query: str
-    filters: FilterLike | None
+    filters: FilterLike | None = field(hash=False)
     hits: tuple[ExplainedHit, ...]
     stages: tuple[StageSummary, ...]
     dropped: tuple[DroppedNode, ...]
@@ -112,19 +112,17 @@ def explain(
     """
     _check_query(query)
 
-    def read() -> Explanation:
-        tracks = Tracks(stage_of(retriever, query, filters, topk))
-        dropped = {tracks.number(stage): _dropped(tracks, stage) for stage in tracks.stages}
-        return Explanation(
-            query,
-            filters,
-            tuple(_hit(tracks, rank, node) for rank, node in enumerate(tracks.last.nodes, start=1)),
-            tuple(_summary(tracks, stage, len(dropped[tracks.number(stage)])) for stage in tracks.stages),
-            tuple(one for some in dropped.values() for one in some),
-            math.fsum(stage.seconds for stage in tracks.stages),
-        )
-
-    return read_together([retriever] if query.strip() else [], read)
+    # Of one state because the stages are: nothing is read that they do not hold.
+    tracks = Tracks(stage_of(retriever, query, filters, topk))
+    dropped = {tracks.number(stage): _dropped(tracks, stage) for stage in tracks.stages}
+    return Explanation(
+        query,
+        filters,
+        tuple(_hit(tracks, rank, node) for rank, node in enumerate(tracks.last.nodes, start=1)),
+        tuple(_summary(tracks, stage, len(dropped[tracks.number(stage)])) for stage in tracks.stages),
+        tuple(one for some in dropped.values() for one in some),
+        math.fsum(stage.seconds for stage in tracks.stages),
+    )
 
 
 @known_keywords
@@ -205,7 +203,7 @@ def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
 
 def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     walk = _Walk(tracks)
-    walk.follow(tracks.last, [node])
+    walk.follow(node)
     standings = walk.standings()
     found = [one.uid for one in standings if one.uid != node.uid and not tracks.stages[one.stage - 1].inputs]
     return ExplainedHit(
@@ -241,36 +239,59 @@ class _Walk:
         """Where the hit, and what it stands for, stood in each stage, in the stages' order."""
         return tuple(sorted(self._seen.values(), key=lambda one: (one.stage, one.rank or math.inf)))
 
-    def follow(self, stage: Stage, nodes: Sequence[DocNode]) -> None:
-        """Note where nodes stand in a stage and, of what they stand for, in those before."""
-        there = [node for node in nodes if self._tracks.rank(stage, node) is not None]
-        for node in there:
-            self._note(stage, node, None)
-            self._note_shares(stage, node)
-        before = list(dict.fromkeys(origin for node in there for origin in self._tracks.origins(stage, node)))
-        for one in stage.inputs:
-            self.follow(one, before)
+    def follow(self, hit: DocNode) -> None:
+        """Note where a hit stands in each stage, and what it stands for; a stage that several took once."""
+        nodes: dict[int, dict[DocNode, None]] = {id(self._tracks.last): {hit: None}}
+        under_fusion: set[int] = set()
+        for stage in reversed(self._tracks.stages):
+            there = [node for node in nodes.get(id(stage), ()) if self._tracks.rank(stage, node) is not None]
+            shared = False
+            for node in there:
+                self._note(stage, node)
+                shared |= self._note_shares(stage, node, hit, is_last=id(stage) not in under_fusion)
+            if shared or id(stage) in under_fusion:
+                under_fusion.update(map(id, stage.inputs))
+            before = [origin for node in there for origin in self._best_first(stage, node)]
+            for one in stage.inputs:
+                nodes.setdefault(id(one), {}).update(dict.fromkeys(before))
 
-    def _note(self, stage: Stage, node: DocNode, share: float | None, *, given: bool = True) -> None:
+    def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
+        """What a node stands for: the one whose score it took first."""
+        origins = self._tracks.origins(stage, node)
+        places = {one: self._tracks.best(stage.inputs, [one]) for one in origins}
+        return sorted(origins, key=lambda one: math.inf if (place := places[one]) is None else place[2])
+
+    def _note(self, stage: Stage, node: DocNode, *, given: bool = True) -> Standing:
         key = self._tracks.number(stage), node
         known = self._seen.get(key)
-        if known is not None:
-            self._seen[key] = known if share is None else replace(known, share=share)
-            return
-        rank = self._tracks.rank(stage, node) if given else None
-        score = self._tracks.score(stage, node) if given else None
-        self._seen[key] = Standing(key[0], stage.kind, stage.name, node.uid, rank, score, share)
+        if known is None:
+            rank = self._tracks.rank(stage, node) if given else None
+            score = self._tracks.score(stage, node) if given else None
+            known = self._seen[key] = Standing(key[0], stage.kind, stage.name, node.uid, rank, score)
+        return known
 
-    def _note_shares(self, stage: Stage, node: DocNode) -> None:
+    def _note_shares(self, stage: Stage, node: DocNode, hit: DocNode, *, is_last: bool) -> bool:
+        """Note what each input of a fusion added to a node's score; whether it is one.
+
+        The hit's own are those of a last fusion, and of the best node there; where several stand side by side, of one
+        that gave the hit its score.
+        """
         shares = _shares_of(stage, node)
         if shares is None:
-            return
+            return False
+        number, score = self._tracks.number(stage), self._tracks.score(stage, node)
         sources = [_uncut(one) for one in stage.inputs]
+        added: dict[int, list[float]] = {}
         for one, source, share in zip(stage.inputs, sources, shares, strict=True):
-            self._note(source, node, share, given=self._tracks.rank(one, node) is not None)
-        if self.fused is None:  # the last fusion comes first, and its best node
-            self.fused = self._tracks.score(stage, node)
+            standing = self._note(source, node, given=self._tracks.rank(one, node) is not None)
+            parts = added.setdefault(standing.stage, [])
+            parts.append(share)
+            by_fusion = {**standing.shares, number: math.fsum(parts)}
+            self._seen[standing.stage, node] = replace(standing, share=by_fusion[max(by_fusion)], shares=by_fusion)
+        if is_last and (self.fused is None or self.fused != hit.score == score):
+            self.fused = score
             self.shares = dict(zip(_names(sources), shares, strict=True))
+        return True
 
 
 def _shares_of(stage: Stage, node: DocNode) -> tuple[float, ...] | None:

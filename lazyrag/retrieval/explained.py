@@ -30,7 +30,7 @@ class StageSummary:
     kind: StageKind
     name: str
     inputs: tuple[int, ...]
-    said: Mapping[str, Any]
+    said: Mapping[str, Any] = field(hash=False)
     given: int
     dropped: int
     seconds: float
@@ -52,6 +52,8 @@ class Standing:
         rank: From 1; None where a retriever that was fused with others did not give it.
         score: What the stage gave it.
         share: What it added to the score of the fusion behind; None where none is. The shares add up to that score.
+        shares: The same by the number of the fusion: more than one may have taken the stage's nodes, and ``share`` is
+            what it added to the last of them.
     """
 
     stage: int
@@ -61,6 +63,7 @@ class Standing:
     rank: int | None
     score: float | None
     share: float | None = None
+    shares: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, ready for JSON."""
@@ -96,7 +99,7 @@ class ExplainedHit:
     text: str
     standings: tuple[Standing, ...]
     merged_from: tuple[str, ...] = ()
-    shares: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    shares: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
     node: DocNode | None = field(default=None, compare=False, repr=False)
 

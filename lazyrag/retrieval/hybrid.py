@@ -18,6 +18,7 @@ from lazyrag.ranking.weights import Weights
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
 from lazyrag.retrieval.ranked import (
+    NOTHING,
     Numbers,
     can_move,
     check_query,
@@ -28,7 +29,7 @@ from lazyrag.retrieval.ranked import (
     ranked,
 )
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, callable_name, stage_of
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.
@@ -60,8 +61,8 @@ class HybridRetriever:
         fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
             retriever's brought to [0, 1] by min-max over what it found.
         weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
-            that order. In RRF a weight multiplies that retriever's 1 / (k + rank). None: all count the same; but under
-            ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
+            that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 is not
+            asked. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
         depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: every node is one of its own.
@@ -116,6 +117,7 @@ class HybridRetriever:
         if self._weights is None and fusion_method == "weighted" and len(given) == 2:
             self._weights = SPEC_WEIGHTS
         self._fusing.weighing(self._weights).try_out(len(given))
+        self._fusing.check_directions(list(map(descends, given)))
 
     @classmethod
     def over(
@@ -210,15 +212,16 @@ class HybridRetriever:
         depth = self._depth_for(limit)
         if not check_query(query):
             return []
+        asked = fusing.asked(self._retrievers)
 
         def read() -> list[DocNode]:
             met = Numbers(self.trees)
-            found = [ranked(one, query, filters, depth, met) for one in self._retrievers]
+            found = [NOTHING if one is None else ranked(one, query, filters, depth, met) for one in asked]
             if self._dedupe is None:
                 return fusing.best(found, limit)
             return _distinct(fusing.best(found))[:limit]
 
-        return read_together(self._retrievers, read)
+        return read_together([one for one in asked if one is not None], read)
 
     async def search(
         self,
@@ -254,6 +257,7 @@ class HybridRetriever:
         nodes = await asyncio.to_thread(self, query, filters, top_k, weights=weights)
         return RetrievalResult.from_nodes(nodes)
 
+    @known_keywords
     def trace(
         self,
         query: str,
@@ -262,26 +266,33 @@ class HybridRetriever:
         *,
         weights: WeightsLike | None = None,
     ) -> Stage:
-        """The stages of a call with the same arguments, which reads every node that was ranked."""
+        """The stages of a call with the same arguments, which reads every node that was ranked.
+
+        One of weight 0 stands among them with no nodes, and says that it was not asked.
+        """
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
         fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
         depth = self._depth_for(limit)
-        asked = self._retrievers if check_query(query) else ()
+        asked = list(zip(self._retrievers, fusing.asked(self._retrievers), strict=True)) if check_query(query) else []
 
         def read() -> Stage:
-            inputs = [stage_of(one, query, filters, depth) for one in asked]
-            directions = list(map(descends, asked))
+            inputs = [
+                _not_asked(one) if given is None else stage_of(one, query, filters, depth) for one, given in asked
+            ]
+            directions = [descends(one) for one, _ in asked]
             last = fusing.stage("fusion", fusing.fusion.name, inputs, directions, depth, self.trees)
             if self._dedupe is not None:
                 last = Stage("step", "dedupe", tuple(_distinct(last.nodes)), (last,), said={"by": self._dedupe})
             return Stage("cut", "topk", last.nodes[:limit], (last,), said={"topk": limit})
 
-        return read_together(asked, read)
+        return read_together([one for one, given in asked if given is not None], read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
@@ -336,6 +347,16 @@ class HybridRetriever:
                 raise ConfigError(msg)
             first, second = (given, 1 - given) if second is None else (1 - given, given)
         return self._checked_weights([first, second])
+
+
+def _not_asked(retriever: NodeRetriever) -> Stage:
+    """The stage of a retriever of weight 0."""
+    name = callable_name(retriever)
+
+    def why(uid: str) -> Reason:
+        return Reason(uid, name, f"{name} was not asked: its weight is 0.", cause="weight")
+
+    return Stage("retriever", name, (), said={"weight": 0}, retriever=retriever, why=why)
 
 
 def _distinct(nodes: Sequence[DocNode]) -> list[DocNode]:

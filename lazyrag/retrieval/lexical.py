@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.arguments import known_arguments, known_keywords, whole_number
@@ -15,6 +17,7 @@ from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, Variant
 from lazyrag.indexes.lexical import LexicalIndex
+from lazyrag.indexes.parts import LexicalState
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.ranked import check_query
 from lazyrag.retrieval.retriever import Retriever
@@ -23,6 +26,19 @@ from lazyrag.text.terms import term_function
 
 _IDS = ("id", "doc_id")
 _TEXTS = ("text", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What is in memory at one moment; never changed.
+
+    Args:
+        index: Ranks the ids.
+        nodes: By id.
+    """
+
+    index: LexicalState
+    nodes: Mapping[str, DocNode]
 
 
 @known_arguments
@@ -80,27 +96,34 @@ class BM25Retriever:
                 doc, group_name, "bm25", topk=topk, analyser=analyser, k1=k1, b=b, variant=variant
             )
         self._index = LexicalIndex()
-        self._nodes: dict[str, DocNode] = {}
+        self._texts = _Texts(self._index.state, {})
         self._writing = threading.Lock()
 
     def index_documents(self, documents: Sequence[Mapping[str, Any]]) -> None:
-        """Add texts to the index in memory; an id that is known is replaced.
+        """Add texts to the index in memory; an id that is known is replaced. All of them are added, or none.
+
+        A question that is asked meanwhile is answered by the texts from before.
 
         Args:
-            documents: Mappings with an ``"id"`` (or ``"doc_id"``), a ``"text"`` (or ``"content"``), and metadata: what
-                stands under ``"metadata"``, and all other names.
+            documents: Mappings with an ``"id"`` (or ``"doc_id"``), a ``"text"`` (or ``"content"``), and metadata: the
+                mapping under ``"metadata"``, and all other names.
 
         Raises:
-            ConfigError: If one has no id or no text, two have the same id, or this retriever searches a Document.
+            ConfigError: If one has no id or no text, two have the same id, metadata is no mapping or has a name that
+                stands beside it as well, or this retriever searches a Document.
         """
         if self._of_document is not None:
             msg = "This BM25Retriever searches a Document, which indexes its own files. Use Document.add_texts(...)."
             raise ConfigError(msg)
         nodes = [_node(document) for document in documents]
+        twice = [uid for uid, count in Counter(node.uid for node in nodes).items() if count > 1]
+        if twice:
+            msg = f"index_documents got the id {twice[0]!r} twice. Give each text an id of its own; none was added."
+            raise ConfigError(msg)
         terms = [self._terms(node.text) for node in nodes]
         with self._writing:
-            self._nodes |= {node.uid: node for node in nodes}
             self._index.add([node.uid for node in nodes], terms)
+            self._texts = _Texts(self._index.state, {**self._texts.nodes, **{node.uid: node for node in nodes}})
 
     @known_keywords
     def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:
@@ -131,6 +154,10 @@ class BM25Retriever:
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
         if self._of_document is not None:
             return self._of_document(query, filters, limit)
+        return self._found(self._texts, query, filters, limit)
+
+    def _found(self, texts: _Texts, query: str, filters: FilterLike | None, limit: int) -> list[DocNode]:
+        """The best of the texts in memory."""
         if filters:
             msg = f"filters is {filters!r}, and what index_documents was given has no fields. Search a Document."
             raise ConfigError(msg)
@@ -140,8 +167,8 @@ class BM25Retriever:
             terms = self._terms(query)
         except TransformError as exc:
             raise RetrievalError(str(exc)) from exc
-        found = self._index.search(terms, limit, model=self._model) if terms else []
-        return [self._nodes[uid].with_score(score) for uid, score in found]
+        found = texts.index.search(terms, limit, model=self._model) if terms else []
+        return [texts.nodes[uid].with_score(score) for uid, score in found]
 
     @property
     def trees(self) -> list[Builder]:
@@ -153,13 +180,15 @@ class BM25Retriever:
         if self._of_document is not None:
             self._of_document.prepare()
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The one stage of a call with the same arguments."""
         limit = self._topk if topk is None else topk
         if self._of_document is not None:
             return self._of_document.trace(query, filters, limit)
         begun = time.perf_counter()
-        nodes = tuple(self(query, filters, limit))
+        texts = self._texts
+        nodes = tuple(self._found(texts, query, filters, whole_number("topk", limit, 1)))
         seconds = time.perf_counter() - begun
         return Stage(
             "retriever",
@@ -168,23 +197,25 @@ class BM25Retriever:
             said={"topk": limit},
             seconds=seconds,
             retriever=self,
-            why=lambda uid: self._missing(uid, query),
+            why=lambda uid: self._missing(texts, uid, query),
         )
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
 
-    def _missing(self, uid: str, query: str) -> Reason:
+    def _missing(self, texts: _Texts, uid: str, query: str) -> Reason:
         """Why a text in memory is not among what a query found."""
         name = f"bm25 ({self._analyser})"
-        if uid not in self._nodes:
+        if uid not in texts.nodes:
             return Reason(uid, name, f"No text was indexed with the id {uid!r}.", cause="unknown")
-        everything = self(query, topk=max(1, len(self._index)))
+        everything = self._found(texts, query, None, max(1, texts.index.live))
         for rank, node in enumerate(everything, start=1):
             if node.uid == uid:
                 told = f"Its rank is {rank} of {len(everything)}, and fewer were asked for."
@@ -203,4 +234,12 @@ def _node(document: Any) -> DocNode:
         msg = f"index_documents got {document!r:.80}; give mappings with an 'id' (a text or whole number) and a 'text'."
         raise ConfigError(msg)
     more = held.pop("metadata", None)
-    return DocNode(text=text, uid=str(uid), metadata={**(more if isinstance(more, Mapping) else {}), **held})
+    more = {} if more is None else more
+    if not isinstance(more, Mapping):
+        msg = f"index_documents got metadata={more!r:.80} for the id {uid!r}; give a mapping, or leave it out."
+        raise ConfigError(msg)
+    both = [name for name in held if name in more]
+    if both:
+        msg = f"index_documents got {both[0]!r} for the id {uid!r} twice, in metadata and beside it. Give it once."
+        raise ConfigError(msg)
+    return DocNode(text=text, uid=str(uid), metadata={**more, **held})

@@ -48,15 +48,27 @@ class _Missing:
         group, target = asked.plan.group, asked.plan.target
         own = [(number, one) for number, one in held if one.group == group]
         if not own and target in [one.group for _, one in held]:
-            return self._told("group", f"It is of the target group {target!r}, and no hit of {group!r} leads to it.")
+            own = asked.leading(self.uid)
+            if not own:
+                return self._told(
+                    "group", f"It is of the target group {target!r}, and no node of {group!r} leads to it."
+                )
+            reason = self._of(own)
+            return replace(reason, told=not_led(group, len(own), reason.told))
         if not own:
             told = f"It is a node of the group {held[0][1].group!r}, and this retriever searches {group!r}."
             return self._told("group", told)
-        for number, one in own:
-            wanted = asked.filters[number]
-            if wanted is None or matches(wanted, one.fields):
-                return self._too_low(own) or self._unranked(own)
-            told = excluded(wanted, one.fields)
+        return self._of(own)
+
+    def _of(self, own: Sequence[tuple[int, Segment]]) -> Reason:
+        """Why none of some nodes of the searched group was given: the best reason."""
+        filters = self.asked.filters
+        left = [(number, one) for number, one in own if _satisfies(filters[number], one)]
+        if left:
+            return self._too_low(left) or self._unranked(left)
+        number, one = own[-1]
+        wanted = filters[number]
+        told = "The filter excludes it." if wanted is None else excluded(wanted, one.fields)
         return Reason(self.uid, "filter", told, cause="filter")
 
     def _told(self, cause: Cause, told: str, rank: int | None = None, score: float | None = None) -> Reason:
@@ -103,6 +115,21 @@ class _Missing:
         if isinstance(search, VectorSearch):
             return self._told("terms", "Its vector shares no dimension with the query's.")
         return self._told("terms", f"The similarity {asked.plan.similarity.name!r} gave it no score.")
+
+
+def not_led(group: str, count: int, told: str) -> str:
+    """Why a node of a target group was not reached, of the reason why the best node that leads there was not given.
+
+    Example:
+        >>> not_led("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
+    """
+    which = "the only node" if count == 1 else f"the best of the {count} nodes"
+    return f"No hit of {group!r} leads to it. Of {which} that would: {told[:1].lower()}{told[1:]}"
+
+
+def _satisfies(wanted: Filter | None, one: Segment) -> bool:
+    return wanted is None or matches(wanted, one.fields)
 
 
 def excluded(wanted: Filter, fields: Fields) -> str:

@@ -11,7 +11,7 @@ from lazyrag.arguments import known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.builder import Builder
-from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.models.protocol import ChatModel
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
@@ -84,6 +84,7 @@ class MultiQueryRetriever:
             raise ConfigError(msg)
         self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._fusing.try_out(2)
+        self._fusing.check_directions([descends(retriever)])
         self._topk = whole_number("topk", topk, 1)
         self._depth = None if depth is None else whole_number("depth", depth, 1)
 
@@ -102,11 +103,17 @@ class MultiQueryRetriever:
         Raises:
             ConfigError: If the question is no text.
             GenerationError: If a chat model fails.
-            RetrievalError: If the rewriting returns something else than a list of texts.
+            RetrievalError: If the rewriting raises, or returns something else than a list of texts.
         """
         if not check_query(query):
             return []
-        given = self._rewrite(query)
+        try:
+            given = self._rewrite(query)
+        except LazyRAGError:
+            raise
+        except Exception as exc:
+            msg = f"The rewriting raised {type(exc).__name__} for {query!r:.60}: {exc}"
+            raise RetrievalError(msg) from exc
         if not isinstance(given, (list, tuple)) or not all(isinstance(one, str) for one in given):
             msg = f"The rewriting returned {given!r:.80} for {query!r:.60}; a list of texts is needed."
             raise RetrievalError(msg)
@@ -131,7 +138,8 @@ class MultiQueryRetriever:
         Raises:
             ConfigError: If the query is no text, or a filter does not fit.
             GenerationError: If a chat model fails.
-            RetrievalError: If the rewriting or the retriever returns something else than it must.
+            RetrievalError: If the rewriting raises, or it or the retriever returns something else than it must. What a
+                retriever of one's own raises comes through as it is.
         """
         limit, depth = self._bounds(topk)
         queries = self.queries(query)
@@ -143,6 +151,7 @@ class MultiQueryRetriever:
 
         return read_together([self._retriever], read) if queries else []
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments; the queries stand in ``said``."""
         limit, depth = self._bounds(topk)
@@ -160,10 +169,12 @@ class MultiQueryRetriever:
 
         return read_together([self._retriever] if queries else [], read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)

@@ -39,6 +39,10 @@ class Ranked:
     stands_in: bool = False
 
 
+NOTHING = Ranked([], lambda _: {})
+"""What stands for a retriever that is not asked."""
+
+
 class Numbers:
     """Numbers Documents in the order in which they are first met.
 
@@ -175,17 +179,17 @@ def ranked(retriever: NodeRetriever, query: str, filters: FilterLike | None, top
     return Ranked([((key[0], common[key[1]]), sign * score) for key, score in ranking], read)
 
 
-def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool = True) -> Ranked:
-    """Nodes as a ranking; the score of those without one is nan.
+def of_nodes(nodes: Iterable[DocNode], met: Numbers, *, descends: bool | None = True) -> Ranked:
+    """Nodes as a ranking; the score of those without one is nan, and of all where they do not compare.
 
     Args:
         nodes: Best first.
         met: Of the Documents met so far in this question.
-        descends: Whether a higher score is a better one.
+        descends: Whether a higher score is a better one; None where that cannot be told.
     """
     listed = [(met.key(node), node) for node in nodes]
     by_key = dict(reversed(listed))  # of one node that comes twice, the first
-    sign = 1.0 if descends else -1.0
+    sign = math.nan if descends is None else 1.0 if descends else -1.0
 
     def read(wanted: Sequence[tuple[NodeKey, float]]) -> dict[NodeKey, DocNode]:
         return {key: by_key[key].with_score(score) for key, score in wanted}
@@ -225,6 +229,48 @@ def _standing_in(one: Ranked, owned: Mapping[str, int]) -> Ranked:
     return Ranked([(new.get(key, key), score) for key, score in one.ranking], read, bool(new)) if new else one
 
 
-def descends(retriever: object) -> bool:
-    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``."""
-    return bool(getattr(retriever, "descends", True))
+def descends(retriever: object) -> bool | None:
+    """Whether a higher score of a retriever's nodes is a better one: yes, unless it says otherwise by ``descends``.
+
+    None where that cannot be told: of a retriever whose nodes come from several that differ in it, or from functions
+    that do not say whether the scores are theirs.
+    """
+    said = getattr(retriever, "descends", True)
+    return None if said is None else bool(said)
+
+
+def common_direction(retrievers: Iterable[object]) -> bool | None:
+    """What `descends` says of all of them; None where they differ, or one cannot tell."""
+    found = {descends(one) for one in retrievers}
+    return found.pop() if len(found) == 1 else None
+
+
+def add_new(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Numbers) -> None:
+    """Put nodes behind others, but for those that are there, or for which one of a Document stands."""
+    known = owners(nodes)
+    for node in more:
+        uid, number = numbers.key(node)
+        if (uid, OUTSIDE) not in nodes and not (number == OUTSIDE and uid in known):
+            nodes.setdefault((uid, number), node)
+
+
+def apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
+    """The lists, each node only in the one where it ranks best, of equal ones the first."""
+    numbers = Numbers()
+    keyed = [[(numbers.key(node), node) for node in nodes] for nodes in lists]
+    owned = owners(key for nodes in keyed for key, _ in nodes)
+    keyed = [[(_own(key, owned), node) for key, node in nodes] for nodes in keyed]
+    best: dict[NodeKey, tuple[int, int]] = {}
+    for number, nodes in enumerate(keyed):
+        for rank, (key, _) in enumerate(nodes):
+            best[key] = min(best.get(key, (rank, number)), (rank, number))
+    return [
+        [node for rank, (key, node) in enumerate(nodes) if best[key] == (rank, number)]
+        for number, nodes in enumerate(keyed)
+    ]
+
+
+def _own(key: NodeKey, owned: Mapping[str, int]) -> NodeKey:
+    """The key of the node that one outside of any Document stands for; another key as it is."""
+    uid, number = key
+    return (uid, owned.get(uid, OUTSIDE)) if number == OUTSIDE else key

@@ -43,6 +43,7 @@ class RerankFunction:
         batch: Which of the two.
         check: Called with a Reranker's keywords when it is made; raises where they make no sense.
         make: Called with them when it is made; what it gives is asked instead of func, and gives the same nodes.
+        rescores: Whether its nodes have scores of its own, a higher one being better; None where nobody says.
     """
 
     name: str
@@ -50,6 +51,7 @@ class RerankFunction:
     batch: bool
     check: Callable[..., None] | None = None
     make: Callable[..., RerankStep] | None = None
+    rescores: bool | None = None
 
     def __call__(self, nodes: Sequence[DocNode], **kwargs: Any) -> list[DocNode]:
         """The nodes that the function keeps, in its order.
@@ -177,6 +179,20 @@ class Reranker:
     def name(self) -> str:
         """Its registered name."""
         return self._function.name
+
+    @property
+    def rescores(self) -> bool | None:
+        """Whether its nodes have scores of its own, a higher one being better; None where nobody says."""
+        return True if self._step is not None else self._function.rescores
+
+    @property
+    def descend(self) -> bool | None:
+        """How it reads the scores that nodes come with: True: a higher one is better; None: not at all, as far as said.
+
+        A `RetrievalChain` refuses it where lower scores are better.
+        """
+        found: bool | None = getattr(self._step, "descend", None)
+        return found
 
     @property
     def keywords(self) -> Mapping[str, Any]:

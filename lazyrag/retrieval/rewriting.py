@@ -51,10 +51,33 @@ PROMPTS: Mapping[tuple[str, str], str] = {
 }
 """The built-in prompts, by task and language."""
 
+_OPENING = ("[", "{", "［", "｛", "```")
 _EDGES = " \t\r\n*_`\"'“”‘’「」『』"
 _LABEL = re.compile(
     r"(?:(?:rephrased |sub-?)?(?:q(?:uer(?:y|ies)|uestions?)?|search)|子?问题|查询|问法|问)"
     r"[ \t]*\d{0,3}[ \t]*[:：][ \t]*",
+    re.IGNORECASE,
+)
+"""What may stand before a question, at its beginning alone: ``FAQ: `` is part of one."""
+
+_KEY = re.compile(
+    r"(?:(?:re)?phrased|rewritten|sub)?[ _-]?(?:q|query|question|text|wording|子?问题|查询|问法|问)[ _-]?\d{0,3}"
+    r"|\d{1,3}",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"(?:i['’]m |i am |we['’]re |we are )?(?:very |so |deeply )?sorry[,.;:!—]|i apologi[sz]e\b|unfortunately, i\b"
+    r"|(?:as an ai|as a language model)\b"
+    r"|i (?:cannot|can['’]t|can not|won['’]t|am (?:unable|not able) to|['’]m (?:unable|not able) to) "
+    r"(?:help|assist|answer|provide|rephrase|rewrite|comply|fulfil|do (?:that|this))"
+    r"|(?:很|非常|十分)?(?:抱歉|对不起)[，,。！!；;]|我(?:无法|不能|没法)(?:回答|提供|帮|协助|改写|满足|完成)|作为一?[个名]?(?:AI|人工智能|语言模型)",
+    re.IGNORECASE,
+)
+_CHATTER = re.compile(
+    r"(?:sure|certainly|of course|absolutely|okay|ok|got it|great question|no problem|好的|当然(?:可以)?|没问题)"
+    r"[ \t]*(?:[!.,。！，~～].{0,120})?"
+    r"|(?:(?:i )?hope (?:this|these|that|it)\b|let me know\b|feel free\b).*"
+    r"|(?:希望(?:这|以上|对[您你]|能)|如[果需有].{0,20}(?:告诉我|告知|随时)).*",
     re.IGNORECASE,
 )
 
@@ -115,6 +138,8 @@ class QueryRewriter:
     def __call__(self, query: str) -> list[str]:
         """The texts that the model wrote for a question, at most ``n``, each once.
 
+        Where it repeats the question among others, that takes no place; where it gives nothing else, it is what it is.
+
         Raises:
             GenerationError: If the model fails, or its answer holds no text.
         """
@@ -124,7 +149,8 @@ class QueryRewriter:
         try:
             if self._task == "passage":
                 return [visible(choice.text)]
-            return read_queries(choice.text, choice.finish_reason == "length")[: self._n]
+            told = read_queries(choice.text, choice.finish_reason == "length")
+            return ([one for one in told if same(one) != same(query)] or told)[: self._n]
         except UnreadableAnswerError as exc:
             msg = f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Ask again, or another."
             raise GenerationError(msg) from exc
@@ -133,12 +159,15 @@ class QueryRewriter:
 def read_queries(answer: str, is_cut: bool = False) -> list[str]:
     r"""Queries from a list in whatever shape: JSON, numbers, bullets, lines; each of them once.
 
+    Bare lines cannot be told from what a model says beside them but by its wording: the usual ways to refuse are an
+    error, the usual politeness is left out.
+
     Args:
         answer: A chat model's.
         is_cut: Whether the model was stopped in the middle of it: then the last query is not whole.
 
     Raises:
-        UnreadableAnswerError: If it holds none.
+        UnreadableAnswerError: If it holds none, refuses, or is JSON of another kind.
 
     Example:
         >>> read_queries("Here you are:\n\n- How hot?\n- Which *water*?")
@@ -150,31 +179,69 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
     found = find_json(text, lambda value: bool(_texts_in(value)))
     if found is not None:
         return _distinct(_texts_in(found.value))
-    lines = bulleted(text) or [line for line in read_lines(text, is_cut=False) if not line.endswith((":", "："))]
+    lines = bulleted(text)
+    if not lines or text.startswith(_OPENING):
+        if find_json(text, _is_json) is not None:
+            msg = "it is JSON without a list of texts, or of objects with a 'query'"
+            raise UnreadableAnswerError(msg)
+        lines = _bare_lines(text)
     return _distinct(lines[:-1] if is_cut and len(lines) > 1 else lines)
 
 
+def _bare_lines(text: str) -> list[str]:
+    lines = [line for line in read_lines(text, is_cut=False) if not line.endswith((":", "："))]
+    kept = [line for line in lines if not _CHATTER.fullmatch(line)]
+    if kept and _REFUSAL.match(kept[0]):
+        msg = f"it refuses: {kept[0]!r:.80}"
+        raise UnreadableAnswerError(msg)
+    return kept
+
+
+def _is_json(value: Any) -> bool:
+    """Whether JSON is more than brackets that a sentence may have, such as ``[1]``."""
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and any(isinstance(one, (str, list, Mapping)) for one in value)
+    )
+
+
 def _texts_in(value: Any) -> list[str]:
-    """The texts of a list, of the only list in a mapping, or of mappings with one text each."""
+    """The texts of a list, of the only list in a mapping, or of a mapping by its keys; what is in them, likewise."""
     if isinstance(value, Mapping):
         lists = [one for one in value.values() if isinstance(one, list)]
-        value = lists[0] if len(lists) == 1 else []
-    if not isinstance(value, list):
-        return []
-    items = [next(iter(one.values())) if isinstance(one, Mapping) and len(one) == 1 else one for one in value]
-    return [one for one in items if isinstance(one, str) and any(map(str.isalnum, one))]
+        inner = [one for one in value.values() if isinstance(one, Mapping)]
+        value = lists[0] if len(lists) == 1 else _named(value) or (inner if len(inner) == 1 else [])
+    return [one for one in _flat(value) if any(map(str.isalnum, one))]
+
+
+def _flat(value: Any) -> list[str]:
+    """The texts in a list and the lists and mappings in it, as they come."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):  # one without the keys of questions may have one text under any key
+        value = _named(value) or (list(value.values()) if len(value) == 1 else [])
+    return [text for one in value for text in _flat(one)] if isinstance(value, list) else []
+
+
+def _named(item: Mapping[str, Any]) -> list[Any]:
+    """What a mapping tells under the keys of questions."""
+    return [one for key, one in item.items() if _KEY.fullmatch(str(key).strip())]
 
 
 def _distinct(given: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for one in given:
-        query = _LABEL.sub("", " ".join(one.split()).strip(_EDGES), count=1).strip(_EDGES)
+        query = _unlabelled(" ".join(one.split()).strip(_EDGES)).strip(_EDGES)
         if any(map(str.isalnum, query)):
             found.setdefault(same(query), query)
     if not found:
         msg = "it holds no question"
         raise UnreadableAnswerError(msg)
     return list(found.values())
+
+
+def _unlabelled(text: str) -> str:
+    label = _LABEL.match(text)
+    return text[label.end() :] if label else text
 
 
 def same(query: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -31,15 +32,20 @@ Cause: TypeAlias = Literal[
     "group",
     "unknown",
     "query",
+    "weight",
     "inputs",
+    "unasked",
+    "untold",
 ]
 """What a `Reason` comes down to.
 
 ``"found"``: it is in the result; ``"merged"``: another node of the result stands for it. ``"dropped"``: a later stage
 took it out. Not given by a retriever: ``"depth"``: it ranks too low; ``"cut-off"``: it is worse than
 ``similarity_cut_off``; ``"terms"``: it has nothing in common with the query; ``"embedding"``: it has no vector;
-``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank.
-``"inputs"``: none of several retrievers gave it, and each has a reason of its own.
+``"filter"``; ``"group"``: it is of another one; ``"unknown"``: there is no such node; ``"query"``: the query is blank;
+``"weight"``: the retriever weighs 0 and was not asked; ``"unasked"``: it was not asked for another reason;
+``"untold"``: it keeps no record that would tell, as a function does. ``"inputs"``: none of several retrievers gave it,
+and each has a reason of its own.
 """
 
 
@@ -129,6 +135,8 @@ class Step(Protocol):
 
     A step may have a method ``trace(stage, query) -> Stage`` that records more than what came and what went. Without
     one, its ``kind``, ``name`` and ``said`` say what it is, and ``origins(given, gave)`` for which nodes others stand.
+    ``rescores`` says whether it gives scores of its own, of which a higher one is better, or leaves those that came:
+    what fuses by score needs to know that of steps behind a retriever for which a smaller score is better.
     """
 
     def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:
@@ -163,9 +171,35 @@ def stage_of(
     said = {name: value for name, value in (("filters", filters), ("topk", topk)) if value is not None}
 
     def why(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} did not give it, and keeps no record that would tell why.", cause="unknown")
+        return Reason(uid, name, f"{name} did not give it, and keeps no record that would tell why.", cause="untold")
 
     return Stage("retriever", name, tuple(nodes), said=said, seconds=seconds, retriever=retriever, why=why)
+
+
+def unasked_stages(
+    retrievers: Iterable[NodeRetriever | Traceable], why: str, cause: Cause = "unasked"
+) -> tuple[Stage, ...]:
+    """A leaf for each of some retrievers that were not asked.
+
+    Args:
+        retrievers: The retrievers.
+        why: Why they were not, in half a sentence.
+        cause: The same for programs.
+    """
+
+    def reason(name: str, uid: str) -> Reason:
+        return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
+
+    return tuple(
+        Stage("retriever", name, (), said={"not asked": why}, retriever=one, why=functools.partial(reason, name))
+        for one in retrievers
+        for name in (callable_name(one),)
+    )
+
+
+def blank_query(name: str) -> Callable[[str], Reason]:
+    """Says of any node why a stage with a blank query did not find it."""
+    return lambda uid: Reason(uid, name, "The query is blank, and finds nothing.", cause="query")
 
 
 def asked_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: int | None) -> list[DocNode]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
 
 R = TypeVar("R")
+
+_KEPT: ContextVar[dict[Any, list[tuple[Any, Any]]] | None] = ContextVar("lazyrag_kept_of_one_question", default=None)
 
 
 def trees_of(retrievers: Iterable[Any]) -> list[Builder]:
@@ -25,7 +29,23 @@ def prepare_all(retrievers: Iterable[object]) -> None:
             prepare()
 
 
+@contextmanager
+def one_question() -> Iterator[dict[Any, list[tuple[Any, Any]]]]:
+    """What is kept for one question, however often it is read; a question within another one keeps it for that."""
+    kept = _KEPT.get()
+    if kept is not None:
+        yield kept
+        return
+    kept = {}
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+
+
 def read_together(retrievers: Sequence[object], read: Callable[[], R]) -> R:
     """What a read gives of one state of all Documents that retrievers tell of; see `consistent_read`."""
     prepare_all(retrievers)
-    return consistent_read(trees_of(retrievers), read)
+    with one_question():
+        return consistent_read(trees_of(retrievers), read)

@@ -6,13 +6,15 @@ import functools
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lazyrag.data.node import DocNode
 from lazyrag.ranking.fusion import fusions, summed
 from lazyrag.retrieval.asking import Asked, Key
-from lazyrag.retrieval.missing import filter_text, missing
-from lazyrag.retrieval.stages import Stage, Traceable
+from lazyrag.retrieval.missing import filter_text, missing, not_led
+from lazyrag.retrieval.stages import Reason, Stage, Traceable
+from lazyrag.retrieval.tracks import Tracks
 
 
 def traced(asked: Asked, retriever: Traceable) -> Stage:
@@ -93,4 +95,22 @@ def _mapped(asked: Asked, last: Stage, target: str) -> Stage:
         said={"from": asked.plan.group, "to": target},
         seconds=time.perf_counter() - started,
         origins={node: tuple(led) for node, led in pairs},
+        why=functools.partial(_unmapped, asked, last, target),
     )
+
+
+def _unmapped(asked: Asked, last: Stage, target: str, uid: str) -> Reason:
+    """Why a node is not among those that hits were mapped to."""
+    tracks = Tracks(last)
+    leading = asked.leading(uid)
+    uids = {one.uid for _, one in leading}
+    found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids  # by one embed key, and then cut
+    if found:
+        reasons = [tracks.reason(one) for one in sorted(found)]
+        best = min(reasons, key=lambda one: math.inf if one.rank is None else one.rank)
+        return replace(best, uid=uid, told=not_led(asked.plan.group, len(leading), best.told))
+    reason = tracks.reason(uid)
+    if reason.cause != "found":
+        return reason
+    told = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
+    return replace(reason, stage=target, told=told, cause="dropped")

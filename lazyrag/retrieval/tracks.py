@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from lazyrag.data.node import DocNode
 from lazyrag.retrieval.stages import Reason, Stage
@@ -16,12 +16,13 @@ class Tracks:
     """
 
     def __init__(self, last: Stage) -> None:
-        self.stages = list({id(stage): stage for stage in _inputs_first(last)}.values())  # two may share an input
+        self.stages = _inputs_first(last)
         self.last = last
         self._numbers = {id(stage): number for number, stage in enumerate(self.stages, start=1)}
         self._ranks = {id(stage): _ranks(stage.nodes) for stage in self.stages}
         self._scores = {id(stage): _scores(stage.nodes) for stage in self.stages}
         self._carriers: dict[tuple[int, str], list[DocNode]] = {}
+        self._reasons: dict[tuple[int, str], Reason] = {}
         self._given = {id(stage): self._by_uid(stage) for stage in self.stages}
 
     def number(self, stage: Stage) -> int:
@@ -106,6 +107,13 @@ class Tracks:
         return Reason(uid, stage.name, told, place[2], self.score(place[0], place[1]), cause="merged")
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
+        """The reason for a node that a stage did not give; worked out once, as two stages may share an input."""
+        known = self._reasons.get((id(stage), uid))
+        if known is None:
+            known = self._reasons[id(stage), uid] = self._reason_of(stage, uid)
+        return known
+
+    def _reason_of(self, stage: Stage, uid: str) -> Reason:
         if stage.why is not None:
             return stage.why(uid)
         before = [(one, self.carriers(one, uid)) for one in stage.inputs]
@@ -126,7 +134,7 @@ class Tracks:
             if len(reasons) == 1:
                 return reasons[0]
             return Reason(uid, stage.name, told, inputs=reasons, cause="inputs")
-        return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="unknown")
+        return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="untold")
 
     def _by_uid(self, stage: Stage) -> dict[str, dict[DocNode, None]]:
         """The nodes of a stage's inputs, by uid."""
@@ -137,10 +145,18 @@ class Tracks:
         return found
 
 
-def _inputs_first(stage: Stage) -> Iterator[Stage]:
-    for one in stage.inputs:
-        yield from _inputs_first(one)
-    yield stage
+def _inputs_first(last: Stage) -> list[Stage]:
+    """All stages, each once and after its inputs: two may share an input."""
+    found: dict[int, Stage] = {}
+    open_ones = [last]
+    while open_ones:
+        stage = open_ones[-1]
+        below = [] if id(stage) in found else [one for one in stage.inputs if id(one) not in found]
+        if below:
+            open_ones += reversed(below)
+        else:
+            found.setdefault(id(stage), open_ones.pop())
+    return list(found.values())
 
 
 def _ranks(nodes: Sequence[DocNode]) -> dict[DocNode, int]:

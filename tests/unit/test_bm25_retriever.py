@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from rank_bm25 import BM25Okapi
 
@@ -101,6 +103,65 @@ class TestInMemory:
         assert [hit.uid for hit in memory.explain("green tea")] == [uid for uid, _ in memory.search("green tea")]
         causes = [memory.why_not(uid, "green tea", topk=1).cause for uid in ("a", "b", "c", "zzz")]
         assert causes == ["found", "depth", "terms", "unknown"]
+
+    def test_an_id_twice_changes_nothing(self, memory):
+        """Neither texts nor ranking, and the message is about ids; 1 and "1" are the same."""
+        before = [(node.text, node.score) for node in memory("green tea")]
+        for first, second in (("a", "a"), (1, "1")):
+            rows = [{"id": first, "text": "green green"}, {"id": second, "text": "green tea"}]
+            with pytest.raises(ConfigError, match=rf"the id '{first}' twice"):
+                memory.index_documents(rows)
+            assert [(node.text, node.score) for node in memory("green tea")] == before
+        with pytest.raises(ConfigError, match="give mappings"):
+            memory.index_documents([{"id": "z", "text": "green"}, {"id": "y"}])
+        assert memory.why_not("z", "green").cause == "unknown"
+
+    def test_a_question_sees_one_state(self, memory):
+        """While texts are replaced by others, a text always comes with its own score."""
+        versions = [{"id": str(n), "text": "green tea " * n + "cup"} for n in range(1, 6)]
+        rows = [[{**row, "id": "x"}] for row in versions]
+        expected = {}
+        for row in rows:
+            memory.index_documents(row)
+            [node] = [node for node in memory("cup") if node.uid == "x"]
+            expected[node.text] = node.score
+        assert len(set(expected.values())) == 5
+        stop = threading.Event()
+
+        def write():
+            while not stop.is_set():
+                for row in rows:
+                    memory.index_documents(row)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(300):
+                [node] = [node for node in memory("cup") if node.uid == "x"]
+                assert node.score == expected[node.text]
+        finally:
+            stop.set()
+            writer.join()
+
+    def test_a_trace_tells_of_its_own_texts(self, memory):
+        """What was indexed afterwards is not among the reasons."""
+        stage = memory.trace("green tea")
+        memory.index_documents([{"id": "late", "text": "green tea"}])
+        assert stage.why("late").cause == "unknown"
+
+    @pytest.mark.parametrize("more", ["author", ["a"], 3, [("author", "Luo")]])
+    def test_metadata_is_a_mapping(self, memory, more):
+        """Nothing is dropped in silence."""
+        with pytest.raises(ConfigError, match=r"metadata=.*give a mapping"):
+            memory.index_documents([{"id": "z", "text": "tea", "metadata": more}])
+
+    def test_metadata_twice(self, memory):
+        """A name in metadata and beside it is refused; without metadata, or with None, there is nothing to refuse."""
+        with pytest.raises(ConfigError, match=r"'author' .* twice"):
+            memory.index_documents([{"id": "z", "text": "tea", "author": "Luo", "metadata": {"author": "Li"}}])
+        memory.index_documents([{"id": "z", "text": "oolong", "page": 2, "metadata": None}])
+        memory.index_documents([{"id": "y", "text": "oolong tea", "page": 3, "metadata": {"author": "Li"}}])
+        assert [dict(node.metadata) for node in memory("oolong")] == [{"page": 2}, {"author": "Li", "page": 3}]
 
 
 class TestOverADocument:

@@ -207,6 +207,34 @@ class TestArguments:
         with pytest.raises(RetrievalError, match="combine returned"):
             found(WeightedRetriever(Finds(A), combine=lambda lists: lists), how)
 
+    def test_combine_gets_a_list_for_each_retriever(self, how):
+        """Also for one of weight 0, in a call and in a trace alike."""
+        seen = []
+
+        def behind(lists):
+            seen.append([[node.uid for node in nodes] for nodes in lists])
+            return [node for nodes in lists for node in nodes]
+
+        weighted = WeightedRetriever(Finds("a1"), Finds("b1"), Finds("c1"), weights=[1, 0, 1], combine=behind)
+        assert found(weighted, how) == ["a1", "c1"]
+        assert seen == [[["a1"], [], ["c1"]]]
+
+    def test_an_error_of_combine_is_told(self, how):
+        """What it raises is named, as with other functions; an error of this package stays; no node comes twice."""
+
+        def broken(lists):
+            return lists[9]
+
+        def refuses(lists):
+            raise ConfigError("no such list")
+
+        with pytest.raises(RetrievalError, match="combine raised IndexError: list index"):
+            found(WeightedRetriever(Finds(A), combine=broken), how)
+        with pytest.raises(ConfigError, match="no such list"):
+            found(WeightedRetriever(Finds(A), combine=refuses), how)
+        with pytest.raises(RetrievalError, match="combine returned the node 'a1' twice"):
+            found(WeightedRetriever(Finds(A), combine=lambda lists: lists[0] * 2), how)
+
     def test_they_are_retrievers_like_any_other(self, how):
         """A hybrid takes them."""
         weighted = WeightedRetriever(Finds(A), Finds(B))
@@ -227,5 +255,20 @@ def test_why_not_says_that_it_found_no_place(how):
     for retriever in (WeightedRetriever(Finds(A), Finds(B), topk=4), PriorityRetriever(Finds(A), topk=3)):
         assert [hit.uid for hit in retriever.explain("tea")] == uids(retriever("tea"))
         reason = retriever.why_not("a4", "tea")
-        assert (reason.stage in ("weighted places", "priority")) or reason.cause == "unknown"
+        assert (reason.stage in ("weighted places", "priority")) or reason.cause == "untold"
         assert retriever.why_not("a1", "tea").rank == 1
+
+
+def test_why_not_says_who_was_not_asked(how):
+    """A retriever whose turn did not come, that is ignored or has no weight; a blank query has one reason."""
+    priority = PriorityRetriever(Finds(A), Finds(B), Finds(B), priorities=["high", "low", "ignore"], topk=2)
+    reason = priority.why_not("nowhere", "tea")
+    assert [one.cause for one in reason.inputs] == ["untold", "unasked", "unasked"]
+    assert [one.told for one in reason.inputs[1:]] == [
+        "Finds was not asked: those before it gave enough.",
+        "Finds was not asked: its priority is 'ignore'.",
+    ]
+    assert [stage.given for stage in priority.explain("tea").stages] == [8, 0, 0, 2]
+    weighted = WeightedRetriever(Finds(A), Finds(B), weights=[1, 0], topk=2)
+    assert weighted.why_not("nowhere", "tea").inputs[1].told == "Finds was not asked: its weight is 0."
+    assert {one.why_not("nowhere", " ").cause for one in (priority, weighted)} == {"query"}

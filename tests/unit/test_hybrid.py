@@ -367,6 +367,30 @@ class TestArguments:
         only = pair(docs, weights=np.array([0, 1]))("green tea")
         assert [node.uid for node in only] == [uid for uid, _ in rankings[1][:6]]
 
+    @pytest.mark.parametrize("method", ["rrf", "weighted", "comb_mnz", "comb_max"])
+    def test_weight_zero_is_not_asked(self, docs, method):
+        """The result has nothing of such a retriever, not even to fill it; a trace says why, and why_not too."""
+
+        def never(query, filters=None, topk=None):
+            raise OSError("asked")
+
+        few = fixed(*Retriever(docs, "FineChunk", "bm25")("green tea", topk=2))
+        hybrid = HybridRetriever(never, few, fusion_method=method, weights=[0, 1])
+        found = hybrid("green tea")
+        assert len(found) == 2
+        alone = HybridRetriever(few, fusion_method=method, weights=[1])
+        assert told(found) == told(alone("green tea")) == told(hybrid.trace("green tea").nodes)
+        [fused] = hybrid.trace("green tea").inputs
+        assert [len(stage.nodes) for stage in fused.inputs] == [0, 2]
+        assert fused.inputs[0].said == {"weight": 0}
+        reason = hybrid.why_not("elsewhere", "green tea").inputs[0]
+        assert (reason.stage, reason.cause) == ("never", "weight")
+        assert "weight is 0" in str(reason)
+        assert [hit.uid for hit in hybrid.explain("green tea")] == [node.uid for node in found]
+        with pytest.raises(OSError, match="asked"):
+            hybrid("green tea", weights=[1, 1])
+        assert told(HybridRetriever(never, few, fusion_method=method)("green tea", weights=[0, 1])) == told(found)
+
     def test_what_is_unknown_is_named(self, docs):
         """Fusions and keywords, with what was meant."""
         with pytest.raises(NotRegisteredError, match="Did you mean 'rrf'"):

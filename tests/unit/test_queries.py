@@ -98,14 +98,16 @@ class TestFusion:
         with pytest.raises(RetrievalError, match="list of texts"):
             MultiQueryRetriever(bm25, lambda query: returned)("tea")
 
-    def test_an_error_of_the_rewriting_comes_through(self, bm25):
-        """Nothing is left out in silence."""
+    def test_an_error_of_the_rewriting_is_told(self, bm25):
+        """Nothing is left out in silence: the error says what raised, and for which question."""
 
         def broken(query):
             raise OSError("no dictionary")
 
-        with pytest.raises(OSError, match="no dictionary"):
-            MultiQueryRetriever(bm25, broken)("tea")
+        for asked in (MultiQueryRetriever(bm25, broken), MultiQueryRetriever(bm25, broken).trace):
+            with pytest.raises(RetrievalError, match="rewriting raised OSError for 'tea': no dictionary") as told:
+                asked("tea")
+            assert isinstance(told.value.__cause__, OSError)
 
     def test_what_is_refused(self, bm25):
         """Weights, impossible numbers, what is no retriever or no rewriting."""
@@ -237,11 +239,73 @@ class TestRewriter:
             '[{"query": "How hot?"}, {"query": "Which water?"}]',
             "```\nHow hot?\nWhich water?\n```",
             "<think>hm, 1. maybe</think>\nHow hot?\nHOW  HOT?\nWhich water?",
+            '[{"query": "How hot?", "why": "heat"}, {"query": "Which water?", "why": "taste"}]',
+            '[{"id": 1, "question": "How hot?"}, {"id": 2, "text": "Which water?"}]',
+            '{"q1": "How hot?", "q2": "Which water?"}',
+            '{"1": "How hot?", "2": "Which water?"}',
+            '{"query_1": "How hot?", "reason": "heat", "query_2": "Which water?"}',
+            '{"question": "tea?", "queries": ["How hot?", "Which water?"]}',
+            '{"queries": {"q1": "How hot?", "q2": "Which water?"}}',
+            '[["How hot?"], ["Which water?"]]',
+            '[{"text": "How hot?", "tags": ["heat"]}, {"text": "Which water?", "tags": ["taste"]}]',
+            "Sure!\nHow hot?\nWhich water?\nI hope this helps!",
+            "Certainly, here are some ways to put it.\nHow hot?\nWhich water?\nLet me know if you need more.",
         ],
     )
     def test_lists_in_any_shape_are_read(self, answer):
         """Numbers, bullets, quotes, JSON, with prose around."""
         assert read_queries(answer) == ["How hot?", "Which water?"]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "FAQ: opening hours",
+            "老师问：水温多少",
+            "IQ: how is it measured?",
+            "Is there a Q: drive?",
+            "我查询：余额",
+            "Sure-fire ways to brew tea",
+            "OK button does nothing",
+            "I'm looking for warm tea",
+            "I cannot log in, what now?",
+            "当然节气是哪天",
+            "如果水太热怎么办？",
+            "How hot [1] is the water?",
+        ],
+    )
+    def test_what_only_looks_like_a_label_stays(self, query):
+        """A question is asked as the model wrote it: alone, in a list, in JSON."""
+        assert read_queries(query) == [query]
+        assert read_queries(f"1. {query}") == [query]
+        assert read_queries(json.dumps([query])) == [query]
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "I'm sorry, but I can't help with that.",
+            "I cannot rephrase this question.",
+            "Sure! As an AI, I have no opinion.",
+            "抱歉，我无法回答这个问题。",
+            "我无法提供这类信息",
+            '{"error": {"code": 3}}',
+            '{"queries": [], "note": "none", "more": "none"}',
+            '{"kind": "none", "code": "3"}',
+            '{"error": "rate limit"}',
+            '{"queries": ["How h',
+            "Certainly!",
+            "Let me know if you need more.",
+        ],
+    )
+    def test_what_is_no_list_of_questions_is_an_error(self, answer):
+        """Refusals, politeness alone and JSON of other kinds are not searched for."""
+        with pytest.raises(GenerationError, match="cannot be used"):
+            QueryRewriter(lambda prompt: answer)("tea?")
+
+    def test_the_question_itself_takes_no_place(self):
+        """What the model repeats is asked anyway; alone, it is what the model gave."""
+        rewriter = QueryRewriter(lambda prompt: "Tea?\nHow hot?\nWhich water?", n=2)
+        assert rewriter("tea?") == ["How hot?", "Which water?"]
+        assert QueryRewriter(lambda prompt: "Tea?", "split", n=2)("tea?") == ["Tea?"]
 
     def test_chinese_answers_are_read(self):
         """Marks of Chinese lists are no part of a question."""

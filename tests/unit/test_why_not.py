@@ -8,20 +8,26 @@ from lazyrag import (
     LAZY_ROOT_NAME,
     And,
     AutoMerge,
+    BM25Retriever,
     Condition,
     DataType,
     DocField,
     Document,
+    FeedbackRetriever,
     IngestionWarning,
+    MultiQueryRetriever,
     Not,
     Or,
+    PriorityRetriever,
     RetrievalChain,
     Retriever,
+    WeightedRetriever,
     Windows,
+    explain,
     register_similarity,
     why_not,
 )
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, UnknownKeywordError
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.search import VectorSearch
@@ -195,10 +201,15 @@ def test_a_function_that_gives_no_score(docs):
     def only_first(query, nodes):
         return [(nodes[0], 1.0)]
 
-    reason = Retriever(docs, "line", similarity="only_first").why_not(line(docs, "salt").uid, "tea")
-    assert reason.told == "The similarity 'only_first' gave it no score." or reason.cause == "found"
-    reasons = {Retriever(docs, "line", similarity="only_first").why_not(node.uid, "tea").cause for node in lines(docs)}
-    assert reasons == {"found", "terms"}
+    retriever = Retriever(docs, "line", similarity="only_first")
+    [first] = retriever("tea")
+    for node in lines(docs):
+        reason = retriever.why_not(node.uid, "tea")
+        if node == first:
+            assert (reason.cause, reason.rank) == ("found", 1)
+        else:
+            told = "The similarity 'only_first' gave it no score."
+            assert (reason.cause, reason.told, reason.rank) == ("terms", told, None)
 
 
 def lines(docs: Document):
@@ -267,11 +278,47 @@ def test_several_embed_keys_have_reasons_by_key():
 
 
 def test_a_node_of_the_target_group_that_no_hit_leads_to(docs):
-    """It is told so, and not that its group is not searched."""
-    retriever = Retriever(docs, "word", similarity="bm25", target="line")
-    reason = retriever.why_not(line(docs, "sea salt").uid, "green")
+    """It has the reason of the best node that would lead to it: the true rank, the terms, the filter, the cut-off."""
+    retriever = Retriever(docs, "word", similarity="bm25", topk=1, target="line")
+    words = Retriever(docs, "word", similarity="bm25", topk=50)("salt tea")
+    last = line(docs, "black tea")
+    rank, word = next((rank, one) for rank, one in enumerate(words, 1) if one.parent.uid == last.uid)
+    reason = retriever.why_not(last.uid, "salt tea")
+    assert (reason.uid, reason.stage, reason.cause) == (last.uid, "bm25", "depth")
+    assert (reason.rank, reason.score) == (rank, word.score)
+    assert reason.told.startswith("No hit of 'word' leads to it. Of the best of the 2 nodes that would: its rank is ")
+    assert retriever.why_not(last.uid, "green").cause == "terms"
+    assert retriever.why_not(last.uid, "salt tea", {"year": [2001]}).cause == "filter"
+    cut = Retriever(docs, "word", similarity="bm25", target="line", similarity_cut_off=99)
+    assert (cut.why_not(last.uid, "tea").cause, cut.why_not(last.uid, "tea").rank) == ("cut-off", rank - 2)
+
+
+def test_a_target_that_nothing_leads_to():
+    """A line without words is led to by none, and a hit that leads nowhere was dropped there."""
+    made = Document()
+    made.create_node_group("line", transform=str.splitlines)
+    made.create_node_group("word", transform=lambda text: text.split() if "tea" in text else [], parent="line")
+    made.add_texts({"a": "green tea\nsalt"})
+    reason = Retriever(made, "word", similarity="bm25", target="line").why_not(line(made, "salt").uid, "green")
     assert reason.cause == "group"
-    assert "no hit of 'word' leads to it" in reason.told
+    assert "no node of 'word' leads to it" in reason.told
+    retriever = Retriever(made, "line", similarity="bm25", target="word")
+    reason = retriever.why_not(line(made, "salt").uid, "salt")
+    assert (retriever("salt"), reason.stage, reason.cause, reason.rank) == ([], "word", "dropped", 1)
+
+
+def test_a_target_behind_a_fusion_of_embed_keys():
+    """What one key found and the cut took away has its rank in the fused ranking."""
+    made = build(embed={"one": embed, "two": embed})
+    retriever = Retriever(made, "word", topk=1, target="line")
+    [first] = retriever("tea")
+    ranks = {}
+    for rank, word in enumerate(Retriever(made, "word", topk=99)("tea"), start=1):
+        ranks.setdefault(word.parent.uid, rank)
+    for one in made.get_nodes("line"):
+        if one.uid != first.uid:
+            reason = retriever.why_not(one.uid, "tea")
+            assert (reason.stage, reason.cause, reason.rank) == ("topk", "dropped", ranks[one.uid])
 
 
 def test_a_merged_node_is_in_what_stands_for_it(docs):
@@ -311,9 +358,42 @@ def test_a_document_that_changes_meanwhile(docs):
 
 
 def test_arguments_are_checked(docs):
-    """A misspelt keyword and a topk of 0 are refused, as in a call."""
+    """A topk of 0 and an unknown field are refused, as in a call."""
     words = Retriever(docs, "line", similarity="bm25")
     with pytest.raises(ConfigError):
         words.why_not("x", "tea", topk=0)
     with pytest.raises(ConfigError):
         words.why_not("x", "tea", {"nothing": 1})
+
+
+@pytest.mark.parametrize("ask", ["__call__", "trace", "explain", "why_not"])
+def test_a_misspelt_keyword_is_named_with_the_nearest(docs, ask):
+    """By every retriever, in each of its methods, and by the functions."""
+    words = Retriever(docs, "line", similarity="bm25")
+    vectors = Retriever(docs, "line", similarity="cosine")
+    for retriever in (
+        words,
+        BM25Retriever(docs, "line"),
+        HybridRetriever(words, vectors),
+        RetrievalChain(words, topk=1),
+        WeightedRetriever(words),
+        PriorityRetriever(words),
+        FeedbackRetriever(vectors),
+        MultiQueryRetriever(words, lambda query: []),
+    ):
+        given = ("uid", "tea") if ask == "why_not" else ("tea",)
+        with pytest.raises(UnknownKeywordError, match=r"takes no argument 'top_k'.* Did you mean 'topk'\?"):
+            getattr(retriever, ask)(*given, top_k=3)
+    for function, given in ((explain, ("tea",)), (why_not, ("uid", "tea"))):
+        with pytest.raises(UnknownKeywordError, match="Did you mean 'topk'"):
+            function(words, *given, top_k=3)
+
+
+def test_a_function_cannot_tell_why(docs):
+    """That is another thing than a node that does not exist."""
+    words = Retriever(docs, "line", similarity="bm25")
+    reason = why_not(
+        lambda query, filters=None, topk=None: words(query, filters, topk), line(docs, "green tea").uid, "salt"
+    )
+    assert reason.cause == "untold"
+    assert "keeps no record" in reason.told

@@ -55,6 +55,12 @@ class FusionStep:
     incoming: bool
     topk: int
 
+    @property
+    def descend(self) -> bool | None:
+        """True where the scores that nodes come with count, here or within; a higher one is better."""
+        counts = self.incoming and self.fusing.reads_scores
+        return True if counts or any(one.descend for one in self.rerankers) else None
+
     def trace(self, stage: Stage, query: str) -> Stage:
         """A fusion of what came, if it counts, and of each reranker's stage; and a cut, where there is a topk."""
         told = [one.trace(stage, query) for one in self.rerankers]
