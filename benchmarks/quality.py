@@ -151,9 +151,6 @@ CHINESE: Mapping[str, Maker] = {
     "weighted, max, vector 0.7, English model": weights("max", 0.7),
     "weighted, min_max, vector 0.6, English model": weights("min_max", 0.6),
     "hybrid (default), English model": lambda docs, _: default(docs),
-    "chain (default): feedback 2 + MaxSim 0.4, English model": lambda docs, _: RetrievalChain.over(
-        docs, LAZY_ROOT_NAME, topk=TOPK
-    ),
 }
 
 

@@ -352,16 +352,34 @@ class Reader:
         """See `NodeSource.embeddings`."""
         return consistent_read([self._builder], lambda: self._embeddings(segment))
 
+    def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
+        """The stored vectors of nodes, one look at the store for each of their groups; None where there is none."""
+
+        def read() -> list[Embedding | None]:
+            found: dict[tuple[str, str], Embedding] = {}
+            for name in dict.fromkeys(one.group for one in segments):
+                space = self._live_space(name, embed_key)
+                keys = [one.key for one in segments if one.group == name]
+                if space is not None and space.dimension:
+                    found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(space.collection, keys)}
+            return [found.get((one.group, one.key)) for one in segments]
+
+        return consistent_read([self._builder], read)
+
     def _embeddings(self, segment: Segment) -> dict[str, Embedding]:
-        group = self._builder.views.of_question().groups.get(segment.group)
         found = {}
         for embed_key in self._builder.embedders:
-            key = self._builder.targets.space_key(Step(segment.group, embed_key=embed_key))
-            space = group.spaces.get(key) if group is not None and key is not None else None
+            space = self._live_space(segment.group, embed_key)
             vector = self._nodes.vector_of(segment, space) if space is not None else None
             if vector is not None:
                 found[embed_key] = vector
         return found
+
+    def _live_space(self, name: str, embed_key: str) -> LiveSpace | None:
+        """A group's vectors under an embed key, if they are built."""
+        group = self._builder.views.of_question().groups.get(name)
+        key = self._builder.targets.space_key(Step(name, embed_key=embed_key))
+        return group.spaces.get(key) if group is not None and key is not None else None
 
     def _sees(self, segment: Segment) -> bool:
         return self._scope is None or matches(self._scope, segment.fields)

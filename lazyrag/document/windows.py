@@ -144,8 +144,17 @@ def _merged(reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], scor
         if all(name in one.metadata and one.metadata[name] == value for one in segments)
     }
     uids = tuple(one.uid for one in segments)
-    segment = first._replace(uid=digest(["window", *uids]), content=text, span=span, metadata=ReadOnly(common))
+    segment = first._replace(uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common))
     return DocNode.from_segment(segment, reader, score=score, merged_from=uids)
+
+
+def is_window(node: DocNode) -> bool:
+    """Whether a node is a merged window, which has no place of its own in the tree."""
+    return bool(node.merged_from) and node.uid == _window_uid(node.merged_from)
+
+
+def _window_uid(uids: Sequence[str]) -> str:
+    return digest(["window", *uids])
 
 
 def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]) -> tuple[str, Span | None]:

@@ -21,7 +21,8 @@ class CallableRerankModel:
 
     Args:
         function: ``function(query, documents=[...], top_n=n) -> [(index, score), ...]``, higher scores being better. It
-            may return them in any order, and fewer or more than n. Its attribute ``identity`` (or ``model_name``), a
+            may return them in any order, and fewer or more than n (see `lazyrag.retrieval.reranking.step.ModelStep`
+            for what becomes of the others). Its attribute ``identity`` (or ``model_name``), a
             text, says which model it is.
 
     Raises:

@@ -116,7 +116,7 @@ def _chosen(
     lowest: float | None,
 ) -> list[tuple[K, float]]:
     """The candidates in the order of choice; likeness(i) says how alike each one is to the i-th."""
-    if not isinstance(lam, numbers.Real) or not 0 <= float(lam) <= 1:
+    if isinstance(lam, bool) or not isinstance(lam, numbers.Real) or not 0 <= float(lam) <= 1:
         msg = f"lam is {lam!r}; give a number from 0 (only unlike what was chosen) to 1 (only relevant)."
         raise ConfigError(msg)
     wanted = len(ranking) if topk is None else min(whole_number("topk", topk, 1), len(ranking))

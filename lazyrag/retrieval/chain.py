@@ -19,7 +19,15 @@ from lazyrag.retrieval.ranked import descends
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.reranking.maxsim import token_embedders
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Step, asked_nodes, callable_name, stage_of
-from lazyrag.retrieval.stepping import Steps, check_call, check_step, done, rescores_of, step_stage
+from lazyrag.retrieval.stepping import (
+    Steps,
+    check_call,
+    check_directions,
+    check_step,
+    direction_behind,
+    done,
+    step_stage,
+)
 from lazyrag.retrieval.together import prepare_all, trees_of
 
 T_co = TypeVar("T_co", covariant=True)
@@ -46,7 +54,8 @@ class RetrievalChain(Generic[T_co]):
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
 
     Raises:
-        ConfigError: If the retriever or a step cannot be called as one, or an argument is out of its range.
+        ConfigError: If the retriever or a step cannot be called as one, an argument is out of its range, or a step
+            takes a higher score for a better one where a lower one is.
 
     Example:
         >>> from lazyrag import Document, MMR, Reranker, RetrievalChain, Retriever
@@ -123,6 +132,7 @@ class RetrievalChain(Generic[T_co]):
         _check_retriever(retriever)
         for step in steps:
             check_step(step)
+        check_directions(descends(retriever), steps)
         self._retriever = retriever
         self._steps = steps
         self._topk = None if topk is None else whole_number("topk", topk, 1)
@@ -225,6 +235,7 @@ class RetrievalChain(Generic[T_co]):
         )
         return stage if limit is None else Stage("cut", "topk", stage.nodes[:limit], (stage,), said={"topk": limit})
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
 
@@ -236,6 +247,7 @@ class RetrievalChain(Generic[T_co]):
         """
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
 
@@ -267,8 +279,7 @@ class RetrievalChain(Generic[T_co]):
         """
         found = descends(self._retriever)
         for step in self._steps:
-            rescores = rescores_of(step)
-            found = True if rescores else found if found or rescores is False else None
+            found = direction_behind(found, step)
         return found
 
     def prepare(self) -> None:

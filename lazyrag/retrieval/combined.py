@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
@@ -15,15 +15,14 @@ from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, known_names
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.ranked import (
-    OUTSIDE,
     NodeKey,
     Numbers,
     add_new,
+    apart,
     check_query,
     check_retrievers,
     check_weights,
     common_direction,
-    owners,
 )
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, blank_query, stage_of, unasked_stages
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
@@ -130,6 +129,7 @@ class WeightedRetriever:
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments."""
         limit = self._limit(topk)
@@ -150,10 +150,12 @@ class WeightedRetriever:
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
@@ -246,6 +248,7 @@ class PriorityRetriever:
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments; retrievers that were not asked say so."""
         limit = self._limit(topk)
@@ -269,10 +272,12 @@ class PriorityRetriever:
 
         return read_together(self._retrievers, read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)
@@ -322,7 +327,7 @@ def _filled(
 ) -> list[DocNode]:
     """As many nodes of each list as it has places, put together; what weighs 0 was not asked and has an empty list."""
     given = iter(gave)
-    own = _apart([next(given)[:topk] if weight else [] for weight in weights])
+    own = apart([next(given)[:topk] if weight else [] for weight in weights])
     quotas = [len(one) for one in own] if topk is None else _quotas([len(one) for one in own], weights, topk)
     taken = [one[:quota] for one, quota in zip(own, quotas, strict=True)]
     if combine is None:
@@ -343,28 +348,6 @@ def _filled(
         msg = f"combine returned the node {twice[0]!r} twice; each may stand in a result once."
         raise RetrievalError(msg)
     return list(nodes[:topk])
-
-
-def _apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
-    """The lists, each node only in the one where it ranks best, of equal ones the first."""
-    numbers = Numbers()
-    keyed = [[(numbers.key(node), node) for node in nodes] for nodes in lists]
-    owned = owners(key for nodes in keyed for key, _ in nodes)
-    keyed = [[(_own(key, owned), node) for key, node in nodes] for nodes in keyed]
-    best: dict[NodeKey, tuple[int, int]] = {}
-    for number, nodes in enumerate(keyed):
-        for rank, (key, _) in enumerate(nodes):
-            best[key] = min(best.get(key, (rank, number)), (rank, number))
-    return [
-        [node for rank, (key, node) in enumerate(nodes) if best[key] == (rank, number)]
-        for number, nodes in enumerate(keyed)
-    ]
-
-
-def _own(key: NodeKey, owned: Mapping[str, int]) -> NodeKey:
-    """The key of the node that one outside of any Document stands for; another key as it is."""
-    uid, number = key
-    return (uid, owned.get(uid, OUTSIDE)) if number == OUTSIDE else key
 
 
 def _quotas(lengths: Sequence[int], weights: Sequence[float], topk: int) -> list[int]:

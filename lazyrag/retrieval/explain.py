@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from lazyrag.arguments import known_keywords
@@ -46,7 +46,7 @@ class Explanation(Sequence[ExplainedHit]):
     """
 
     query: str
-    filters: FilterLike | None
+    filters: FilterLike | None = field(hash=False)
     hits: tuple[ExplainedHit, ...]
     stages: tuple[StageSummary, ...]
     dropped: tuple[DroppedNode, ...]

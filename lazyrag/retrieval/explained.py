@@ -30,7 +30,7 @@ class StageSummary:
     kind: StageKind
     name: str
     inputs: tuple[int, ...]
-    said: Mapping[str, Any]
+    said: Mapping[str, Any] = field(hash=False)
     given: int
     dropped: int
     seconds: float
@@ -63,7 +63,7 @@ class Standing:
     rank: int | None
     score: float | None
     share: float | None = None
-    shares: Mapping[int, float] = field(default_factory=dict)
+    shares: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Its fields, ready for JSON."""
@@ -99,7 +99,7 @@ class ExplainedHit:
     text: str
     standings: tuple[Standing, ...]
     merged_from: tuple[str, ...] = ()
-    shares: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    shares: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
     node: DocNode | None = field(default=None, compare=False, repr=False)
 

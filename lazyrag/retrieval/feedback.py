@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lazyrag.arguments import known_arguments, whole_number
+from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.builder import Builder
@@ -78,6 +78,7 @@ class FeedbackRetriever:
         """Build what a question will need, before it begins to read."""
         prepare_all([self._retriever])
 
+    @known_keywords
     def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
         """The best nodes for a query.
 
@@ -104,6 +105,7 @@ class FeedbackRetriever:
 
         return read_together([self._retriever], read)
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of the second time, and towards which nodes the query was moved."""
         asked = self._retriever.for_one_question()
@@ -118,10 +120,12 @@ class FeedbackRetriever:
 
         return read_together([self._retriever], read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)

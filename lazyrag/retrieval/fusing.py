@@ -56,6 +56,11 @@ class Fusing:
         named, takes_any = keyword_names(self.fusion.func, skip=1)
         return takes_any or "weights" in named
 
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the fusion is a built-in one of scores; of others it is not known."""
+        return self.fusion.func in _BY_SCORES
+
     def weighing(self, weights: Sequence[float] | None) -> Fusing:
         """The same with weights; None leaves them to the fusion."""
         return self if weights is None else replace(self, keywords={**self.keywords, "weights": weights})
@@ -87,7 +92,7 @@ class Fusing:
         Raises:
             ConfigError: If such a ranking is to be normalised by ``"max"``, or ``"theoretical"`` with a bound >= 0.
         """
-        if self.fusion.func not in _BY_SCORES:
+        if not self.reads_scores:
             return
         hows, lows = (_for_each(self.keywords.get(name), len(directions)) for name in ("normalise", "lowest"))
         for number, (up, how, low) in enumerate(zip(directions, hows, lows, strict=True)):

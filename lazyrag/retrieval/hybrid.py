@@ -258,6 +258,7 @@ class HybridRetriever:
         nodes = await asyncio.to_thread(self, query, filters, top_k, weights=weights)
         return RetrievalResult.from_nodes(nodes)
 
+    @known_keywords
     def trace(
         self,
         query: str,
@@ -288,10 +289,12 @@ class HybridRetriever:
 
         return read_together([one for one, given in asked if given is not None], read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)

@@ -180,6 +180,7 @@ class BM25Retriever:
         if self._of_document is not None:
             self._of_document.prepare()
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The one stage of a call with the same arguments."""
         limit = self._topk if topk is None else topk
@@ -199,10 +200,12 @@ class BM25Retriever:
             why=lambda uid: self._missing(texts, uid, query),
         )
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)

@@ -160,6 +160,7 @@ class MultiQueryRetriever:
 
         return read_together([self._retriever], read) if queries else []
 
+    @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """The stages of a call with the same arguments; the queries stand in ``said``."""
         limit, depth = self._bounds(topk)
@@ -178,10 +179,12 @@ class MultiQueryRetriever:
 
         return read_together([self._retriever] if queries else [], read)
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
         return why_not(self, uid, query, filters, topk)

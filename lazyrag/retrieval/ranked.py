@@ -252,3 +252,25 @@ def add_new(nodes: dict[NodeKey, DocNode], more: Sequence[DocNode], numbers: Num
         uid, number = numbers.key(node)
         if (uid, OUTSIDE) not in nodes and not (number == OUTSIDE and uid in known):
             nodes.setdefault((uid, number), node)
+
+
+def apart(lists: Sequence[Sequence[DocNode]]) -> list[list[DocNode]]:
+    """The lists, each node only in the one where it ranks best, of equal ones the first."""
+    numbers = Numbers()
+    keyed = [[(numbers.key(node), node) for node in nodes] for nodes in lists]
+    owned = owners(key for nodes in keyed for key, _ in nodes)
+    keyed = [[(_own(key, owned), node) for key, node in nodes] for nodes in keyed]
+    best: dict[NodeKey, tuple[int, int]] = {}
+    for number, nodes in enumerate(keyed):
+        for rank, (key, _) in enumerate(nodes):
+            best[key] = min(best.get(key, (rank, number)), (rank, number))
+    return [
+        [node for rank, (key, node) in enumerate(nodes) if best[key] == (rank, number)]
+        for number, nodes in enumerate(keyed)
+    ]
+
+
+def _own(key: NodeKey, owned: Mapping[str, int]) -> NodeKey:
+    """The key of the node that one outside of any Document stands for; another key as it is."""
+    uid, number = key
+    return (uid, owned.get(uid, OUTSIDE)) if number == OUTSIDE else key

@@ -32,11 +32,6 @@ class RerankStep(Protocol):
         """The stage that comes of reranking a stage's nodes; below it, as inputs, whatever it is made of."""
         ...
 
-    @property
-    def reads_scores(self) -> bool:
-        """See `Reranker.reads_scores`."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class RerankFunction:
@@ -191,14 +186,13 @@ class Reranker:
         return True if self._step is not None else self._function.rescores
 
     @property
-    def reads_scores(self) -> bool | None:
-        """Whether it reads the scores that nodes come with, and takes a higher one for a better one.
+    def descend(self) -> bool | None:
+        """How it reads the scores that nodes come with: True: a higher one is better; None: not at all, as far as said.
 
-        It does where it mixes them with scores of its own (``weight=`` below 1, a ``FusionReranker`` that adds scores).
-        Scores of which a smaller one is better, as of a similarity with ``descend=False``, are nothing for it. None
-        where nobody says, as of a registered function.
+        A `RetrievalChain` refuses it where lower scores are better.
         """
-        return None if self._step is None else self._step.reads_scores
+        found: bool | None = getattr(self._step, "descend", None)
+        return found
 
     @property
     def keywords(self) -> Mapping[str, Any]:

@@ -256,6 +256,7 @@ class Retriever(Generic[T_co]):
         asked = self.asked(query, filters, topk)
         return asked.read(lambda: traced(asked, self))
 
+    @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
 
@@ -267,6 +268,7 @@ class Retriever(Generic[T_co]):
         """
         return explain(self, query, filters, topk)
 
+    @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
 

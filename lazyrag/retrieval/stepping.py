@@ -232,6 +232,34 @@ def rescores_of(step: Any) -> bool | None:
     return bool(said)
 
 
+def check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
+    """Refuse a step that takes a higher score for a better one, where a lower one is.
+
+    Args:
+        direction: Whether a higher score of the retriever's nodes is a better one; None where nobody can tell.
+        steps: What follows. A step says by ``descend`` how it reads the scores that come; None: not at all.
+
+    Raises:
+        ConfigError: Naming the step.
+    """
+    for step in steps:
+        if direction is False and getattr(step, "descend", None) is True:
+            what = "weight=1, or fusion='rrf'," if isinstance(step, Reranker) else "descend=False"
+            msg = (
+                f"The step {name_of(step)!r} takes a higher score for a better one, and of the retriever's nodes those "
+                f"with a lower score are better. Give the step {what} or put a step before it that gives nodes scores "
+                "of its own, such as a Reranker."
+            )
+            raise ConfigError(msg)
+        direction = direction_behind(direction, step)
+
+
+def direction_behind(direction: bool | None, step: Step) -> bool | None:
+    """Whether behind a step a higher score is a better one, if it was so before."""
+    rescores = rescores_of(step)
+    return True if rescores else direction if direction or rescores is False else None
+
+
 def name_of(step: Any) -> str:
     """What a reader would call a step."""
     named = getattr(step, "name", None)

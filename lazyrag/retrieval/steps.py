@@ -13,7 +13,7 @@ import numpy as np
 from lazyrag.arguments import whole_number, yes_or_no
 from lazyrag.data.node import DocNode
 from lazyrag.document.reader import Reader
-from lazyrag.document.windows import ranked_windows
+from lazyrag.document.windows import is_window, ranked_windows
 from lazyrag.errors import ConfigError, RetrievalError, known_names
 from lazyrag.ranking.diversity import mmr, mmr_of_similarities
 from lazyrag.retrieval.merging import auto_merge
@@ -86,13 +86,19 @@ class Windows:
         """The windows, best first.
 
         Raises:
-            ConfigError: If a node belongs to no Document.
+            ConfigError: If a node belongs to no Document, or is a merged window itself.
             StaleNodeError: If a node does not stand in the live tree any more.
         """
         readers: dict[int, Reader] = {}
         for node in nodes:
             if not isinstance(node.reader, Reader):
                 msg = f"Windows widens nodes of a Document, not {node!r}."
+                raise ConfigError(msg)
+            if is_window(node):
+                msg = (
+                    f"Windows got {node!r}, which is a merged window of {len(node.merged_from)} nodes and has no "
+                    "neighbours. Widen once, with larger numbers, or give the first Windows merge=False."
+                )
                 raise ConfigError(msg)
             readers.setdefault(id(node.reader.tree), node.reader)
         found: list[tuple[int, list[DocNode]]] = []
@@ -137,6 +143,7 @@ class MMR:
             likeness.
         embed_key: The embed key whose vectors are compared; None where there is only one.
         topk: At most so many nodes; None for all, in another order.
+        descend: Whether a higher score of the nodes is a better one. Of its own scores it always is.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -155,23 +162,28 @@ class MMR:
     lam: float = 0.5
     embed_key: str | None = None
     topk: int | None = None
+    descend: bool = True
     kind: ClassVar[StageKind] = "diversity"
     rescores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        yes_or_no("descend", self.descend)
         mmr([("any", 1.0)], [[1.0]], lam=self.lam, topk=self.topk)
 
     def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
         """The chosen nodes with their marginal relevance as score, best first.
 
         Raises:
-            ConfigError: If there are several embed keys and none is named, or a node has none.
+            ConfigError: If there are several embed keys and none is named, or a node has none; if vectors are of
+                different lengths or kinds.
             RetrievalError: If a node has no score.
             EmbeddingError: If a text cannot be embedded.
         """
         distinct = list(dict.fromkeys(nodes))
-        ranking = [((node.uid, at), _score("MMR", node)) for at, node in enumerate(distinct)]
+        sign = 1.0 if self.descend else -1.0
+        ranking = [((node.uid, at), sign * _score("MMR", node)) for at, node in enumerate(distinct)]
         vectors = self._vectors(distinct)
+        _check_alike(distinct, vectors)
         if any(isinstance(vector, dict) for vector in vectors):
             chosen = mmr_of_similarities(ranking, _cosines(vectors), lam=self.lam, topk=self.topk)
         else:
@@ -181,13 +193,10 @@ class MMR:
 
     def _vectors(self, nodes: Sequence[DocNode]) -> list[Embedding | None]:
         """A vector for each node; None for a blank text."""
-        vectors: list[Embedding | None] = []
+        vectors = self._stored(nodes)
         missing: dict[int, list[int]] = {}
         for at, node in enumerate(nodes):
-            key = self._key(node)
-            vector = node.embeddings.get(key)
-            vectors.append(vector)
-            if vector is None and node.get_text().strip():
+            if vectors[at] is None and node.get_text().strip():
                 missing.setdefault(id(node.reader), []).append(at)
         for some in missing.values():
             first = nodes[some[0]]
@@ -197,6 +206,24 @@ class MMR:
             [embedder] = first.reader.embedders([self._key(first)])
             for at, made in zip(some, embedder.embed([nodes[at].get_text() for at in some]), strict=True):
                 vectors[at] = made
+        return vectors
+
+    def _stored(self, nodes: Sequence[DocNode]) -> list[Embedding | None]:
+        """The vectors that nodes have; of those of one Document by one look at its store."""
+        keys = [self._key(node) for node in nodes]
+        vectors: list[Embedding | None] = [None] * len(nodes)
+        together: dict[tuple[int, str], list[int]] = {}
+        for at, (node, key) in enumerate(zip(nodes, keys, strict=True)):
+            if isinstance(node.reader, Reader):
+                together.setdefault((id(node.reader), key), []).append(at)
+            else:
+                vectors[at] = node.embeddings.get(key)
+        for (_, key), places in together.items():
+            reader = nodes[places[0]].reader
+            if isinstance(reader, Reader):
+                found = reader.vectors_of([nodes[at].segment for at in places], key)
+                for at, vector in zip(places, found, strict=True):
+                    vectors[at] = vector
         return vectors
 
     def _key(self, node: DocNode) -> str:
@@ -209,6 +236,24 @@ class MMR:
             msg = f"MMR(embed_key=None) needs nodes with one embed key, and {node!r} has {len(known)}. {told}"
             raise ConfigError(msg)
         return known[0]
+
+
+def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) -> None:
+    """Refuse vectors that cannot be compared."""
+    known = [(node, vector) for node, vector in zip(nodes, vectors, strict=True) if vector is not None]
+    for node, vector in known[1:]:
+        first = known[0][1]
+        told = [_kind(first), _kind(vector)]
+        if told[0] != told[1]:
+            msg = (
+                f"MMR compares vectors of one model: {known[0][0]!r} has {told[0]}, and {node!r} has {told[1]}. Name "
+                "another embed_key=, or give it the nodes of one Document."
+            )
+            raise ConfigError(msg)
+
+
+def _kind(vector: Embedding) -> str:
+    return "a sparse one" if isinstance(vector, dict) else f"one of {len(vector)} numbers"
 
 
 def _rows(vectors: Sequence[Embedding | None]) -> Any:

@@ -233,6 +233,10 @@ def test_a_threshold_of_distances():
         lambda: AutoMerge(ratio=0),
         lambda: Windows(before=-1),
         lambda: MMR(topk=0),
+        lambda: MMR(topk=-1.0),
+        lambda: MMR(lam=True),
+        lambda: MMR(descend="no"),
+        lambda: Reranker("BM25Reranker", topk=-1.0),
         lambda: RetrievalChain("bm25"),
         lambda: RetrievalChain(Retriever),
         lambda: RetrievalChain(lambda query: []),
@@ -338,7 +342,7 @@ def test_what_steps_are_called(words):
         ("step", "own"),
         ("cut", "topk"),
     ]
-    assert stages[2].said == {"lam": 0.5, "topk": 3}
+    assert stages[2].said == {"lam": 0.5, "topk": 3, "descend": True}
 
 
 def test_chains_stand_where_retrievers_do(docs, words):
@@ -391,3 +395,34 @@ def test_a_steps_own_trace_fails_as_a_call_does(words):
     for ask in (RetrievalChain(words, Failing()), RetrievalChain(words, Failing()).explain):
         with pytest.raises(RetrievalError, match="The step 'Failing' raised ValueError: boo"):
             ask("tea")
+
+
+def test_mmr_asks_the_store_once_for_all_vectors(docs, monkeypatch):
+    """However many nodes there are."""
+    hits = Retriever(docs, "line", similarity="cosine", topk=8)("tea")
+    store = docs.reader._nodes.vectors
+    asked = []
+    get = type(store).get
+    monkeypatch.setattr(
+        type(store), "get", lambda self, *args, **kwargs: asked.append(args) or get(self, *args, **kwargs)
+    )
+    MMR()(hits)
+    assert len(asked) == 1
+    assert len(hits) == 8
+
+
+def test_mmr_names_vectors_that_do_not_compare():
+    """Of two models, or dense and sparse: the nodes, and what they have."""
+    two, three = (DocNode(text=str(n), uid=str(n), score=1.0, embeddings={"e": [1.0] * n}) for n in (2, 3))
+    with pytest.raises(ConfigError, match=r"has one of 2 numbers, and .* has one of 3 numbers"):
+        MMR()([two, three])
+    sparse = DocNode(text="x", score=1.0, embeddings={"e": {1: 1.0}})
+    with pytest.raises(ConfigError, match="has a sparse one"):
+        MMR()([two, sparse])
+
+
+def test_a_merged_window_is_not_widened_again(words):
+    """The error says so, and not that the Document was built anew; windows node by node can be."""
+    with pytest.raises(ConfigError, match=r"merged window of \d nodes .* Widen once"):
+        RetrievalChain(words, Windows(), Windows())("tea")
+    assert RetrievalChain(words, Windows(1, 0, merge=False), Windows(0, 1))("tea")

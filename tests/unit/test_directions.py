@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import (
+    MMR,
     AutoMerge,
     DocNode,
     Document,
@@ -15,7 +16,9 @@ from lazyrag import (
     Reranker,
     RetrievalChain,
     Retriever,
+    ScoreThreshold,
     WeightedRetriever,
+    Windows,
     register_reranker,
     register_similarity,
 )
@@ -214,3 +217,37 @@ class TestSteps:
 
         near.descends = False
         assert [node.text for node in HybridRetriever(near, fusion_method="weighted")("tea")] == ["near", "far"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: MMR(lam=1),
+        AutoMerge,
+        lambda: ScoreThreshold(3),
+        lambda: Reranker("BM25Reranker", weight=0.5),
+        lambda: Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted"),
+        lambda: Reranker("FusionReranker", rerankers=[Reranker("BM25Reranker", weight=0.5)]),
+    ],
+)
+def test_a_step_that_wants_higher_scores_is_refused_behind_distances(docs, step):
+    """A chain that would turn the order round in silence is not made; behind what gives scores of its own it is."""
+    with pytest.raises(ConfigError, match="takes a higher score for a better one"):
+        RetrievalChain(by_length(docs), Windows(0, 0), step())
+    RetrievalChain(by_length(docs), Reranker("BM25Reranker"), step())
+    RetrievalChain(Retriever(docs, "FineChunk", "bm25"), step())
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: MMR(lam=1, descend=False),
+        lambda: MMR(lam=1, descend=False, embed_key="default"),
+        lambda: ScoreThreshold(99, descend=False),
+        lambda: Reranker("FusionReranker", rerankers=[Reranker("KeywordFilter", exclude_keys=["x"])]),
+    ],
+)
+def test_a_step_that_is_told_keeps_the_order_of_distances(docs, step):
+    """The nearest stays first."""
+    nodes = by_length(docs)("tea")
+    assert paths(RetrievalChain(by_length(docs), step())("tea")) == paths(nodes) == ["a", "b", "c"]

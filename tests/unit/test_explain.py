@@ -452,3 +452,12 @@ def test_a_merged_hit_has_the_shares_of_its_best_node(docs, retrievers, query, t
         for hit in merged:
             best = min((one for one in hit.standings if one.stage == last), key=lambda one: one.rank)
             assert (best.score, fused[best.uid]) == (hit.score, hit.fused)
+
+
+def test_an_explanation_can_stand_in_a_set(retrievers):
+    """With all that it is made of, whatever a stage was set to."""
+    explanation = explain(retrievers["weighted"], "tea", {"year": [2000, None]})
+    assert len({explanation, explanation}) == 1
+    assert len(set(explanation.stages)) == len(explanation.stages)
+    assert len(set(explanation)) == len(explanation)
+    assert explanation[0].standings[0] in set(explanation[0].standings)

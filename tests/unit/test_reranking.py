@@ -83,6 +83,11 @@ class TestWeight:
         alone = Reranker("ModuleReranker", model=model, weight=1)(nodes, query="q")
         assert [node.score for node in alone] == sorted((told for _, told in cases), reverse=True)
 
+    def test_weight_0_orders_by_the_scores_that_came(self):
+        """In whatever order they came, such as that of a WeightedRetriever, whose retrievers' scores do not compare."""
+        found = Reranker("ModuleReranker", model=saying(0.1, 0.2, 0.3), weight=0)(nodes_of(0.9, 7.0, 0.8), query="q")
+        assert texts(found) == ["node 1", "node 0", "node 2"]
+
     def test_topk_cuts_what_was_mixed(self):
         """The model sees all nodes, and the cut is a stage of its own."""
         seen = []
@@ -222,25 +227,6 @@ class TestTrace:
             **plain,
         }
         assert seen == [{"query": "q", **secrets, **nested, **plain}]
-
-
-@pytest.mark.parametrize(
-    ("reranker", "reads"),
-    [
-        (Reranker("BM25Reranker"), False),
-        (Reranker("BM25Reranker", weight=0.9), True),
-        (Reranker("MaxSimReranker"), True),
-        (Reranker("KeywordFilter"), None),
-        (Reranker("FusionReranker", rerankers=["BM25Reranker", "KeywordFilter"]), False),
-        (Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted"), True),
-        (Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted", incoming=False), False),
-        (Reranker("FusionReranker", rerankers=["KeywordFilter"], fusion="weighted", incoming=False), True),
-        (Reranker("FusionReranker", rerankers=["MaxSimReranker"], incoming=False), True),
-    ],
-)
-def test_who_reads_the_scores_that_come_is_told(reranker, reads):
-    """Those that mix them with others; so a chain can refuse scores of which a smaller one is better."""
-    assert reranker.reads_scores is reads
 
 
 @pytest.fixture

@@ -8,20 +8,26 @@ from lazyrag import (
     LAZY_ROOT_NAME,
     And,
     AutoMerge,
+    BM25Retriever,
     Condition,
     DataType,
     DocField,
     Document,
+    FeedbackRetriever,
     IngestionWarning,
+    MultiQueryRetriever,
     Not,
     Or,
+    PriorityRetriever,
     RetrievalChain,
     Retriever,
+    WeightedRetriever,
     Windows,
+    explain,
     register_similarity,
     why_not,
 )
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, UnknownKeywordError
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.search import VectorSearch
@@ -195,10 +201,15 @@ def test_a_function_that_gives_no_score(docs):
     def only_first(query, nodes):
         return [(nodes[0], 1.0)]
 
-    reason = Retriever(docs, "line", similarity="only_first").why_not(line(docs, "salt").uid, "tea")
-    assert reason.told == "The similarity 'only_first' gave it no score." or reason.cause == "found"
-    reasons = {Retriever(docs, "line", similarity="only_first").why_not(node.uid, "tea").cause for node in lines(docs)}
-    assert reasons == {"found", "terms"}
+    retriever = Retriever(docs, "line", similarity="only_first")
+    [first] = retriever("tea")
+    for node in lines(docs):
+        reason = retriever.why_not(node.uid, "tea")
+        if node == first:
+            assert (reason.cause, reason.rank) == ("found", 1)
+        else:
+            told = "The similarity 'only_first' gave it no score."
+            assert (reason.cause, reason.told, reason.rank) == ("terms", told, None)
 
 
 def lines(docs: Document):
@@ -347,12 +358,35 @@ def test_a_document_that_changes_meanwhile(docs):
 
 
 def test_arguments_are_checked(docs):
-    """A misspelt keyword and a topk of 0 are refused, as in a call."""
+    """A topk of 0 and an unknown field are refused, as in a call."""
     words = Retriever(docs, "line", similarity="bm25")
     with pytest.raises(ConfigError):
         words.why_not("x", "tea", topk=0)
     with pytest.raises(ConfigError):
         words.why_not("x", "tea", {"nothing": 1})
+
+
+@pytest.mark.parametrize("ask", ["__call__", "trace", "explain", "why_not"])
+def test_a_misspelt_keyword_is_named_with_the_nearest(docs, ask):
+    """By every retriever, in each of its methods, and by the functions."""
+    words = Retriever(docs, "line", similarity="bm25")
+    vectors = Retriever(docs, "line", similarity="cosine")
+    for retriever in (
+        words,
+        BM25Retriever(docs, "line"),
+        HybridRetriever(words, vectors),
+        RetrievalChain(words, topk=1),
+        WeightedRetriever(words),
+        PriorityRetriever(words),
+        FeedbackRetriever(vectors),
+        MultiQueryRetriever(words, lambda query: []),
+    ):
+        given = ("uid", "tea") if ask == "why_not" else ("tea",)
+        with pytest.raises(UnknownKeywordError, match=r"takes no argument 'top_k'.* Did you mean 'topk'\?"):
+            getattr(retriever, ask)(*given, top_k=3)
+    for function, given in ((explain, ("tea",)), (why_not, ("uid", "tea"))):
+        with pytest.raises(UnknownKeywordError, match="Did you mean 'topk'"):
+            function(words, *given, top_k=3)
 
 
 def test_a_function_cannot_tell_why(docs):

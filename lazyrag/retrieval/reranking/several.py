@@ -14,8 +14,6 @@ from lazyrag.retrieval.reranker import Reranker, RerankFunction
 from lazyrag.retrieval.reranking.step import checked_topk, reranked
 from lazyrag.retrieval.stages import Stage
 
-_OF_RANKS = frozenset({"rrf"})  # fusions that read no scores
-
 
 def fusion_reranker(
     nodes: list[DocNode],
@@ -58,11 +56,10 @@ class FusionStep:
     topk: int
 
     @property
-    def reads_scores(self) -> bool:
-        """Whether a fusion of scores gets those that nodes come with, or one of the rerankers reads them."""
-        if self.fusing.fusion.name in _OF_RANKS:
-            return any(one.reads_scores for one in self.rerankers)
-        return self.incoming or any(one.reads_scores is not False for one in self.rerankers)
+    def descend(self) -> bool | None:
+        """True where the scores that nodes come with count, here or within; a higher one is better."""
+        counts = self.incoming and self.fusing.reads_scores
+        return True if counts or any(one.descend for one in self.rerankers) else None
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """A fusion of what came, if it counts, and of each reranker's stage; and a cut, where there is a topk."""

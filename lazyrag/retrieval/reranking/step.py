@@ -61,9 +61,9 @@ class ModelStep:
         self._shares([], [])
 
     @property
-    def reads_scores(self) -> bool:
-        """Whether the scores that nodes come with count."""
-        return self.weight < 1
+    def descend(self) -> bool | None:
+        """True where the scores that nodes come with count; a higher one is better."""
+        return True if self.weight < 1 else None
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """A stage's nodes reranked. One that comes twice is taken once, at its first place.
@@ -147,7 +147,7 @@ def checked_topk(topk: Any) -> int:
     Raises:
         ConfigError: If it is something else.
     """
-    return -1 if topk == -1 else whole_number("topk (-1 for all)", topk, 1)
+    return -1 if isinstance(topk, numbers.Integral) and topk == -1 else whole_number("topk (-1 for all)", topk, 1)
 
 
 def checked_weight(weight: Any, name: str = "weight") -> float:
