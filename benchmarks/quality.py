@@ -45,6 +45,7 @@ from lazyrag import (
     Retriever,
 )
 from lazyrag.evaluation import compare, evaluate, holm
+from lazyrag.ranking.fusion import weighted
 from tests.judged import SETS, pooled, write
 from tests.shared import SHARED
 
@@ -91,6 +92,20 @@ def weights(normalise: str, vector: float) -> Maker:
     return lambda docs, _: pair(docs, "weighted", weights=[vector, 1 - vector], normalise=normalise)
 
 
+def lacking_is_nothing(docs: Document, _: MaxSimModel) -> Ask:
+    """The default hybrid, were what a retriever lacks worth 0."""
+    retrievers = by(None, DEPTH)(docs), by("bm25_chinese", DEPTH)(docs)
+
+    def ask(query: str) -> list[DocNode]:
+        found = [retriever(query) for retriever in retrievers]
+        nodes = {node.uid: node for one in found for node in one}
+        rankings = [[(node.uid, node.score or 0.0) for node in one] for one in found]
+        fused = weighted(rankings, weights=[0.6, 0.4], normalise="max")[:TOPK]
+        return [nodes[uid].with_score(score) for uid, score in fused]
+
+    return ask
+
+
 def feedback(nodes: int, weight: float, maxsim: float | None) -> Maker:
     """The default hybrid asked twice, and perhaps reranked."""
 
@@ -122,6 +137,7 @@ ENGLISH: Mapping[str, Maker] = {
         for how in ("max", "min_max", "z_score")
         for share in (0.5, 0.6, 0.7)
     },
+    "weighted, max, vector 0.6, lacking = 0": lacking_is_nothing,
     "comb_mnz, max": lambda docs, _: pair(docs, "comb_mnz", normalise="max"),
     HYBRID: lambda docs, _: default(docs),
     "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(default(docs), MMR(lam=0.7), topk=TOPK, fetch=DEPTH),
@@ -148,6 +164,7 @@ CHINESE: Mapping[str, Maker] = {
     ),
     "vector, English model": lambda docs, _: by(None)(docs),
     "rrf, English model": lambda docs, _: pair(docs, "rrf"),
+    "weighted, max, vector 0.6, lacking = 0, English model": lacking_is_nothing,
     "weighted, max, vector 0.7, English model": weights("max", 0.7),
     "weighted, min_max, vector 0.6, English model": weights("min_max", 0.6),
     "hybrid (default), English model": lambda docs, _: default(docs),

@@ -33,7 +33,7 @@ from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, callable_name
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.
-OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, to the last digit, and better on Chinese
+OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, and better on Chinese
 OVER_FUSION = "weighted"
 OVER_WEIGHTS: tuple[float, float] = (0.6, 0.4)
 OVER_FUSION_KW: Mapping[str, Any] = {"normalise": "max"}
