@@ -105,6 +105,10 @@ def test_a_scale_is_no_score(text, score):
         *(("The order:\n\n1. **[3]** has 2 of 3\n2. **[1]**\n", [2, 0]), ("1: 3\n2: 1\n3: 2", [2, 0, 1])),
         *(("The passages 1, 2, 3 in order: [3] > [1]", [2, 0]), ("[3] > [1] = [2]", [2, 0, 1])),
         *(("第3段 > 第1段 > 第2段，共1、2、3段", [2, 0, 1]), ("Passage 3 > Passage 1 (of 1, 2, 3)", [2, 0])),
+        *(
+            ("1. Passage 3\n2. Passage 1\n\nWhy:\n1. Passage 3 is it.\n2. Passage 1 is near.", [2, 0]),
+            ("1. Passage 2", [1]),
+        ),
         *(('{\n "1": 3,\n "2": 1\n}', [2, 0]), ("2. tea\n1. coffee", [1, 0])),
     ],
 )
