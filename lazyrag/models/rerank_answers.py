@@ -27,6 +27,7 @@ _CHAIN = re.compile(rf"{_ITEM}(?:\s*(?:{_ABOVE}|=|(?:,|、|;)(?:\s*(?:and|then|�
 _LISTED = re.compile(
     r"""^[ \t]*(?:[-*|"'([][ \t]*)?(\d{1,4})["']?[ \t]*(?:[.:、|]|\))(?!\d+\.)[ \t]*(.*)$""", re.MULTILINE
 )
+_FIRST = re.compile(r"1[.)]\s+[^\W\d]")
 _BRACKETED = re.compile(r"[\[【(〔]\s*(\d{1,6})\s*[\]】)〕]")
 _WHOLE = re.compile(r"(?<!\d)\d{1,6}(?!\d)")
 
@@ -104,8 +105,9 @@ def read_permutation(text: str, count: int) -> list[int]:
     said = plain(text)
     chains = [chain[0] for chain in _CHAIN.finditer(said)]
     above = [chain for chain in chains if re.search(_ABOVE, chain)]
-    for given in (_longest(above, count), _listed(said, count), _longest(chains, count)):
-        if len(given) > 1:
+    best, listed, any_chain = _longest(above, count), _listed(said, count), _longest(chains, count)
+    for given in (best, listed, any_chain):
+        if len(given) > 1 or (given is listed and given and _FIRST.match(said)):
             return given
     return _places(_BRACKETED.findall(said), count) or _places(_WHOLE.findall(said), count)
 
@@ -118,10 +120,14 @@ def _longest(chains: Iterable[str], count: int) -> list[int]:
 
 def _listed(said: str, count: int) -> list[int]:
     """What lines numbered from 1 up name: the first number in brackets of each, else its first number."""
-    lines = [line for line in _LISTED.findall(said) if _WHOLE.search(line[1])]
-    if [int(rank) for rank, _ in lines] != list(range(1, len(lines) + 1)):
-        return []
-    return _places([(_BRACKETED.findall(line) or _WHOLE.findall(line))[0] for _, line in lines], count)
+    found: list[str] = []
+    for rank, line in _LISTED.findall(said):
+        named = _BRACKETED.findall(line) or _WHOLE.findall(line)
+        if named and int(rank) == len(found) + 1:
+            found.append(named[0])
+        elif named and found:
+            break  # another list
+    return _places(found, count)
 
 
 def _places(numbers: Iterable[str], count: int) -> list[int]:

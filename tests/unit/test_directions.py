@@ -227,6 +227,7 @@ class TestSteps:
         lambda: ScoreThreshold(3),
         lambda: Reranker("BM25Reranker", weight=0.5),
         lambda: Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted"),
+        lambda: Reranker("FusionReranker", rerankers=["KeywordFilter"], fusion="weighted", incoming=False),
         lambda: Reranker("FusionReranker", rerankers=[Reranker("BM25Reranker", weight=0.5)]),
     ],
 )

@@ -20,6 +20,7 @@ from lazyrag.models.rerank_verdicts import read_verdict
         *("非常相关", "不仅相关，而且完整", "毫无疑问，是", "没错", "没错，是", "不错，是", "当然", "是非题：是"),
         *("是的，文中提到绿茶不宜久存。", "相关性：高", "Relevance: high", "No doubt: yes", "Yes/No: Yes"),
         *("Is it relevant? Yes", "Yes, it says that tea does not keep.", '{"relevant": true, "why": "no coffee"}'),
+        *("答案是：是", "我的回答是肯定的。", "判斷：相關", "沒錯", '{"relevant": 1, "why": "not told"}'),
         *('{"reason": "no coffee", "relevant": true}', "It does not only speak of tea. Answer: Yes"),
     ],
 )
@@ -34,6 +35,7 @@ def test_a_yes_is_read_beside_words_that_look_like_a_no(text):
         *("对不起，无法判断。", "对于这个问题，该段落没有给出答案。", "该段落是关于咖啡的，不相关。", "相关性低"),
         *("可能不相关", "不完全相关", "该段落讨论的是咖啡，与绿茶无关。", "相关性：低", "能否回答？不能。"),
         *("该段落讨论相关内容。结论：不能回答", "Is the passage relevant? No.", "Yes and no", "Absolutely not."),
+        *("答案是否定的。", "判断为不相关", "對不起，無法判斷。", '{"relevant": 0}', "該段落與綠茶無關"),
         *("Yes, but it is not relevant.", "Relevance: low"),
     ],
 )
@@ -81,7 +83,13 @@ class TestThoughts:
         *(("Score (0-10): 8", 0.8), ("评分（0-10）：8", 0.8), ("0-10: 7", 0.7), ("我给8分，满分10分", 0.8)),
         *(("I give it 7 on a scale from 0 to 10", 0.7), ("The score is between 0 and 10: 6", 0.6)),
         *(("满分10分，我给8分", 0.8), ("分数是8分（满分10分）", 0.8), ('{"score": 8, "max": 10}', 0.8)),
-        *(("0到10分中，我给7分", 0.7), ("On a scale of 1-5: 4", 0.8), ("Scale 0-100: 70%", 0.7), ("0-10", None)),
+        *(
+            ("滿分10分，評分：7", 0.7),
+            ("0到10分中，我给7分", 0.7),
+            ("On a scale of 1-5: 4", 0.8),
+            ("Scale 0-100: 70%", 0.7),
+            ("0-10", None),
+        ),
     ],
 )
 def test_a_scale_is_no_score(text, score):
@@ -97,6 +105,10 @@ def test_a_scale_is_no_score(text, score):
         *(("The order:\n\n1. **[3]** has 2 of 3\n2. **[1]**\n", [2, 0]), ("1: 3\n2: 1\n3: 2", [2, 0, 1])),
         *(("The passages 1, 2, 3 in order: [3] > [1]", [2, 0]), ("[3] > [1] = [2]", [2, 0, 1])),
         *(("第3段 > 第1段 > 第2段，共1、2、3段", [2, 0, 1]), ("Passage 3 > Passage 1 (of 1, 2, 3)", [2, 0])),
+        *(
+            ("1. Passage 3\n2. Passage 1\n\nWhy:\n1. Passage 3 is it.\n2. Passage 1 is near.", [2, 0]),
+            ("1. Passage 2", [1]),
+        ),
         *(('{\n "1": 3,\n "2": 1\n}', [2, 0]), ("2. tea\n1. coffee", [1, 0])),
     ],
 )

@@ -58,7 +58,7 @@ class FusionStep:
     @property
     def descend(self) -> bool | None:
         """True where the scores that nodes come with count, here or within; a higher one is better."""
-        counts = self.incoming and self.fusing.reads_scores
+        counts = self.fusing.reads_scores and (self.incoming or not all(one.rescores for one in self.rerankers))
         return True if counts or any(one.descend for one in self.rerankers) else None
 
     def trace(self, stage: Stage, query: str) -> Stage:
