@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -97,7 +98,8 @@ def evaluate(
         nothing, or for which nothing is relevant, too. A query without judgements is left out.
 
     Raises:
-        ConfigError: If a measure is unknown or named twice, or nothing was judged.
+        ConfigError: If a measure is unknown or named twice, nothing was judged, or a ranking or grades have another
+            form.
 
     Example:
         >>> run = {"q1": [("a", 2.0), ("b", 1.0)], "q2": []}
@@ -106,13 +108,14 @@ def evaluate(
     """
     chosen = [one if isinstance(one, Measure) else measure(one) for one in measures]
     names = [one.name for one in chosen]
+    _check_mappings(run, judgements)
     if not judgements or not names or len(set(names)) < len(names):
         msg = (
             f"evaluate got {len(judgements)} judged queries and the measures {names}; give at least one of each, each "
             "measure once."
         )
         raise ConfigError(msg)
-    found = {query: [uid for uid, _ in first_of_each(run.get(query, ()))] for query in judgements}
+    found = {query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))] for query in judgements}
     values = {
         one.name: MappingProxyType({query: one.func(found[query], grades) for query, grades in judgements.items()})
         for one in chosen
@@ -120,6 +123,29 @@ def evaluate(
     missing = tuple(query for query in judgements if query not in run)
     unjudged = tuple(query for query in run if query not in judgements)
     return Evaluation(MappingProxyType(values), missing, unjudged)
+
+
+def _check_mappings(run: Any, judgements: Any) -> None:
+    if not isinstance(run, Mapping):
+        msg = f"evaluate got the run {run!r:.80}; give a mapping {{query: [(uid, score), ...]}}, best first."
+        raise ConfigError(msg)
+    if not isinstance(judgements, Mapping) or not all(isinstance(one, Mapping) for one in judgements.values()):
+        msg = f"evaluate got the judgements {judgements!r:.80}; give a mapping {{query: {{uid: grade}}}}."
+        raise ConfigError(msg)
+
+
+def _ranking(query: Any, given: Any) -> list[tuple[Any, float]]:
+    """A ranking, if it is one: uids alone, or a mapping, would be taken apart into something else."""
+    is_listed = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    listed = list(given) if is_listed else []
+    if not is_listed or not all(map(_is_pair, listed)):
+        msg = f"The run's ranking for {query!r:.60} is {given!r:.80}; give [(uid, score), ...], best first."
+        raise ConfigError(msg)
+    return listed
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (numbers.Real, type(None)))
 
 
 _METRICS: Mapping[str, Callable[..., float]] = {

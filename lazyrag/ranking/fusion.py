@@ -110,7 +110,9 @@ def register_fusion(func: F | None = None, *, name: str | None = None, replace: 
 
         func(rankings: list[list[tuple[uid, float]]], **kw) -> dict[uid, Sequence[float]]
 
-    A uid is any hashable value that can be sorted. What the function leaves out is not in the result.
+    A uid is any hashable value that can be sorted. What the function leaves out is not in the result. A ranking may be
+    empty, and all of them may: so is one that found nothing, or has weight 0 in a hybrid; and keywords are tried out on
+    empty rankings before anything is asked.
 
     Args:
         func: The function; left out, a decorator is returned.

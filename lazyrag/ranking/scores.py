@@ -8,8 +8,9 @@ promises that within 3 sigma of the mean, ``none`` where no score is below 0.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from lazyrag.errors import ConfigError, known_names
 
@@ -80,7 +81,8 @@ def check_normalisation(how: str, lowest: float | None) -> None:
     if how not in NORMALISATIONS:
         msg = f"normalise is {how!r}. {known_names(str(how), NORMALISATIONS)}"
         raise ConfigError(msg)
-    if how == "theoretical" and (lowest is None or not math.isfinite(lowest)):
+    given: Any = lowest
+    if how == "theoretical" and not (isinstance(given, numbers.Real) and math.isfinite(given)):
         msg = (
             f"normalise='theoretical' got lowest={lowest!r}; give the lowest score that the measure can have, such as "
             "-1 for a cosine and 0 for BM25."
@@ -173,9 +175,16 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
 
 
 def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
-    if not all(math.isfinite(score) for _, score in ranking):
-        msg = "A ranking has a score that is infinite or nan; only finite scores can be added up with others."
-        raise ConfigError(msg)
+    for uid, score in ranking:
+        if not isinstance(score, numbers.Real):
+            msg = (
+                f"A ranking has the score {score!r:.40} for {uid!r:.60}; give finite numbers to add them up, or fuse "
+                "by ranks alone, with rrf."
+            )
+            raise ConfigError(msg)
+        if not math.isfinite(score):
+            msg = "A ranking has a score that is infinite or nan; only finite scores can be added up with others."
+            raise ConfigError(msg)
 
 
 _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {

@@ -29,8 +29,8 @@ def rrf_shares(
         >>> rrf_shares([[("a", 0.9)], [("b", 7.0), ("a", 3.0)]], k=1)
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
-    if not 0 < k < math.inf:
-        msg = f"rrf's k is {k!r}; give a number above 0, usually 60."
+    if not isinstance(k, numbers.Real) or isinstance(k, bool) or not 0 < k < math.inf:
+        msg = f"rrf's k is {k!r:.80}; give a number above 0, usually 60."
         raise ConfigError(msg)
     parts = [
         [(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)]
@@ -142,10 +142,11 @@ def _checked_weights(weights: Sequence[float] | None, count: int) -> list[float]
     """A weight for each ranking; 1 where none are given."""
     if weights is None:
         return [1.0] * count
-    listed = list(weights)
-    are_numbers = all(isinstance(weight, numbers.Real) and weight >= 0 for weight in listed)
+    given: Any = weights.tolist() if hasattr(weights, "tolist") else weights  # numpy's arrays are no sequences
+    listed: list[Any] = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    are_numbers = all(isinstance(weight, numbers.Real) and float(weight) >= 0 for weight in listed)
     if len(listed) != count or not are_numbers or not 0 < sum(listed) < math.inf:
-        msg = f"weights is {listed!r} for {count} rankings; give one number >= 0 for each, not all 0."
+        msg = f"weights is {given!r:.80} for {count} rankings; give one number >= 0 for each, not all 0."
         raise ConfigError(msg)
     return listed
 

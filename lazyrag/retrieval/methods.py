@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from lazyrag.arguments import known_keywords
+from lazyrag.arguments import keyword_names, known_keywords
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY, HybridRetriever
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.similarity import similarities
 
 
 class RetrievalMethod(str, Enum):
@@ -61,10 +62,11 @@ def retriever_for(
         group_name: The node group to search.
         topk: At most so many nodes.
         similarity: Of the search by words: ``"bm25_chinese"``, which finds English as ``"bm25"`` does, or another one.
-            Without effect where a method searches by embeddings alone.
+            Without effect where a method searches by embeddings alone. ``"keyword_search"`` takes one of BM25.
 
     Raises:
-        ConfigError: If the method is unknown, or it needs embeddings and the Document has none.
+        ConfigError: If the method is unknown, it needs embeddings and the Document has none, or the similarity is not
+            one of words.
         NotRegisteredError: If the group or the similarity is unknown.
 
     Example:
@@ -78,9 +80,21 @@ def retriever_for(
         msg = f"The retrieval method is {method!r}. {known_names(str(method), known)}"
         raise ConfigError(msg)
     wanted = RetrievalMethod(method)
+    if wanted is not RetrievalMethod.SEMANTIC_SEARCH:
+        _check_of_words(wanted, similarity)
     if wanted is RetrievalMethod.HYBRID_SEARCH:
         return HybridRetriever.over(doc, group_name, topk, similarity=similarity)
     # With k1 = 0 BM25 adds up the idf of the terms that are there, whatever their number and the text's length.
     keywords: dict[str, Any] = {"k1": 0.0, "b": 0.0} if wanted is RetrievalMethod.KEYWORD_SEARCH else {}
     name = None if wanted is RetrievalMethod.SEMANTIC_SEARCH else similarity
     return Retriever(doc, group_name, name, topk=topk, **keywords)
+
+
+def _check_of_words(method: RetrievalMethod, name: str) -> None:
+    similarity = similarities[name]
+    if similarity.mode != "text":
+        msg = f"{method.value!r} searches by words, and the similarity {name!r} by embeddings. Give 'bm25_chinese'."
+        raise ConfigError(msg)
+    if method is RetrievalMethod.KEYWORD_SEARCH and not {"k1", "b"} <= {*keyword_names(similarity.func, skip=2)[0]}:
+        msg = f"'keyword_search' is BM25 with k1=0, and the similarity {name!r} takes no k1 and b. Give 'bm25_chinese'."
+        raise ConfigError(msg)

@@ -43,7 +43,8 @@ class MultiQueryRetriever:
         fusion_method: Name of a registered fusion.
         topk: At most so many nodes.
         depth: How many nodes of each query are fused; None: 4 x topk, and at least 50.
-        fusion_kw: Keywords of the fusion, but no weights: the number of queries varies.
+        fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking: the number of queries
+            varies.
 
     Raises:
         NotRegisteredError: If there is no such fusion.
@@ -84,6 +85,14 @@ class MultiQueryRetriever:
             raise ConfigError(msg)
         self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._fusing.try_out(2)
+        try:
+            self._fusing.try_out(3)
+        except LazyRAGError as exc:
+            msg = (
+                f"MultiQueryRetriever got {fusion_kw!r:.80}, which fits a certain number of queries, and that is known "
+                "only when it is asked. Give values that hold for every query."
+            )
+            raise ConfigError(msg) from exc
         self._fusing.check_directions([descends(retriever)])
         self._topk = whole_number("topk", topk, 1)
         self._depth = None if depth is None else whole_number("depth", depth, 1)

@@ -50,7 +50,8 @@ PROMPTS: Mapping[tuple[str, str], str] = {
 }
 """The built-in prompts, by task and language."""
 
-_OPENING = ("[", "{", "［", "｛", "```")
+_BEGINS_JSON = re.compile(r"(?:\A|\n|[:：])[ \t]*[\[{［｛]|[\]}］｝]`*\s*\Z")
+"""Where an answer may be JSON: at the beginning of a line, behind a colon, at the end. Not in a sentence."""
 _EDGES = " \t\r\n*_`\"'“”‘’「」『』"
 _LABEL = re.compile(
     r"(?:(?:rephrased |sub-?)?(?:q(?:uer(?:y|ies)|uestions?)?|search)|子?问题|查询|问法|问)"
@@ -61,7 +62,7 @@ _LABEL = re.compile(
 
 _KEY = re.compile(
     r"(?:(?:re)?phrased|rewritten|sub)?[ _-]?(?:q|query|question|text|wording|子?问题|查询|问法|问)[ _-]?\d{0,3}"
-    r"|\d{1,3}",
+    r"|[^\W\d_]{0,40}[ _-]?\d{1,3}",
     re.IGNORECASE,
 )
 _REFUSAL = re.compile(
@@ -175,15 +176,14 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
         ['怎么泡茶？', '水温多少？']
     """
     text = visible(answer)
-    found = find_json(text, lambda value: bool(_texts_in(value)))
-    if found is not None:
-        return _distinct(_texts_in(found.value))
-    lines = bulleted(text)
-    if not lines or text.startswith(_OPENING):
-        if find_json(text, _is_json) is not None:
+    told = find_json(text, _is_json) if _BEGINS_JSON.search(text) else None
+    if told is not None:
+        found = find_json(text, lambda value: bool(_texts_in(value)))
+        if found is None:
             msg = "it is JSON without a list of texts, or of objects with a 'query'"
             raise UnreadableAnswerError(msg)
-        lines = _bare_lines(text)
+        return _distinct(_texts_in(found.value))
+    lines = bulleted(text) or _bare_lines(text)
     return _distinct(lines[:-1] if is_cut and len(lines) > 1 else lines)
 
 

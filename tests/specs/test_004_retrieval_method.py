@@ -97,3 +97,24 @@ def test_what_is_no_method(docs):
         retriever_for("hybrid_search", Document(), "FineChunk")
     with pytest.raises(ConfigError, match="embed"):
         retriever_for("semantic_search", Document(), "FineChunk")
+
+
+@pytest.mark.parametrize("method", ["full_text_search", "keyword_search", "hybrid_search"])
+@pytest.mark.parametrize("similarity", ["cosine", "ip"])
+def test_words_are_not_searched_by_embeddings(docs, method, similarity):
+    """「全文检索」, 「关键词检索」: by words; a similarity of vectors is an error that says which to give."""
+    with pytest.raises(ConfigError, match=f"'{method}' searches by words.*{similarity}.*'bm25_chinese'"):
+        retriever_for(method, docs, "FineChunk", similarity=similarity)
+
+
+def test_keyword_search_is_a_bm25(docs):
+    """「KEYWORD_SEARCH」: another similarity of texts has no k1 to turn off; full-text search takes it."""
+
+    @lazyrag.register_similarity(replace=True)
+    def same_start(query, node):
+        return float(query[:1] == node.text[:1])
+
+    with pytest.raises(ConfigError, match=r"'keyword_search' is BM25.*'same_start'"):
+        retriever_for("keyword_search", docs, "FineChunk", similarity="same_start")
+    assert retriever_for("full_text_search", docs, "FineChunk", similarity="same_start")("coffee")[0].text == "coffee"
+    assert retriever_for("semantic_search", docs, "FineChunk", similarity="same_start")("coffee")

@@ -6,6 +6,7 @@ import copy
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -434,3 +435,49 @@ def test_a_fusion_that_raises_is_named():
         with pytest.raises(RetrievalError, match="fusion 'broken' raised IndexError") as caught:
             fusions["broken"]([VECTOR, BM25])
     assert isinstance(caught.value.__cause__, IndexError)
+
+
+@pytest.mark.parametrize("k", ["60", None, [60], True])
+def test_a_rank_constant_of_another_kind_is_refused(k):
+    """The error says what was given and what is needed, as for a number out of range."""
+    with pytest.raises(ConfigError, match=r"rrf's k is .*; give a number above 0"):
+        rrf([VECTOR, BM25], k=k)
+
+
+@pytest.mark.parametrize("weights", [3, "ab", {"a": 1}, [1, "2"], [1, None]])
+def test_weights_of_another_kind_are_refused(weights):
+    """One number, a text, a mapping: weights are a list of numbers."""
+    for fuse in (rrf, weighted, fusions["comb_mnz"], fusions["comb_max"]):
+        with pytest.raises(ConfigError, match=r"weights is .* for 2 rankings; give one number"):
+            fuse([VECTOR, BM25], weights=weights)
+
+
+def test_weights_of_numpy():
+    """An array is as good as a list."""
+    assert rrf([VECTOR, BM25], weights=np.array([2.0, 1.0])) == rrf([VECTOR, BM25], weights=[2, 1])
+
+
+@pytest.mark.parametrize("how", NORMALISATIONS)
+@pytest.mark.parametrize("score", [None, "0.5", [1]])
+def test_a_score_that_is_no_number_is_refused(how, score):
+    """With its uid, and the way out; ranks alone need no score."""
+    lowest = 0.0 if how == "theoretical" else None
+    with pytest.raises(ConfigError, match=r"the score .* for 'b'; give finite numbers.*rrf"):
+        weighted([[("a", 1.0), ("b", score)]], normalise=how, lowest=lowest)
+    assert [uid for uid, _ in rrf([[("a", 1.0), ("b", score)]])] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["rrf", "weighted", "comb_mnz", "comb_max"])
+def test_built_in_fusions_take_empty_rankings(name):
+    """None, one or all: what has nothing adds nothing, and no agreement."""
+    fusion = fusions[name]
+    assert fusion([[], []]) == []
+    assert fusion([[("a", 2.0), ("b", 1.0)], []]) == fusion([[("a", 2.0), ("b", 1.0)], []], weights=[1, 1])
+    assert all(parts[1] == 0 for parts in fusion.shares([[("a", 2.0)], []]).values())
+
+
+@pytest.mark.parametrize("lowest", ["0", [0, "1"], [None, 0], [[0], 0]])
+def test_a_lowest_score_of_another_kind_is_refused(lowest):
+    """A number for each ranking."""
+    with pytest.raises(ConfigError, match="lowest"):
+        weighted([VECTOR, BM25], normalise="theoretical", lowest=lowest)

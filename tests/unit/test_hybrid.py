@@ -217,15 +217,11 @@ class TestIdentity:
     def test_the_trace_breaks_ties_as_the_call_does(self):
         """Equal scores and equal uids in two Documents: both keep the order in which retrievers name the Documents."""
         one, two = document({"a": "tea b b b b b"}), document({"a": "tea"})
-        hybrid = HybridRetriever(
-            Retriever(two, "FineChunk", "bm25"),
-            Retriever([one, two], "FineChunk", "bm25"),
-            Retriever(one, "FineChunk", "bm25"),
-            fixed(),
-            weights=[1, 0, 1, 1],
-        )
+        both = Retriever([one, two], "FineChunk", "bm25")
+        hybrid = HybridRetriever(both, Retriever(one, "FineChunk", "bm25"), fusion_method="comb_max")
+        assert [node.text for node in both("tea")] == ["tea", "tea b b b b b"]  # the second one's is met first
         found = hybrid("tea")
-        assert [node.text for node in found] == ["tea", "tea b b b b b"]
+        assert [(node.text, node.score) for node in found] == [("tea b b b b b", 1.0), ("tea", 1.0)]
         assert [node.text for node in hybrid.trace("tea").nodes] == [node.text for node in found]
 
     def test_ties_go_by_uid(self):
@@ -295,8 +291,9 @@ class TestArguments:
     def test_two_fusions_are_refused(self, docs):
         """One by position and another by name is a mistake."""
         one = Retriever(docs, "FineChunk", "bm25")
-        with pytest.raises(ConfigError, match="two fusions"):
-            HybridRetriever(one, one, "comb_max", fusion_method="weighted")
+        for positional in ("comb_max", "rrf"):
+            with pytest.raises(ConfigError, match="two fusions"):
+                HybridRetriever(one, one, positional, fusion_method="weighted")
 
     def test_what_a_view_hides_is_never_found(self):
         """Neither in a result nor in its trace, whatever the retrievers; a wider one beside it finds what it may."""
@@ -460,6 +457,16 @@ class TestOver:
             == (rrf(by_hand(docs, "green tea", 50))[:6])
         )
         assert len(HybridRetriever.over(docs, "FineChunk", 3)("green tea")) == 3
+
+    @pytest.mark.parametrize("query", ["green tea", "春天的茶叶 kettle", "steam"])
+    def test_its_defaults(self, docs, query):
+        """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their best score."""
+        rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=50)) for name in (None, "bm25_chinese")]
+        expected = weighted(rankings, weights=[0.6, 0.4], normalise="max")[:6]
+        assert told(HybridRetriever.over(docs, "FineChunk")(query)) == expected
+        swung = weighted(rankings, weights=[0.1, 0.9], normalise="min_max")[:6]
+        over = HybridRetriever.over(docs, "FineChunk", weights=[0.1, 0.9], normalise="min_max")
+        assert told(over(query)) == swung != expected
 
     def test_several_documents(self):
         """They are ranked together."""

@@ -6,6 +6,7 @@ import math
 import random
 
 import ir_measures
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -228,3 +229,38 @@ def test_k_is_a_whole_number(k):
         recall(["a"], {"a": 1}, k)
     with pytest.raises(ConfigError, match="gain is"):
         ndcg(["a"], {"a": 1}, 1, gain="quadratic")
+
+
+@pytest.mark.parametrize(
+    "ranking",
+    [
+        ["d1", "d2"],
+        [["d1", "d2"]],
+        [("d1", 1.0), "d2"],
+        [("d1", 1.0, 2)],
+        {"d1": 1.0},
+        "d1",
+        None,
+        3,
+        [("d1", "0.5")],
+    ],
+)
+def test_rankings_are_pairs(ranking):
+    """Uids alone, or a mapping, would be taken apart into something else and count 0: the error says what to give."""
+    with pytest.raises(ConfigError, match=r"ranking for 'q' is .*give \[\(uid, score\), \.\.\.\]"):
+        evaluate({"q": ranking}, {"q": {"d1": 1}})
+
+
+def test_rankings_in_other_hands():
+    """Pairs as lists, tuples of pairs, an iterator, scores of numpy or none are rankings as well."""
+    for ranking in ([["d1", 1]], (("d1", np.float32(1)),), iter([("d1", None)])):
+        assert evaluate({"q": ranking}, {"q": {"d1": 1}}, ["MRR"]).means == {"MRR": 1.0}
+
+
+def test_runs_and_judgements_are_mappings():
+    """Of queries; and grades by uid, not a list of what is relevant."""
+    with pytest.raises(ConfigError, match=r"give a mapping \{query:"):
+        evaluate([("d1", 1.0)], {"q": {"d1": 1}})
+    for judgements in ([{"d1": 1}], {"q": ["d1"]}, None):
+        with pytest.raises(ConfigError, match=r"query: \{uid: grade\}"):
+            evaluate({"q": [("d1", 1.0)]}, judgements)

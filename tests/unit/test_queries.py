@@ -120,6 +120,14 @@ class TestFusion:
         ):
             with pytest.raises(ConfigError, match=message):
                 MultiQueryRetriever(bm25, lambda query: [], **kwargs)
+        for keywords in (
+            {"normalise": "theoretical", "lowest": [-1, 0]},
+            {"normalise": ["max", "max"]},
+            {"normalise": ["max", "max", "max"]},
+        ):
+            with pytest.raises(ConfigError):
+                MultiQueryRetriever(bm25, lambda query: [], fusion_method="weighted", **keywords)
+        assert MultiQueryRetriever(bm25, lambda query: ["x", "y"], fusion_method="weighted", normalise="max")("tea")
         with pytest.raises(ConfigError, match="rewrite"):
             MultiQueryRetriever(bm25, "rephrase")
         with pytest.raises(ConfigError, match="MultiQueryRetriever got"):
@@ -243,6 +251,9 @@ class TestRewriter:
             '[{"id": 1, "question": "How hot?"}, {"id": 2, "text": "Which water?"}]',
             '{"q1": "How hot?", "q2": "Which water?"}',
             '{"1": "How hot?", "2": "Which water?"}',
+            '{"alternative_1": "How hot?", "alternative_2": "Which water?"}',
+            'Sure, ["How hot?", "Which water?"]',
+            'Here: [\n  "How hot?",\n  "Which water?"\n]\nEnjoy.',
             '{"query_1": "How hot?", "reason": "heat", "query_2": "Which water?"}',
             '{"question": "tea?", "queries": ["How hot?", "Which water?"]}',
             '{"queries": {"q1": "How hot?", "q2": "Which water?"}}',
@@ -271,6 +282,9 @@ class TestRewriter:
             "当然节气是哪天",
             "如果水太热怎么办？",
             "How hot [1] is the water?",
+            "How do I sort ['b', 'a'] in Python?",
+            "[1] How hot is the water?",
+            "What does {'x': 'y'} mean in a dictionary?",
         ],
     )
     def test_what_only_looks_like_a_label_stays(self, query):
