@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,11 @@ from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary,
 from lazyrag.retrieval.missing import filter_text
 from lazyrag.retrieval.rendering import rendered
 from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, stage_of
-from lazyrag.retrieval.together import read_together
+from lazyrag.retrieval.together import one_question, prepare_all, read_together, state_of, trees_of
 from lazyrag.retrieval.tracks import Tracks
 
 _TEXT_SHOWN = 200
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,21 @@ def why_not(
     if not isinstance(uid, str):
         msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
         raise ConfigError(msg)
-    return read_together(
-        [retriever] if query.strip() else [], lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid)
-    )
+    read = [retriever] if query.strip() else []
+    trees = trees_of(read)
+    prepare_all(read)
+
+    def reason(stage: Stage, state: object) -> Reason | None:
+        return Tracks(stage).reason(uid) if state == state_of(trees) else None
+
+    with one_question():
+        for _ in range(_TRIES):  # a slow step of a chain works outside of the read, and the reason must fit its trace
+            before = state_of(trees)
+            stage = stage_of(retriever, query, filters, topk)
+            found = read_together(read, functools.partial(reason, stage, before))
+            if found is not None:
+                return found
+        return read_together(read, lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid))
 
 
 def _filter_text(filters: FilterLike) -> str | None:

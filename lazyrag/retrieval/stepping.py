@@ -16,7 +16,7 @@ from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, StaleNodeError
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.stages import Stage, StageKind, Step, callable_name
-from lazyrag.retrieval.together import one_question, read_together, trees_of
+from lazyrag.retrieval.together import one_question, read_together, state_of, trees_of
 
 V = TypeVar("V")
 
@@ -115,10 +115,9 @@ class _Asked(Generic[V]):
 
     def _retrieved(self) -> V:
         """What the retriever gives, without asking it again of the state that it was asked of last."""
-        state = [(tree.removals, tree.views.kept()) for tree in self.trees]
-        if not self.last or self.last[0][0] != state:
+        if not self.last or self.last[0][0] != state_of(self.trees):
             value = self.first()
-            self.last = [([(tree.removals, tree.views.kept()) for tree in self.trees], value)]
+            self.last = [(state_of(self.trees), value)]
         return self.last[0][1]
 
     def _done(self, at: int, value: V) -> V:

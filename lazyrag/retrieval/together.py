@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from lazyrag.document.builder import Builder
 from lazyrag.document.consistency import consistent_read
+from lazyrag.document.ledger.tree import View
 
 R = TypeVar("R")
 
@@ -27,6 +28,11 @@ def prepare_all(retrievers: Iterable[object]) -> None:
         prepare = getattr(one, "prepare", None)
         if callable(prepare):
             prepare()
+
+
+def state_of(trees: Iterable[Builder]) -> list[tuple[int, View]]:
+    """What a read sees of Documents: equal as long as none of them has changed."""
+    return [(tree.removals, tree.views.kept()) for tree in trees]
 
 
 @contextmanager

@@ -80,6 +80,20 @@ def test_it_is_not_asked_again_for_the_same_nodes(docs, slow):
     assert len(calls) == 3
 
 
+def test_why_not_waits_for_a_reranker_outside_of_the_read(docs, slow):
+    """The reason is that of a state in which the reranker was asked; it is asked again only of other nodes."""
+    reranker, calls = slow
+    [last] = [node for node in docs.get_nodes("line") if node.text == "tea 11"]
+    chain = RetrievalChain(words(docs), reranker, topk=1)
+    reason = chain.why_not(last.uid, "tea")
+    assert reason.cause in ("found", "dropped")
+    assert 1 < len(calls) <= 5
+    assert {node.path for node in calls[-1]} == {node.path for node in docs.get_nodes("line")}
+    before = len(calls)
+    assert chain.why_not(last.uid, "tea") == reason
+    assert len(calls) == before + 1
+
+
 def test_a_retriever_is_asked_once_where_nothing_changes(docs):
     """Going out of the read and in again costs no second retrieval."""
     asked = []
