@@ -141,9 +141,8 @@ class RetrievalChain(Generic[T_co]):
         self._output_format: OutputFormat | None = output_format
         self._join = join
 
-    @classmethod
+    @staticmethod
     def over(
-        cls,
         doc: Document | Sequence[Document],
         group_name: str,
         topk: int = 6,
@@ -177,14 +176,10 @@ class RetrievalChain(Generic[T_co]):
         documents = [doc] if isinstance(doc, Document) else list(doc)
         able = [token_embedders(one.reader.embedders(embed_keys)) for one in documents]
         common = sorted(set(able[0]).intersection(*able[1:]))
-        made: Any = cls
         if not common:
-            return cast("RetrievalChain[list[DocNode]]", made(hybrid, topk=topk))
+            return RetrievalChain(hybrid, topk=topk)
         reranker = Reranker("MaxSimReranker", embed_key=common[0])
-        return cast(
-            "RetrievalChain[list[DocNode]]",
-            made(FeedbackRetriever(hybrid), reranker, topk=topk, fetch=max(_RERANKED, topk)),
-        )
+        return RetrievalChain(FeedbackRetriever(hybrid), reranker, topk=topk, fetch=max(_RERANKED, topk))
 
     @known_keywords
     def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> T_co:
