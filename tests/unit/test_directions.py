@@ -26,21 +26,25 @@ from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.ranking.fusion import weighted
 from lazyrag.ranking.scores import normalised
 from lazyrag.retrieval.ranked import descends
+from lazyrag.retrieval.similarity import similarities
 
 TEXTS = {"a": "tea", "b": "tea pot", "c": "tea pot and two cups"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def distances():
-    """Similarities of which a smaller score is better: by text, and by vector."""
+    """Similarities of which a smaller score is better: by text, and by vector. They are gone after the module."""
+    with similarities.isolated():
 
-    @register_similarity(descend=False, replace=True)
-    def length_apart(query, node):
-        return abs(len(query) - len(node.text))
+        @register_similarity(descend=False, replace=True)
+        def length_apart(query, node):
+            return abs(len(query) - len(node.text))
 
-    @register_similarity(mode="embedding", descend=False, replace=True)
-    def apart(query, node):
-        return sum(abs(one - other) for one, other in zip(query, node.embedding, strict=True))
+        @register_similarity(mode="embedding", descend=False, replace=True)
+        def apart(query, node):
+            return sum(abs(one - other) for one, other in zip(query, node.embedding, strict=True))
+
+        yield
 
 
 @pytest.fixture(scope="module")
