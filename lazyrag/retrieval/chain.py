@@ -18,7 +18,16 @@ from lazyrag.retrieval.output import OutputFormat, check_output, render
 from lazyrag.retrieval.ranked import descends
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.reranking.maxsim import token_embedders
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Step, asked_nodes, callable_name, stage_of
+from lazyrag.retrieval.stages import (
+    NodeRetriever,
+    Reason,
+    Stage,
+    Step,
+    asked_nodes,
+    callable_name,
+    check_query,
+    stage_of,
+)
 from lazyrag.retrieval.stepping import (
     Steps,
     check_call,
@@ -286,9 +295,7 @@ class RetrievalChain(Generic[T_co]):
         return Steps(self, query, [self._retriever] if query.strip() else [], self._steps)
 
     def _limit(self, query: Any, topk: int | None) -> int | None:
-        if not isinstance(query, str):
-            msg = f"The query is {query!r} ({type(query).__name__}); give a text."
-            raise ConfigError(msg)
+        check_query(query)
         return self._topk if topk is None else whole_number("topk", topk, 1)
 
     def _fetched(self, limit: int | None) -> int | None:

@@ -19,12 +19,20 @@ from lazyrag.retrieval.ranked import (
     Numbers,
     add_new,
     apart,
-    check_query,
     check_retrievers,
     check_weights,
     common_direction,
 )
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, asked_nodes, blank_query, stage_of, unasked_stages
+from lazyrag.retrieval.stages import (
+    NodeRetriever,
+    Reason,
+    Stage,
+    asked_nodes,
+    blank_query,
+    check_query,
+    stage_of,
+    unasked_stages,
+)
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]

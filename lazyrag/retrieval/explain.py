@@ -16,7 +16,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary, Standing
 from lazyrag.retrieval.missing import filter_text
 from lazyrag.retrieval.rendering import rendered
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, check_query, stage_of
 from lazyrag.retrieval.together import one_question, prepare_all, read_together, state_of, trees_of
 from lazyrag.retrieval.tracks import Tracks
 
@@ -112,7 +112,7 @@ def explain(
         >>> [(hit.rank, hit.score) for hit in explanation]
         [(1, 0.5)]
     """
-    _check_query(query)
+    check_query(query)
 
     # Of one state because the stages are: nothing is read that they do not hold.
     tracks = Tracks(stage_of(retriever, query, filters, topk))
@@ -159,7 +159,7 @@ def why_not(
         >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").told
         "There is no node '1234' in the Document."
     """
-    _check_query(query)
+    check_query(query)
     if not isinstance(uid, str):
         msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
         raise ConfigError(msg)
@@ -183,12 +183,6 @@ def why_not(
 def _filter_text(filters: FilterLike) -> str | None:
     parsed = parse_filter(filters)
     return None if parsed is None else filter_text(parsed)
-
-
-def _check_query(query: Any) -> None:
-    if not isinstance(query, str):
-        msg = f"The query is {query!r:.80} ({type(query).__name__}); give a text."
-        raise ConfigError(msg)
 
 
 def _summary(tracks: Tracks, stage: Stage, dropped: int) -> StageSummary:

@@ -13,8 +13,8 @@ from lazyrag.document.builder import Builder
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.query_vectors import checked_towards
-from lazyrag.retrieval.ranked import Movable, can_move, check_query, descends
-from lazyrag.retrieval.stages import Reason, Stage, stage_of
+from lazyrag.retrieval.ranked import Movable, can_move, descends
+from lazyrag.retrieval.stages import Reason, Stage, check_query, stage_of
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 

@@ -21,7 +21,6 @@ from lazyrag.retrieval.ranked import (
     NOTHING,
     Numbers,
     can_move,
-    check_query,
     check_retrievers,
     check_weights,
     descends,
@@ -29,7 +28,7 @@ from lazyrag.retrieval.ranked import (
     ranked,
 )
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, callable_name, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, callable_name, check_query, stage_of
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.

@@ -19,9 +19,8 @@ from lazyrag.indexes.bm25 import BM25, Variant
 from lazyrag.indexes.lexical import LexicalIndex
 from lazyrag.indexes.parts import LexicalState
 from lazyrag.retrieval.explain import Explanation, explain, why_not
-from lazyrag.retrieval.ranked import check_query
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import Reason, Stage
+from lazyrag.retrieval.stages import Reason, Stage, check_query
 from lazyrag.text.terms import term_function
 
 _IDS = ("id", "doc_id")

@@ -17,13 +17,12 @@ from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
 from lazyrag.retrieval.ranked import (
     Numbers,
-    check_query,
     check_retrievers,
     descends,
     ranked,
 )
 from lazyrag.retrieval.rewriting import QueryRewriter, same
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, check_query, stage_of
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 _FUSED_AT_LEAST = 50

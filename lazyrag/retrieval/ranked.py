@@ -71,18 +71,6 @@ class Numbers:
         return node.uid, OUTSIDE if node.reader is None else self.of(node.reader.tree)
 
 
-def check_query(query: Any) -> bool:
-    """Whether there is anything to ask: False for a blank query.
-
-    Raises:
-        ConfigError: If it is no text.
-    """
-    if not isinstance(query, str):
-        msg = f"The query is {query!r} ({type(query).__name__}); give a text."
-        raise ConfigError(msg)
-    return bool(query.strip())
-
-
 def check_retrievers(what: str, retrievers: Sequence[Any]) -> None:
     """Refuse what is no retriever of nodes.
 

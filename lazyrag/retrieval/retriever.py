@@ -23,7 +23,7 @@ from lazyrag.retrieval.indexes import indexes
 from lazyrag.retrieval.output import OutputFormat, check_output, render
 from lazyrag.retrieval.query_vectors import QueryVectors, checked_towards
 from lazyrag.retrieval.similarity import similarities
-from lazyrag.retrieval.stages import Reason, Stage
+from lazyrag.retrieval.stages import Reason, Stage, check_query
 from lazyrag.retrieval.tracing import traced
 
 if TYPE_CHECKING:
@@ -318,9 +318,7 @@ class Retriever(Generic[T_co]):
 
     def asked(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Asked:
         """A question as this retriever asks it, for those that take rankings and not nodes."""
-        if not isinstance(query, str):
-            msg = f"The query is {query!r} ({type(query).__name__}); give a text."
-            raise ConfigError(msg)
+        check_query(query)
         limit = self._topk if topk is None else whole_number("topk", topk, 1)
         readers = [document.reader for document in self._documents]
         return Asked(self._plan, query, readers, [reader.bind(filters) for reader in readers], limit)

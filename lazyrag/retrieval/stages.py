@@ -176,6 +176,18 @@ def stage_of(
     return Stage("retriever", name, tuple(nodes), said=said, seconds=seconds, retriever=retriever, why=why)
 
 
+def check_query(query: Any) -> bool:
+    """Whether there is anything to ask: False for a blank query.
+
+    Raises:
+        ConfigError: If it is no text.
+    """
+    if not isinstance(query, str):
+        msg = f"The query is {query!r} ({type(query).__name__}); give a text."
+        raise ConfigError(msg)
+    return bool(query.strip())
+
+
 def unasked_stages(
     retrievers: Iterable[NodeRetriever | Traceable], why: str, cause: Cause = "unasked"
 ) -> tuple[Stage, ...]:
