@@ -8,9 +8,7 @@ from typing import Any, Literal, TypeAlias
 import rank_bm25
 
 from lazyrag.arguments import known_arguments
-from lazyrag.errors import ConfigError
-from lazyrag.models.embedding import shown
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.models.rerank_prompts import checked_choice, spoken
 from lazyrag.text.terms import term_function
 
@@ -72,8 +70,7 @@ class Bm25RerankModel:
         Raises:
             ConfigError: If the query is blank, or no texts are given.
         """
-        if not isinstance(query, str) or not query.strip():
-            raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
+        checked_query(query)
         found, most = checked_documents(documents, top_n)
         terms_of = term_function(spoken("auto", query) if self.analyser == "auto" else self.analyser)
         asked, told = terms_of(query), [terms_of(document) for document in found]

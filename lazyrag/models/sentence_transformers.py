@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, known_na
 from lazyrag.models.embedding import shown
 from lazyrag.models.onnx.files import Contents
 from lazyrag.models.protocol import InputType
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 
 TooLong = Literal["raise", "cut"]
 
@@ -204,8 +204,7 @@ class SentenceTransformerCrossEncoder:
             ConfigError: If the query is blank, or no texts are given.
             RetrievalError: If the model fails, or a pair is too long for it.
         """
-        if not isinstance(query, str) or not query.strip():
-            raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
+        checked_query(query)
         found, limit = checked_documents(documents, top_n)
         distinct = list(dict.fromkeys(found))  # equal documents get equal scores
         if distinct and not self._cuts:

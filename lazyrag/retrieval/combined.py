@@ -31,7 +31,7 @@ from lazyrag.retrieval.stages import (
     blank_query,
     check_query,
     stage_of,
-    unasked_stages,
+    unasked_stage,
 )
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
@@ -151,10 +151,9 @@ class WeightedRetriever:
             begun = time.perf_counter()
             nodes = _filled([one.nodes for one in inputs], self._weights, limit, self._combine)
             said = {"weights": self._weights, "topk": limit}
-            inputs += unasked_stages(left, "its weight is 0", "weight")
-            return Stage(
-                "step", "weighted places", tuple(nodes), inputs, said=said, seconds=time.perf_counter() - begun
-            )
+            spent = time.perf_counter() - begun
+            unasked = (unasked_stage(one, "its weight is 0", "weight") for one in left)
+            return Stage("step", "weighted places", tuple(nodes), (*inputs, *unasked), said=said, seconds=spent)
 
         return read_together(self._retrievers, read)
 
@@ -274,8 +273,8 @@ class PriorityRetriever:
                     inputs.append(stage_of(one, query, filters, None))
                     add_new(nodes, inputs[-1].nodes, numbers)
             said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
-            inputs += unasked_stages(asked[len(inputs) :], "those before it gave enough")
-            inputs += unasked_stages(ignored, "its priority is 'ignore'")
+            inputs += [unasked_stage(one, "those before it gave enough") for one in asked[len(inputs) :]]
+            inputs += [unasked_stage(one, "its priority is 'ignore'") for one in ignored]
             return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said)
 
         return read_together(self._retrievers, read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from lazyrag.arguments import known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
@@ -28,7 +28,7 @@ from lazyrag.retrieval.ranked import (
     ranked,
 )
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, callable_name, check_query, stage_of
+from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, check_query, stage_of, unasked_stage
 from lazyrag.retrieval.together import prepare_all, read_together, trees_of
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.
@@ -42,6 +42,7 @@ SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Of a vector and a BM25 retriever under ``"weighted"``, where none are given (spec 003)."""
 
 _FUSED_AT_LEAST = 50
+_WEIGHT_0: Final = ("its weight is 0", "weight")
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
@@ -206,10 +207,7 @@ class HybridRetriever:
             ConfigError: If the query is no text, or a filter or weight does not fit.
             RetrievalError: If a retriever fails, or returns something else than nodes.
         """
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        depth = self._depth_for(limit)
-        fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
-        fusing = fusing.cut_at(depth)
+        limit, depth, fusing = self._bounds(topk, weights)
         if not check_query(query):
             return []
         asked = fusing.asked(self._retrievers)
@@ -270,15 +268,15 @@ class HybridRetriever:
 
         One of weight 0 stands among them with no nodes, and says that it was not asked.
         """
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        depth = self._depth_for(limit)
-        fusing = self._fusing.weighing(self._weights if weights is None else self._checked_weights(weights))
-        fusing = fusing.cut_at(depth)
+        limit, depth, fusing = self._bounds(topk, weights)
         asked = list(zip(self._retrievers, fusing.asked(self._retrievers), strict=True)) if check_query(query) else []
 
         def read() -> Stage:
             inputs = [
-                _not_asked(one) if given is None else stage_of(one, query, filters, depth) for one, given in asked
+                unasked_stage(one, "its weight is 0", "weight")
+                if given is None
+                else stage_of(one, query, filters, depth)
+                for one, given in asked
             ]
             directions = [descends(one) for one, _ in asked]
             last = fusing.stage("fusion", fusing.fusion.name, inputs, directions, depth, self.trees)
@@ -316,8 +314,12 @@ class HybridRetriever:
         made._retrievers = tuple(retrievers)
         return made
 
-    def _depth_for(self, topk: int) -> int:
-        return max(_FUSED_AT_LEAST, 4 * topk) if self._depth is None else self._depth
+    def _bounds(self, topk: int | None, weights: WeightsLike | None) -> tuple[int, int, Fusing]:
+        """How many nodes are wanted, how many of each retriever are fused, and how."""
+        limit = self._topk if topk is None else whole_number("topk", topk, 1)
+        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        chosen = self._weights if weights is None else self._checked_weights(weights)
+        return limit, depth, self._fusing.weighing(chosen).cut_at(depth)
 
     def _checked_weights(self, weights: Any) -> tuple[float, ...] | None:
         if weights is None:
@@ -348,16 +350,6 @@ class HybridRetriever:
                 raise ConfigError(msg)
             first, second = (given, 1 - given) if second is None else (1 - given, given)
         return self._checked_weights([first, second])
-
-
-def _not_asked(retriever: NodeRetriever) -> Stage:
-    """The stage of a retriever of weight 0."""
-    name = callable_name(retriever)
-
-    def why(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} was not asked: its weight is 0.", cause="weight")
-
-    return Stage("retriever", name, (), said={"weight": 0}, retriever=retriever, why=why)
 
 
 def _distinct(nodes: Sequence[DocNode]) -> list[DocNode]:

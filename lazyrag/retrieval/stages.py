@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import numbers
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -188,25 +187,20 @@ def check_query(query: Any) -> bool:
     return bool(query.strip())
 
 
-def unasked_stages(
-    retrievers: Iterable[NodeRetriever | Traceable], why: str, cause: Cause = "unasked"
-) -> tuple[Stage, ...]:
-    """A leaf for each of some retrievers that were not asked.
+def unasked_stage(retriever: NodeRetriever | Traceable, why: str, cause: Cause = "unasked") -> Stage:
+    """The leaf of a retriever that was not asked.
 
     Args:
-        retrievers: The retrievers.
-        why: Why they were not, in half a sentence.
+        retriever: The retriever.
+        why: Why it was not, in half a sentence.
         cause: The same for programs.
     """
+    name = callable_name(retriever)
 
-    def reason(name: str, uid: str) -> Reason:
+    def reason(uid: str) -> Reason:
         return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
 
-    return tuple(
-        Stage("retriever", name, (), said={"not asked": why}, retriever=one, why=functools.partial(reason, name))
-        for one in retrievers
-        for name in (callable_name(one),)
-    )
+    return Stage("retriever", name, (), said={"not asked": why}, retriever=retriever, why=reason)
 
 
 def blank_query(name: str) -> Callable[[str], Reason]:

@@ -11,12 +11,11 @@ import numpy as np
 
 from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError, RetrievalError, known_names, sentence
-from lazyrag.models.embedding import shown
 from lazyrag.models.onnx.files import ModelFolder
 from lazyrag.models.onnx.folder import find_model
 from lazyrag.models.onnx.session import TextModel, rows_at_once
 from lazyrag.models.onnx.token_rows import Row, computed, windows
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,8 +124,7 @@ class OnnxCrossEncoder:
 
     def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
         """The windows of each document beside the query, with its number."""
-        if not isinstance(query, str) or not query.strip():
-            raise ConfigError(f"query is {shown(query)}; give a text that is not blank.")
+        checked_query(query)
         asked, *told = self._model.ids([query, *documents])
         room = self.max_tokens - self._model.two.size - len(asked)
         if room < 1:
