@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lazyrag._version import __version__
 
 if TYPE_CHECKING:
-    from lazyrag.data.context import Citation, RAGContext
+    from lazyrag.data.context import Answer, AnswerDelta, Citation, RAGContext
     from lazyrag.data.fields import DataType, DocField
     from lazyrag.data.filters import And, Condition, Not, Or
     from lazyrag.data.node import DocNode
@@ -98,6 +98,8 @@ __all__ = [
     "LAZY_ROOT_NAME",
     "MMR",
     "And",
+    "Answer",
+    "AnswerDelta",
     "AsyncReranker",
     "AutoMerge",
     "BM25Retriever",
@@ -193,6 +195,8 @@ __all__ = [
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
     "And": "lazyrag.data.filters",
+    "Answer": "lazyrag.data.context",
+    "AnswerDelta": "lazyrag.data.context",
     "AsyncReranker": "lazyrag.models.async_rerank",
     "CachedEmbedder": "lazyrag.models.cached",
     "CallableChatModel": "lazyrag.models.chat",

@@ -27,7 +27,8 @@ class Hit:
         source: The document it comes from, as a person would name it: the file's path.
         document_id: Uid of the document's root node.
         chunk_id: The node's number in its group and document, from 1.
-        metadata: The file's metadata overlaid with the node's own.
+        metadata: The file's metadata overlaid with the node's own; under ``"place"``, unless they use the name, where
+            in the document it stands, for people: ``"page 3"``.
 
     Example:
         >>> Hit("1", "Water of 80 degrees", 0.9, source="tea.txt").to_dict()["source"]
@@ -45,6 +46,7 @@ class Hit:
     @classmethod
     def from_node(cls, node: DocNode) -> Hit:
         """The hit of a retrieved node."""
+        place = {"place": node.place} if node.place else {}
         return cls(
             id=node.uid,
             text=node.get_content(),
@@ -52,7 +54,7 @@ class Hit:
             source=node.path,
             document_id=node.document_id,
             chunk_id=node.number,
-            metadata={**node.global_metadata, **node.metadata},
+            metadata={**place, **node.global_metadata, **node.metadata},
         )
 
     def to_dict(self) -> dict[str, Any]:

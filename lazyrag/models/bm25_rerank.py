@@ -9,7 +9,8 @@ import rank_bm25
 
 from lazyrag.arguments import known_arguments
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.models.rerank_prompts import checked_choice, spoken
+from lazyrag.models.rerank_prompts import checked_choice
+from lazyrag.text.scripts import spoken
 from lazyrag.text.terms import term_function
 
 Variant: TypeAlias = Literal["plus", "okapi", "l"]

@@ -12,16 +12,8 @@ from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocol import ChatModel, ChatOptions
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.models.rerank_answers import read_permutation, read_probability, read_score
-from lazyrag.models.rerank_prompts import (
-    LISTWISE,
-    POINTWISE,
-    Language,
-    Scale,
-    checked_choice,
-    checked_template,
-    enclosed,
-    spoken,
-)
+from lazyrag.models.rerank_prompts import LISTWISE, POINTWISE, Scale, checked_choice, checked_template, enclosed
+from lazyrag.text.scripts import Language, spoken
 
 _MOST = {"0-10": 10, "0-100": 100}
 

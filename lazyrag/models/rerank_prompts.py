@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.errors import ConfigError, known_names
 
-Language: TypeAlias = Literal["auto", "en", "zh"]
 Scale: TypeAlias = Literal["yes_no", "0-10", "0-100"]
 
 _PASSAGE = {
@@ -51,8 +50,6 @@ LISTWISE: Mapping[str, str] = {
     ),
 }
 _TAG = re.compile(r"<(/?\s*passage)", re.IGNORECASE)
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_KANA_OR_HANGUL = re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 
 
 def checked_template(prompt: Any, fields: Collection[str]) -> str | None:
@@ -95,18 +92,6 @@ def checked_choice(what: str, value: Any, allowed: Any) -> Any:
         msg = f"{what} is {value!r}. {known_names(str(value), get_args(allowed))}"
         raise ConfigError(msg)
     return value
-
-
-def spoken(language: Language, query: str) -> str:
-    """``"zh"`` or ``"en"``: the one that is given, else Chinese where a query has Chinese in it.
-
-    Example:
-        >>> spoken("auto", "绿茶怎么泡？"), spoken("auto", "お茶の入れ方"), spoken("zh", "tea?")
-        ('zh', 'en', 'zh')
-    """
-    if language != "auto":
-        return language
-    return "zh" if _HAN.search(query) and not _KANA_OR_HANGUL.search(query) else "en"
 
 
 def enclosed(passage: str) -> str:

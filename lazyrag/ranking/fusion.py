@@ -112,7 +112,8 @@ def register_fusion(func: F | None = None, *, name: str | None = None, replace: 
 
     A uid is any hashable value that can be sorted. What the function leaves out is not in the result. A ranking may be
     empty, and all of them may: so is one that found nothing, or has weight 0 in a hybrid; and keywords are tried out on
-    empty rankings before anything is asked.
+    empty rankings before anything is asked. A hybrid passes ``weights`` and ``depth``, how many nodes each retriever
+    was asked for, to functions that take them.
 
     Args:
         func: The function; left out, a decorator is returned.

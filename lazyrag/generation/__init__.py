@@ -1,0 +1,1 @@
+"""From hits to a cited answer: the context, the model, the citations."""

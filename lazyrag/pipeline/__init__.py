@@ -1,0 +1,1 @@
+"""`RAGPipeline`: from a question to a cited answer, in event loops and threads."""
