@@ -100,7 +100,7 @@ class Generator:
         Returns:
             The response; all candidates where several were asked for, in order, blank ones as ""; the confidence, None
             where it is not known. Metadata: ``model``, ``usage`` (a dict, or None), ``finish_reason`` of the response
-            and ``finish_reasons`` of all, ``chosen`` (which candidate, from 0), ``language``, ``confidence`` (its
+            and ``finish_reasons`` of all, ``chosen`` (which candidate, from 0), ``language``, ``confidence_by`` (its
             measure, or None), ``reasoning`` (thoughts before the response, or None), ``problems`` (sentences),
             ``seconds``.
 
@@ -212,7 +212,7 @@ class Generator:
             "finish_reasons": [one.finish_reason for one in choices],
             "chosen": chosen,
             "language": asked.language,
-            "confidence": measure,
+            "confidence_by": measure,
             "reasoning": response.reasoning or None,
             "problems": _problems(read, chosen, self.n),
             "seconds": time.perf_counter() - asked.since,
