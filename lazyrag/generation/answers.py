@@ -76,16 +76,16 @@ class AnswerReader:
             streamed: Whether the pieces were handed out, so that thoughts among them are a problem.
         """
         given = "".join(self._pieces)
-        reasoning = self._splitter.reasoning
-        unopened, rest = ("", given) if reasoning else split_unopened(given)
+        unopened, rest = (None, given) if self._splitter.found else split_unopened(given)
         text = rest.strip()
         problems = [*self._characters.problems(), *self._echo.problems()]
-        if unopened and streamed:
+        if unopened is not None and streamed:
             problems.append("The model's thinking ended without having begun, so that it was streamed as an answer.")
         if ended := self._ending(reason, blank=not text):
             problems.append(ended)
-        skipped = self._came - len(rest) if reasoning or unopened or self._echo.removed else 0
-        return ReadAnswer(text, reasoning or unopened, skipped, tuple(problems))
+        before = self._splitter.found or unopened is not None or self._echo.removed
+        skipped = self._came - len(rest) if before else 0
+        return ReadAnswer(text, unopened or self._splitter.reasoning, skipped, tuple(problems))
 
     def _trimmed(self, text: str) -> str:
         self._pieces.append(text)

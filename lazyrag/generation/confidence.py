@@ -15,8 +15,10 @@ _ABOVE_ZERO = 0.01
 
 # A word of any script is one token; of Chinese, Japanese and Korean each character is. The analysers of the indexes do
 # not serve here: they leave out "not" and "no", and stem, so that answers that contradict each other would agree.
-_TOKEN = re.compile(rf"[{CJK_LETTERS}]|[^\W_{CJK_LETTERS}]+(?:['’.,][^\W_{CJK_LETTERS}]+)*")
-_MARKER = re.compile(r"\[[^\[\]\n]{0,12}?\d{1,4}(?:\s*[-–—~,;、，]\s*\d{1,4})*\s*\]")
+_LETTER = rf"[^\W_{CJK_LETTERS}]"
+_TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
+_NUMBER = r"(?:[^\W\d_]{1,10}\s*)?\d{1,4}"
+_MARKER = re.compile(rf"\[\s*{_NUMBER}(?:\s*[-–—~,;、]\s*{_NUMBER})*\s*\]")
 """A marker of citations, after NFKC, which makes ［1］ of full width [1]."""
 
 

@@ -49,7 +49,7 @@ class Generator:
             asks for none itself: some servers refuse. None: none.
         prompts: The system messages; None takes those of `Prompts`. A bare callable, which takes one text, gets the
             system message before the context, with an empty line between.
-        language: Of the system message; ``"auto"`` is the question's.
+        language: Of the system message; ``"auto"`` is the context's where its metadata say so, else the question's.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -102,7 +102,7 @@ class Generator:
             where it is not known. Metadata: ``model``, ``usage`` (a dict, or None), ``finish_reason`` of the response
             and ``finish_reasons`` of all, ``chosen`` (which candidate, from 0), ``language``, ``confidence_by`` (its
             measure, or None), ``reasoning`` (thoughts before the response, or None), ``problems`` (sentences),
-            ``seconds``.
+            ``seconds`` (from the call to the end).
 
         Raises:
             ConfigError: If the context is none, or blank.
@@ -167,19 +167,25 @@ class Generator:
         if streamed and self.n > 1:
             msg = f"n is {self.n}; streaming gives one answer. Use n=1, or generate, which waits for all candidates."
             raise ConfigError(msg)
-        language = spoken(self.language, context.query)
+        language = self._language(context)
         one_text = isinstance(self.model, CallableChatModel)
         prompt: Prompt = (self.prompts.text if one_text else self.prompts.messages)(context, language)
         sent = prompt if isinstance(prompt, str) else context.context
         return _Asked(prompt, sent, self._call_options(), language, time.perf_counter())
 
+    def _language(self, context: RAGContext) -> Spoken:
+        """That of the system message: both messages speak one language."""
+        told = context.metadata.get("language")
+        return told if self.language == "auto" and told in ("en", "zh") else spoken(self.language, context.query)
+
     def _call_options(self) -> ChatOptions | None:
-        """None leaves a model its own options; where something is to be set in them, they are taken as they are."""
+        """The options given, else the model's own, with n and logprobs set; None where there is nothing to say."""
         logprobs = self.confidence == "logprobs"
-        if self.options is None and self.n == 1 and not logprobs:
-            return None
         own = getattr(self.model, "options", None)
-        options = self.options or (own if isinstance(own, ChatOptions) else ChatOptions())
+        options = self.options or (own if isinstance(own, ChatOptions) else None)
+        if options is None and self.n == 1 and not logprobs:
+            return None
+        options = options or ChatOptions()
         return dataclasses.replace(options, n=self.n, logprobs=logprobs or options.logprobs)
 
     def _result(self, asked: _Asked, completion: ChatCompletion) -> Generated:
@@ -300,6 +306,6 @@ def _problems(read: Sequence[ReadAnswer], chosen: int, wanted: int) -> list[str]
     if len(read) < wanted:
         problems.append(f"The model gave {len(read)} of {wanted} candidates.")
     blank = sum(not one.text for one in read)
-    if wanted > 1 and blank:
+    if 0 < blank < len(read):
         problems.append(f"{blank} of {len(read)} candidates are blank." if blank > 1 else "One candidate is blank.")
     return problems

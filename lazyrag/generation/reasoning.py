@@ -36,6 +36,11 @@ class ReasoningSplitter:
         return "".join(self._thoughts).strip()
 
     @property
+    def found(self) -> bool:
+        """Whether there is a block of thoughts, be it an empty one."""
+        return bool(self._thoughts) or self.unclosed
+
+    @property
     def unclosed(self) -> bool:
         """Whether a block of thoughts has begun and not ended."""
         return self._closing is not None
@@ -86,15 +91,15 @@ class ReasoningSplitter:
         self._waiting = self._waiting[end:]
 
 
-def split_unopened(text: str) -> tuple[str, str]:
+def split_unopened(text: str) -> tuple[str | None, str]:
     """Thoughts and answer of a text whose thoughts end but do not begin: some templates leave that to the prompt.
 
     Returns:
-        The thoughts, "" where nothing ends, or tags of both kinds stand in the text; and the rest.
+        The thoughts, None where nothing ends or something begins; and the rest.
 
     Example:
         >>> split_unopened("Tea, so ...</think>80 degrees")
         ('Tea, so ...', '80 degrees')
     """
     closed = None if _OPENED.search(text) else next(reversed(list(_CLOSED.finditer(text))), None)
-    return ("", text) if closed is None else (text[: closed.start()].strip(), text[closed.end() :])
+    return (None, text) if closed is None else (text[: closed.start()].strip(), text[closed.end() :])
