@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lazyrag._version import __version__
 
 if TYPE_CHECKING:
-    from lazyrag.data.context import Answer, AnswerDelta, Citation, RAGContext
+    from lazyrag.data.context import Answer, AnswerDelta, Citation, GenerationDelta, RAGContext
     from lazyrag.data.fields import DataType, DocField
     from lazyrag.data.filters import And, Condition, Not, Or
     from lazyrag.data.node import DocNode
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
+    from lazyrag.generation.generator import Generator
+    from lazyrag.generation.prompts import Prompts
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -125,7 +127,9 @@ __all__ = [
     "Endpoint",
     "Explanation",
     "FeedbackRetriever",
+    "GenerationDelta",
     "GenerationResult",
+    "Generator",
     "HTMLSplitter",
     "Hit",
     "HttpChatModel",
@@ -154,6 +158,7 @@ __all__ = [
     "PointwiseRerankModel",
     "PreProcessingRules",
     "PriorityRetriever",
+    "Prompts",
     "QueryRewriter",
     "RAGContext",
     "ReciprocalRankFusion",
@@ -219,7 +224,9 @@ _HOMES = {
     "EmbeddingCache": "lazyrag.models.cache",
     "Endpoint": "lazyrag.models.http.endpoint",
     "FeedbackRetriever": "lazyrag.retrieval.feedback",
+    "GenerationDelta": "lazyrag.data.context",
     "GenerationResult": "lazyrag.data.result",
+    "Generator": "lazyrag.generation.generator",
     "HTMLSplitter": "lazyrag.transforms",
     "Hit": "lazyrag.data.result",
     "HttpChatModel": "lazyrag.models.http.chat",
@@ -246,6 +253,7 @@ _HOMES = {
     "ParentMode": "lazyrag.transforms",
     "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
+    "Prompts": "lazyrag.generation.prompts",
     "RAGContext": "lazyrag.data.context",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",

@@ -68,3 +68,26 @@ def quick_endpoints(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setattr(endpoint, "FIRST_PAUSE_S", 0.01)
+
+
+@pytest.fixture(scope="session")
+def _span_exporter():
+    """The one provider of spans that a process may have, set by the first test that wants it."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture
+def spans(_span_exporter):
+    """OpenTelemetry's spans that end during a test: ``spans.get_finished_spans()``."""
+    _span_exporter.clear()
+    yield _span_exporter
+    _span_exporter.clear()

@@ -103,6 +103,23 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationDelta:
+    """A piece of a generated answer while it is being written.
+
+    Args:
+        text: What is new; may be "".
+        result: The whole, in the last piece only.
+
+    Example:
+        >>> GenerationDelta("80 degrees ").result is None
+        True
+    """
+
+    text: str
+    result: GenerationResult[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerDelta:
     """A piece of an answer while it is being written.
 

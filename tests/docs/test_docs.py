@@ -37,7 +37,7 @@ from tests.shared import shared
 DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
 README = ROOT / "README.md"
-WITH_MODELS = ("models.md", "rerankers.md")  # need a model and an endpoint
+WITH_MODELS = ("generation.md", "models.md", "rerankers.md")  # need a model and an endpoint
 IN_CHINESE = sorted(page.name for page in (DOCS / "zh").glob("*.md"))
 PAGES = [*sorted(DOCS.rglob("*.md")), README]
 
