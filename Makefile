@@ -36,6 +36,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/ingest.py --many 20000
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/answer.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/embed.py
 	$(BIN)/python benchmarks/cache.py

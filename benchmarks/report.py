@@ -193,6 +193,25 @@ def stages(runs: Sequence[Run]) -> str:
     return "\n\n".join([*pieces, provenance(runs)])
 
 
+def answer(runs: Sequence[Run]) -> str:
+    """What a question takes end to end, at each size, but for the chat model; answers a second; memory."""
+    columns = {"p50_ms": "p50, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms"}
+    pieces = []
+    for run in by_size(runs):
+        asked = f"{run['questions']} questions, {run['rounds']} rounds"
+        pieces.append(f"{run['rows'][0]['nodes']:,} nodes; {asked}")
+        pieces.append(
+            markdown(
+                ["asked", *columns.values()], [[row["asked"], *(row[one] for one in columns)] for row in run["rows"]]
+            )
+        )
+        pieces.append(
+            f"{run['per_second']:.0f} answers a second, {run['at_once']} questions at once. A process that opens the "
+            f"file and answers takes {run['most_mb']:.0f} MB, {run['imported_mb']:.0f} MB of them after the import."
+        )
+    return "\n\n".join([*pieces, provenance(runs)])
+
+
 def quality(runs: Sequence[Run]) -> str:
     """Each set's systems by measure, and their difference from the first one."""
     pieces = []
@@ -273,6 +292,7 @@ PERFORMANCE: Tables = {
     "stores": stores,
     "pdf": pdf,
     "stages": stages,
+    "answer": answer,
 }
 PAGES: dict[str, Tables] = {"performance.md": PERFORMANCE, "quality.md": {"targets": targets, "quality": quality}}
 

@@ -17,6 +17,7 @@ ON_STORES = {
     "09_milvus": 'pip install "lazyrag[milvus]"',
     "10_opensearch": "10_opensearch.py localhost:9200 tea.db",
 }
+REAL_MODEL = "16_real_answer"  # behind an endpoint that the environment names
 RUN_WITHOUT_CLIENTS = """
 import runpy, sys
 
@@ -27,7 +28,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    "script", [script for script in SCRIPTS if script.stem not in ON_STORES], ids=lambda script: script.stem
+    "script",
+    [script for script in SCRIPTS if script.stem not in {*ON_STORES, REAL_MODEL}],
+    ids=lambda script: script.stem,
 )
 def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_path: Path):
     """A script ends with exit status 0, says something, and warns of nothing."""
@@ -60,6 +63,29 @@ def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: 
     done = python(str(ROOT / "cookbook" / "13_compare_retrievers.py"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "model, default chain" in done.stdout
+
+
+def test_the_script_on_a_real_model_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without an endpoint named it asks nobody, and says which variables name one."""
+    monkeypatch.delenv("LAZYRAG_CHAT_URL", raising=False)
+    done = python(str(ROOT / "cookbook" / f"{REAL_MODEL}.py"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "LAZYRAG_CHAT_URL" in done.stderr
+    assert "LAZYRAG_CHAT_MODEL" in done.stderr
+
+
+def test_the_script_on_a_real_model_asks_the_endpoint_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It asks for three candidates, and shows the answer with the file it cites."""
+    monkeypatch.syspath_prepend(str(ROOT / "cookbook"))
+    from quoting_model import served  # the one that 15_cited_answer.py serves
+
+    with served() as url:
+        monkeypatch.setenv("LAZYRAG_CHAT_URL", url)
+        monkeypatch.setenv("LAZYRAG_CHAT_MODEL", "quoting")
+        done = python(str(ROOT / "cookbook" / f"{REAL_MODEL}.py"), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "茶园/采摘须知.txt" in done.stdout
+    assert "100% agreement of 3 candidates" in done.stdout
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -1,0 +1,166 @@
+"""A question end to end, but for the model's answer: p50, p95 and p99 at 100,000 nodes on a file, and the memory.
+
+    python benchmarks/answer.py [--nodes 100000] [--queries 200] [--rounds 3] [--check [MS]]
+
+Nodes, vectors and questions are those of stages.py. A question's vector is looked up in a table and a chat model that
+says one sentence at once stands for the real one, so the times are those of lazyrag alone: hybrid retrieval, context,
+prompt, citations, and what the pipeline adds. Before the clock starts, each way of asking is held to what the hybrid
+itself gives. Memory is that of a process of its own, which opens the file and answers. With --check a p95 over 50 ms,
+or the bound given, is a failure. Results go to build/bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from corpus import RETRIEVAL, make_corpus
+from corpus import make_queries as make_words
+from results import Row, save, table
+from stages import build
+from timing import interleaved, median_ms, quantile_ms
+from vectors import make_queries as make_query_vectors
+from vectors import make_vectors
+
+from lazyrag import Document, HybridRetriever, RAGPipeline, Reranker, Retriever
+
+TARGET_MS = 50.0
+TOPK, AT_ONCE = 5, 50
+COLUMNS = ("asked", "p50_ms", "p95_ms", "p99_ms")
+SAID = "The first source says so [1]."
+
+Ask = Callable[[str], Any]
+
+
+def ways(docs: Document) -> dict[str, Ask]:
+    """By name, what answers a question."""
+    vector, words = Retriever(docs, "line", "cosine"), Retriever(docs, "line", "bm25")
+    hybrid = HybridRetriever(vector, words, fusion_method="weighted", weights=[0.6, 0.4], topk=TOPK)
+    plain = RAGPipeline(retriever=hybrid, generator=lambda prompt: SAID)
+    reranked = RAGPipeline(retriever=hybrid, reranker=Reranker("BM25Reranker"), generator=lambda prompt: SAID)
+    return {
+        "hybrid alone": lambda question: hybrid(question, topk=TOPK),
+        "retrieve": lambda question: plain.sync.retrieve(question, TOPK),
+        "retrieve_and_rerank, 50 by BM25": lambda question: reranked.sync.retrieve_and_rerank(question, 50, TOPK),
+        "retrieve_with_context": lambda question: plain.sync.retrieve_with_context(question, TOPK),
+        "answer": plain.sync.answer,
+    }
+
+
+def compare(asked: dict[str, Ask], questions: Sequence[str]) -> None:
+    """The pipeline gives what the hybrid gives, and the answer cites the first source."""
+    for question in questions:
+        expected = [(node.uid, node.score) for node in asked["hybrid alone"](question)]
+        assert [(hit.id, hit.score) for hit in asked["retrieve"](question)] == expected
+        context = asked["retrieve_with_context"](question)
+        assert [hit.id for hit in context.sources] == [uid for uid, _ in expected][: len(context.sources)]
+        answer = asked["answer"](question)
+        assert [citation.uid for citation in answer.citations] == [expected[0][0]]
+
+
+def together(docs: Document, questions: Sequence[str]) -> float:
+    """Questions in a second, fifty at a time in one event loop."""
+    vector, words = Retriever(docs, "line", "cosine"), Retriever(docs, "line", "bm25")
+    pipeline = RAGPipeline(retriever=HybridRetriever(vector, words), generator=lambda prompt: SAID)
+    started = time.perf_counter()
+    asyncio.run(pipeline.batch_answer(questions, concurrency=AT_ONCE))
+    return len(questions) / (time.perf_counter() - started)
+
+
+def memory_mb(folder: Path, question: str) -> dict[str, float]:
+    """Megabytes of a process that opens the file and answers: after the import, and at most."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--open", str(folder), question], capture_output=True, text=True, check=True
+    )
+    imported, most = map(float, done.stdout.split())
+    return {"imported_mb": imported, "most_mb": most}
+
+
+def open_and_answer(folder: Path, question: str) -> None:
+    """In a process of its own: answer one question, and print the megabytes."""
+    imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    row = np.load(folder / "question.npy")
+    store = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}}
+    with Document(folder / "dataset", embed=lambda _: row, store_conf=store, read_only=True) as docs:
+        docs.create_node_group("part", transform=lambda text: text.split("\n\n"))
+        docs.create_node_group("line", transform=str.splitlines, parent="part")
+        ways(docs)["answer"](question)
+    print(imported, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def run(count: int, asked: int, rounds: int) -> list[Row]:
+    """Measure at one size."""
+    texts = make_corpus("en", count).texts()
+    vectors, _ = make_vectors(count)
+    questions = list(dict.fromkeys(make_words(make_corpus("en", count), asked)))
+    vector_of = dict(zip(reversed(texts), vectors[::-1], strict=True))
+    vector_of.update(zip(questions, make_query_vectors(len(questions)), strict=True))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with build(folder, texts, vector_of) as docs:
+            found = ways(docs)
+            compare(found, questions[:10])
+            seconds = interleaved(found, [dict.fromkeys(found, question) for question in questions], rounds)
+            rate = together(docs, questions)
+        np.save(folder / "question.npy", vector_of[questions[0]])
+        memory = memory_mb(folder, questions[0])
+    rows: list[Row] = [
+        {
+            "asked": name,
+            "p50_ms": median_ms(own),
+            "p95_ms": quantile_ms(own, 0.95),
+            "p99_ms": quantile_ms(own, 0.99),
+            "nodes": count,
+        }
+        for name, own in seconds.items()
+    ]
+    print(table(rows, COLUMNS))
+    print(f"{AT_ONCE} at once: {rate:.0f} answers a second; memory of a process that opens and answers: {memory}")
+    save(
+        f"answer-{count:08}",
+        rows,
+        left_out={},
+        questions=len(questions),
+        rounds=rounds,
+        per_second=rate,
+        at_once=AT_ONCE,
+        **memory,
+    )
+    return rows
+
+
+def main() -> int:
+    """Measure, and with --check judge."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--check", type=float, nargs="?", const=TARGET_MS, metavar="MS", help="fail if a p95 is over it"
+    )
+    parser.add_argument("--open", nargs=2, metavar=("FOLDER", "QUESTION"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.open:
+        open_and_answer(Path(options.open[0]), options.open[1])
+        return 0
+    if not RETRIEVAL.exists():
+        print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
+        return 2
+    rows = run(options.nodes, options.queries, options.rounds)
+    slow = [row for row in rows if row["p95_ms"] > (options.check or float("inf"))]
+    for row in slow:
+        print(f"{row['asked']}: p95 is {row['p95_ms']:.1f} ms, over {options.check:g} ms")
+    return int(bool(slow))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

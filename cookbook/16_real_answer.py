@@ -1,0 +1,39 @@
+"""A cited answer by a real model, behind any endpoint that speaks OpenAI's protocol.
+
+    LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python cookbook/16_real_answer.py
+
+The key, where one is needed, stands in LAZYRAG_API_KEY or OPENAI_API_KEY. Questions may follow as arguments. Needs the
+extra openai.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from lazyrag import ChatOptions, Document, Generator, HttpChatModel, RAGPipeline
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+QUESTIONS = sys.argv[1:] or ["采摘工采一公斤单芽能拿多少钱？", "How hot should water for green tea be?"]
+
+if not (os.environ.get("LAZYRAG_CHAT_URL") and os.environ.get("LAZYRAG_CHAT_MODEL")):
+    sys.exit(
+        "Name an endpoint and its model: set LAZYRAG_CHAT_URL=http://localhost:8000/v1 and LAZYRAG_CHAT_MODEL=qwen3"
+    )
+
+with (
+    HttpChatModel(os.environ["LAZYRAG_CHAT_URL"], os.environ["LAZYRAG_CHAT_MODEL"], timeout_s=120) as model,
+    Document(CORPUS) as docs,
+):
+    generator = Generator(model, n=3, options=ChatOptions(temperature=0.7, max_tokens=400))
+    pipeline = RAGPipeline.over(docs, "MediumChunk", generator=generator)
+    answers = pipeline.sync.batch_answer(QUESTIONS)
+
+for answer in answers:
+    print(f"\n{answer.query}\n  {answer.text}")
+    for citation in answer.citations:
+        print(f"  [{citation.index}] {citation.source}, {citation.place}: {citation.text_snippet}")
+    if answer.confidence is not None:
+        print(f"  {answer.confidence:.0%} agreement of {len(answer.generation.multi_responses)} candidates")
+    print(*(f"  Note: {problem}" for problem in answer.problems), sep="\n")
+
+assert all(1 <= citation.index <= len(answer.context.sources) for answer in answers for citation in answer.citations)
