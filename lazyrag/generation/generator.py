@@ -41,7 +41,7 @@ class Generator:
         model: A `ChatModel`, or a callable from a text to a text.
         n: How many candidates to ask for, at least 1. Of several the response is the one that agrees most with the
             others (`lazyrag.generation.confidence.agreement`), the first of those that tie; blank ones do not count.
-            They agree for nothing where they are all the likeliest answer: leave ``temperature`` above 0.
+            At temperature 0 all are the likeliest answer, and that they agree says nothing.
         options: Passed to the model, with ``n`` set; None takes the model's own where it has some.
         confidence: ``"logprobs"``: how likely the model holds the response to be, by its tokens' probabilities, which
             it is asked for. ``"agreement"``: how far the response agrees with the other candidates. ``"auto"``: by
