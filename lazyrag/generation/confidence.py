@@ -43,7 +43,8 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
     """
     if not logprobs or any(math.isnan(one) or one > _ABOVE_ZERO for one in logprobs):
         return None
-    return math.exp(math.fsum(min(one, 0.0) for one in logprobs) / len(logprobs))
+    # Divided one by one: the sum of what a server may send could leave the range of floats.
+    return math.exp(math.fsum(min(one, 0.0) / len(logprobs) for one in logprobs))
 
 
 def agreement(candidates: Sequence[str]) -> list[float]:

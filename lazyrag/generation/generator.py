@@ -41,7 +41,7 @@ class Generator:
         model: A `ChatModel`, or a callable from a text to a text.
         n: How many candidates to ask for, at least 1. Of several the response is the one that agrees most with the
             others (`lazyrag.generation.confidence.agreement`), the first of those that tie; blank ones do not count.
-            They agree for nothing where they are all the likeliest answer: leave ``temperature`` above 0.
+            At temperature 0 all are the likeliest answer, and that they agree says nothing.
         options: Passed to the model, with ``n`` set; None takes the model's own where it has some.
         confidence: ``"logprobs"``: how likely the model holds the response to be, by its tokens' probabilities, which
             it is asked for. ``"agreement"``: how far the response agrees with the other candidates. ``"auto"``: by
@@ -145,7 +145,7 @@ class Generator:
         finally:
             if isinstance(deltas, collections.abc.Generator):
                 deltas.close()
-        yield GenerationDelta(streaming.end(), self._streamed_result(streaming))
+        yield self._last_piece(streaming)
 
     async def _astream(self, asked: _Asked) -> AsyncGenerator[GenerationDelta, None]:
         streaming = _Streaming(asked)
@@ -156,7 +156,7 @@ class Generator:
             async for delta in deltas:
                 if text := streaming.feed(delta):
                     yield GenerationDelta(text)
-        yield GenerationDelta(streaming.end(), self._streamed_result(streaming))
+        yield self._last_piece(streaming)
 
     def _asked(self, context: RAGContext, *, streamed: bool = False) -> _Asked:
         """What the model is asked."""
@@ -196,11 +196,12 @@ class Generator:
         read = [read_answer(one.text, asked.read, one.finish_reason) for one in choices]
         return self._generated(asked, read, choices, completion)
 
-    def _streamed_result(self, streaming: _Streaming) -> Generated:
-        """The result of an answer that came in pieces, after its end."""
+    def _last_piece(self, streaming: _Streaming) -> GenerationDelta:
+        """What was held back of an answer that came in pieces, and the whole."""
+        text = streaming.reader.end()
         read = streaming.reader.answer(streaming.finish_reason, streamed=True)
         choice = ChatChoice("", streaming.finish_reason, tuple(streaming.logprobs) or None)
-        return self._generated(streaming.asked, [read], [choice], ChatCompletion((choice,)))
+        return GenerationDelta(text, self._generated(streaming.asked, [read], [choice], ChatCompletion((choice,))))
 
     def _generated(
         self, asked: _Asked, read: Sequence[ReadAnswer], choices: Sequence[ChatChoice], completion: ChatCompletion
@@ -259,10 +260,6 @@ class _Streaming:
         self.finish_reason = delta.finish_reason or self.finish_reason
         self.logprobs += delta.logprobs or ()
         return self.reader.feed(delta.text)
-
-    def end(self) -> str:
-        """What was held back of the answer."""
-        return self.reader.end()
 
 
 def _checked_options(options: ChatOptions | None, n: int) -> ChatOptions | None:

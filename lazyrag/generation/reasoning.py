@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-_TAGS = ("think", "thinking", "thought", "reasoning")
-_ANY_TAG = "|".join(_TAGS)
+from lazyrag.models.answers import THOUGHTS
+
+_ANY_TAG = "|".join(THOUGHTS)
 _BEGINNING = re.compile(rf"\s*<({_ANY_TAG})>", re.IGNORECASE)
 _OPENED = re.compile(rf"<(?:{_ANY_TAG})>", re.IGNORECASE)
 _CLOSED = re.compile(rf"</(?:{_ANY_TAG})>", re.IGNORECASE)
-_LONGEST_CLOSING = max(map(len, _TAGS)) + len("</>")
+_LONGEST_CLOSING = max(map(len, THOUGHTS)) + len("</>")
 
 
 class ReasoningSplitter:
@@ -83,7 +84,7 @@ class ReasoningSplitter:
             self._waiting = self._waiting[begun.end() :]
             return True
         begun_so_far = self._waiting.lstrip().lower()
-        self._answering = not any(f"<{tag}>".startswith(begun_so_far) for tag in _TAGS)
+        self._answering = not any(f"<{tag}>".startswith(begun_so_far) for tag in THOUGHTS)
         return False
 
     def _keep_thought(self, end: int) -> None:

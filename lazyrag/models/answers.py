@@ -6,9 +6,10 @@ import re
 
 LONGEST_ANSWER = 100_000
 """Characters of an answer that are read; a longer one is a model that does not stop."""
-_THOUGHTS = ("think", "thinking", "thought", "reasoning")
-_THINKING = re.compile(rf"\s*<({'|'.join(_THOUGHTS)})>", re.IGNORECASE)
-_THOUGHT = re.compile(rf"</(?:{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
+THOUGHTS = ("think", "thinking", "thought", "reasoning")
+"""The tags between which models write what they think."""
+_THINKING = re.compile(rf"\s*<({'|'.join(THOUGHTS)})>", re.IGNORECASE)
+_THOUGHT = re.compile(rf"</(?:{'|'.join(THOUGHTS)})>", re.IGNORECASE)
 
 
 class UnreadableAnswerError(ValueError):
@@ -35,7 +36,7 @@ def visible(answer: str) -> str:
         raise UnreadableAnswerError(msg) from None
     text = answer.removeprefix("\ufeff").replace("\r\n", "\n")
     begun, thoughts = _THINKING.match(text), list(_THOUGHT.finditer(text))
-    first_thought = re.search(rf"<(?:{'|'.join(_THOUGHTS)})>", text, re.IGNORECASE)
+    first_thought = re.search(rf"<(?:{'|'.join(THOUGHTS)})>", text, re.IGNORECASE)
     if begun and not thoughts:
         msg = "the answer ends before the model's thinking does"
         raise UnreadableAnswerError(msg)

@@ -14,11 +14,13 @@ from lazyrag import (
     CallableChatModel,
     ChatChoice,
     ChatCompletion,
+    ChatDelta,
     ChatOptions,
     GenerationDelta,
     GenerationResult,
     Generator,
     HttpChatModel,
+    Message,
     Prompts,
     RAGContext,
     RetrievalResult,
@@ -214,6 +216,68 @@ class TestResults:
         monkeypatch.setattr(chat, "chat", lambda *_: wrong)
         with pytest.raises(GenerationError, match=r"'http:.*:m' answered with .* a ChatCompletion is needed"):
             Generator(chat).generate(CONTEXT)
+
+
+class Iterating:
+    """An iterator of either kind that is no generator, and so cannot be closed."""
+
+    def __init__(self, items):
+        self._items = iter(items)
+
+    def __iter__(self):
+        return self
+
+    def __aiter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._items)
+
+    async def __anext__(self):
+        with contextlib.suppress(StopIteration):
+            return next(self._items)
+        raise StopAsyncIteration
+
+
+class Own:
+    """A chat model of a user's own, with no more than the Protocol has."""
+
+    identity = "own-1"
+
+    def __init__(self):
+        self.asked = []
+
+    def chat(self, prompt, options=None):
+        """One candidate."""
+        self.asked.append((prompt, options))
+        return ChatCompletion((ChatChoice("80 degrees [1]."),))
+
+    async def achat(self, prompt, options=None):
+        """The same."""
+        return self.chat(prompt, options)
+
+    def stream(self, prompt, options=None):
+        """The same, in pieces."""
+        self.asked.append((prompt, options))
+        return Iterating([ChatDelta("80 "), ChatDelta("degrees [1].")])
+
+    astream = stream
+
+
+@EVERY_WAY
+def test_a_chat_model_of_ones_own(how):
+    """It reads messages, and no options where there is nothing to say; what it streams need be no generator."""
+    own = Own()
+    result = generated(Generator(own), how)
+    assert (result.response, result.metadata["model"]) == ("80 degrees [1].", "own-1")
+    assert own.asked == [([Message("system", SYSTEM_EN), Message("user", CONTEXT.context)], None)]
+    generated(Generator(own, confidence="logprobs"), how)
+    assert own.asked[1][1] == ChatOptions(logprobs=True)
+
+
+def test_a_generator_shows_its_model(chat):
+    """And how many candidates it asks for."""
+    assert repr(Generator(chat, n=3)) == f"Generator({chat!r}, n=3)"
 
 
 class TestCandidates:
