@@ -1,0 +1,328 @@
+"""`ContextBuilder`: from hits to the text that a chat model reads, within a budget of tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from lazyrag.arguments import known_arguments, whole_number
+from lazyrag.data.context import RAGContext
+from lazyrag.data.node import DocNode
+from lazyrag.data.result import Hit, RetrievalResult
+from lazyrag.errors import ConfigError, known_names
+from lazyrag.generation.packing import Order, Packed, arranged, distinct, pack, shortened
+from lazyrag.generation.templates import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
+from lazyrag.text.scripts import Language, spoken
+from lazyrag.text.tiktoken import counter_for_model
+from lazyrag.text.tokens import TokenCounter, token_counters
+
+_FIELDS = tuple(Hit.__slots__)
+
+
+@known_arguments
+class ContextBuilder:
+    """Writes the context of a question: as many of its hits as fit, with numbers to cite them by (spec 003).
+
+    The budget is one of the final text: template, question, headings and texts together never take more tokens than
+    asked for, by ``counter``. Hits go in best first. The one that does not fit is cut at the end of a sentence; nothing
+    else is, and the context's metadata say what was cut and left out.
+
+    Args:
+        model: The chat model whose tokens count, by OpenAI's name. Its vocabulary is used if tiktoken is installed and
+            the vocabulary lies on this machine; else tokens are counted as ``"utf8"`` does, which leans to the high
+            side for prose. ``counter.name`` says which it is.
+        counter: What counts instead: a `TokenCounter`, or the name of a registered one.
+        template: A `ContextTemplate`, or a text with ``{sources}`` and ``{query}``. None: spec 003's for Chinese, its
+            counterpart for English.
+        language: Of the built-in template; ``"auto"`` is the question's.
+        order: How the sources stand in the text: ``"rank"``, best first; ``"lost_in_the_middle"``, the best at the
+            beginning and the end; ``"document"``, as they stand in their documents. What goes in is chosen by rank.
+        dedupe: Whether hits that say nothing new are left out: the same id, the same text, a text within a better
+            hit's of the same document.
+
+    Raises:
+        ConfigError: If an argument is out of its range.
+        NotRegisteredError: If there is no counter of that name.
+
+    Example:
+        >>> builder = ContextBuilder(counter="utf8")
+        >>> hits = [Hit("1", "绿茶用八十度的水。", 0.9, "茶.txt"), Hit("2", "红茶用沸水。", 0.5, "茶.txt")]
+        >>> print(builder.build_context("绿茶用多热的水？", hits, max_tokens=200))
+        基于以下参考资料回答问题：
+        <BLANKLINE>
+        [资料1] 来源：茶.txt
+        绿茶用八十度的水。
+        <BLANKLINE>
+        [资料2] 来源：茶.txt
+        红茶用沸水。
+        <BLANKLINE>
+        问题：绿茶用多热的水？
+        <BLANKLINE>
+        请基于上述资料回答，并在回答中标注引用来源（如[1]、[2]）。
+    """
+
+    def __init__(
+        self,
+        model: str = "gpt-3.5-turbo",
+        *,
+        counter: TokenCounter | str | None = None,
+        template: ContextTemplate | str | None = None,
+        language: Language = "auto",
+        order: Order = "rank",
+        dedupe: bool = True,
+    ) -> None:
+        if not isinstance(model, str) or not model.strip():
+            msg = f"model is {model!r:.60}; give the name of a chat model, or counter= for another way of counting."
+            raise ConfigError(msg)
+        self.model = model
+        self.counter = _counter(counter, model)
+        self.template = None if template is None else as_template(template)
+        self.language: Language = _one_of("language", language, get_args(Language))
+        self.order: Order = _one_of("order", order, get_args(Order))
+        self.dedupe = dedupe
+
+    def __repr__(self) -> str:
+        return f"ContextBuilder({self.model!r}, counter={self.counter.name!r})"
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, by the counter.
+
+        Example:
+            >>> ContextBuilder(counter="utf8").count_tokens("绿茶")
+            2
+        """
+        if not isinstance(text, str):
+            msg = f"count_tokens got {text!r:.60} ({type(text).__name__}); give a text."
+            raise ConfigError(msg)
+        return self.counter.count(text)
+
+    def build_context(
+        self,
+        query: str,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int = 2000,
+        template: ContextTemplate | str | None = None,
+    ) -> str:
+        """The text for a chat model; see `build`, which also says what went into it."""
+        return self.build(query, results, max_tokens, template).context
+
+    def build(
+        self,
+        query: str,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int = 2000,
+        template: ContextTemplate | str | None = None,
+    ) -> RAGContext:
+        """The context of a question.
+
+        Args:
+            query: The question; "" for a text without one.
+            results: Hits, best first: a `RetrievalResult`, or any sequence of objects with the fields of `Hit`.
+            max_tokens: Of the whole text, at least 1.
+            template: Another one for this call.
+
+        Returns:
+            The text, its tokens, and the sources in it as they are numbered, each with the text that went in. Metadata:
+            ``counter``, ``language``, ``max_tokens``, and as tuples of ids ``cut``, ``left_out`` (no room),
+            ``duplicates`` and ``blank``.
+
+        Raises:
+            ConfigError: If template and question alone take more than ``max_tokens``, or an argument is not of its
+                kind.
+        """
+        limit = whole_number("max_tokens", max_tokens, 1)
+        page = self._page(query, template)
+        hits, duplicates = _checked(results), list[str]()
+        if self.dedupe:
+            hits, duplicates = distinct(hits)
+        packed = self._packed(page, hits, limit)
+        sources = arranged(packed.hits, self.order)
+        text = page.text(sources)
+        metadata = {
+            **self._told(page),
+            "max_tokens": limit,
+            "cut": packed.cut,
+            "left_out": packed.left_out,
+            "duplicates": tuple(duplicates),
+            "blank": packed.blank,
+        }
+        return RAGContext(query, text, _result(results, sources), self.counter.count(text), metadata)
+
+    def without(self, context: RAGContext, *indices: int) -> RAGContext:
+        """A context without some of its sources; the others move up, and what was left out before stays out.
+
+        Args:
+            context: What this builder built.
+            indices: Numbers of citations, from 1.
+
+        Raises:
+            ConfigError: If the context has no source of that number.
+
+        Example:
+            >>> builder = ContextBuilder(counter="utf8", template="{sources}")
+            >>> hits = [Hit(text, text, 0.5, "tea.txt") for text in ("green", "black")]
+            >>> print(builder.without(builder.build("", hits), 1).context)
+            [1] tea.txt
+            black
+        """
+        count = len(context.sources)
+        for index in indices:
+            if not 1 <= whole_number("index", index, 1) <= count:
+                msg = f"The context has {count} sources, and none with the number {index}; count from 1."
+                raise ConfigError(msg)
+        kept = [hit for number, hit in enumerate(context.sources, start=1) if number not in indices]
+        template = context.metadata.get("template")
+        page = self._page(context.query, template if isinstance(template, ContextTemplate) else None)
+        text = page.text(kept)
+        return RAGContext(
+            context.query, text, _result(context.sources, kept), self.counter.count(text), dict(context.metadata)
+        )
+
+    def add_citations(self, context: str, results: Sequence[Hit] | RetrievalResult[Any]) -> str:
+        """A context with the list of its sources behind it, numbered from 1 in the order of ``results``.
+
+        Example:
+            >>> print(ContextBuilder(counter="utf8").add_citations("Hot water.", [Hit("1", "80", 1.0, "tea.txt")]))
+            Hot water.
+            <BLANKLINE>
+            Sources:
+            [1] tea.txt
+        """
+        hits = _checked(results)
+        language = spoken(self.language, context)
+        unknown = TEMPLATES[language].unknown
+        lines = [f"[{number}] {source_of(hit) or unknown}" for number, hit in enumerate(hits, start=1)]
+        return "\n".join([context, "", SOURCES_HEAD[language], *lines]) if lines else context
+
+    def _page(self, query: str, template: ContextTemplate | str | None) -> _Page:
+        if not isinstance(query, str):
+            msg = f"The query is {query!r:.60} ({type(query).__name__}); give a text."
+            raise ConfigError(msg)
+        asked = query.strip()
+        language = spoken(self.language, asked)
+        own = self.template if template is None else as_template(template)
+        return _Page(own or TEMPLATES[language], asked, language)
+
+    def _packed(self, page: _Page, hits: Sequence[Hit], limit: int) -> Packed:
+        """Hits within the limit, by the tokens of the parts; then of the whole, which counters may count otherwise."""
+        count = self.counter.count
+        least = count(page.text([]))
+        frame = count(page.text([], nothing=""))
+        if max(least, frame) > limit:
+            msg = (
+                f"Template and question take {max(least, frame)} tokens by {self.counter.name!r}, and max_tokens is "
+                f"{limit}; give more, or a shorter template."
+            )
+            raise ConfigError(msg)
+        separator = count(page.template.separator)
+
+        def cost(hit: Hit) -> int:
+            return count(page.written(len(hits), hit)) + separator
+
+        packed = pack(hits, limit - frame, cost)
+        while packed.hits and count(page.text(arranged(packed.hits, self.order))) > limit:
+            packed = self._shrunk(packed, page, limit)
+        return packed
+
+    def _shrunk(self, packed: Packed, page: _Page, limit: int) -> Packed:
+        """With less of the last hit, or without it: the whole took more tokens than its parts."""
+        *before, last = packed.hits
+
+        def cost(hit: Hit) -> int:
+            return self.counter.count(page.text(arranged([*before, hit], self.order)))
+
+        shorter = shortened(last, limit, cost)
+        if shorter is not None:
+            return dataclasses.replace(packed, hits=(*before, shorter), cut=_with(packed.cut, last.id))
+        cut = tuple(one for one in packed.cut if one != last.id)
+        return dataclasses.replace(packed, hits=tuple(before), cut=cut, left_out=(*packed.left_out, last.id))
+
+    def _told(self, page: _Page) -> dict[str, Any]:
+        own = {} if page.template is TEMPLATES[page.language] else {"template": page.template}
+        return {"counter": self.counter.name, "language": page.language, **own}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Page:
+    """A template with a question in it."""
+
+    template: ContextTemplate
+    query: str
+    language: Any
+
+    def text(self, hits: Iterable[Hit], nothing: str | None = None) -> str:
+        """The whole text over these sources, numbered from 1."""
+        listed = [(number, source_of(hit), harmless(hit.text)) for number, hit in enumerate(hits, start=1)]
+        template = self.template if nothing is None else dataclasses.replace(self.template, nothing=nothing)
+        return template.fill(listed, self.query)
+
+    def written(self, number: int, hit: Hit) -> str:
+        """One source."""
+        return self.template.write(number, source_of(hit), harmless(hit.text))
+
+
+def source_of(hit: Hit) -> str:
+    """File and place of a hit, as a person would look it up; "" where nothing is known.
+
+    Example:
+        >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"place": "page 3"}))
+        'tea.pdf, page 3'
+    """
+    place = hit.metadata.get("place")
+    told = " ".join(str(hit.source).split()), " ".join(place.split()) if isinstance(place, str) else ""
+    return ", ".join(one for one in told if one)
+
+
+def _with(ids: tuple[str, ...], one: str) -> tuple[str, ...]:
+    return ids if one in ids else (*ids, one)
+
+
+def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
+    return RetrievalResult.from_hits(sources, given.metadata if isinstance(given, RetrievalResult) else None)
+
+
+def _checked(results: Any) -> list[Hit]:
+    if isinstance(results, (str, bytes, Mapping)) or not isinstance(results, Iterable):
+        msg = f"results is {results!r:.60}; give a RetrievalResult, or a list of hits."
+        raise ConfigError(msg)
+    return [_as_hit(one) for one in results]
+
+
+def _as_hit(value: Any) -> Hit:
+    """A hit, of a node or of another class with the same fields, such as spec 003's own."""
+    if isinstance(value, Hit):
+        return value
+    if isinstance(value, DocNode):
+        return Hit.from_node(value)
+    fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
+    fields["score"] = math.nan if fields["score"] is None else fields["score"]
+    missing = [name for name in ("id", "text") if not isinstance(fields[name], str)]
+    if missing:
+        msg = (
+            f"A result is {value!r:.60}, without a text as {missing[0]}; give a Hit, a DocNode, or the fields of a Hit."
+        )
+        raise ConfigError(msg)
+    return Hit(**{name: one for name, one in fields.items() if one is not None})
+
+
+def _counter(counter: Any, model: str) -> TokenCounter:
+    if counter is None:
+        return counter_for_model(model) or token_counters["utf8"]
+    if isinstance(counter, str):
+        return token_counters[counter]
+    if not callable(getattr(counter, "count", None)) or not isinstance(getattr(counter, "name", None), str):
+        msg = f"counter is {counter!r:.60}; give a name, or an object with name and count(text). " + known_names(
+            "", token_counters
+        )
+        raise ConfigError(msg)
+    found: TokenCounter = counter
+    return found
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        msg = f"{name} is {value!r:.60}. {known_names(str(value), known)}"
+        raise ConfigError(msg)
+    return value
