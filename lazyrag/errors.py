@@ -32,6 +32,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 
 class LazyRAGError(Exception):
@@ -144,7 +145,13 @@ class UnsupportedError(StoreError, NotImplementedError):
 
 
 class GenerationError(LazyRAGError):
-    """A chat model failed or answered with something unusable."""
+    """A chat model failed or answered with something unusable.
+
+    From a pipeline, ``context`` is the `lazyrag.RAGContext` that the model was given, so that what was found is not
+    lost; else it is None.
+    """
+
+    context: Any = None
 
 
 class EvaluationError(LazyRAGError):

@@ -34,10 +34,9 @@ class ContextTemplate:
             ``}}``.
 
     Example:
-        >>> template = ContextTemplate("Notes:\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
+        >>> template = ContextTemplate("Read this.\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
         >>> print(template.fill([(1, "tea.txt", "Water of 80 degrees.")], "How hot?"))
-
-    Notes:
+        Read this.
         [1] Water of 80 degrees. (tea.txt)
         <BLANKLINE>
         Q: How hot?

@@ -20,10 +20,10 @@ LocalModel: TypeAlias = "str | os.PathLike[str]"
 _MADE_OF = {".onnx", ".onnx_data", ".safetensors", ".bin", ".json", ".txt", ".model"}
 
 _lock = threading.Lock()
-_loaded: dict[Path, tuple[Contents, RerankModel]] = {}
+_loaded: dict[tuple[Path, int | None], tuple[Contents, RerankModel]] = {}
 
 
-def local_rerank_model(model: LocalModel) -> RerankModel:
+def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> RerankModel:
     """The cross-encoder of a folder, or of that name in the hub's cache on this machine. Nothing is fetched.
 
     A folder with an ONNX file gives an `OnnxCrossEncoder`, one with weights for torch alone a
@@ -32,6 +32,7 @@ def local_rerank_model(model: LocalModel) -> RerankModel:
 
     Args:
         model: A folder, or an id on the hub: ``"organisation/name"``.
+        batch_size: How many pairs are read at once, at least 1; None leaves it to the class.
 
     Raises:
         ConfigError: If it is not there, or is no cross-encoder with one label. Those of several labels, and other
@@ -42,9 +43,9 @@ def local_rerank_model(model: LocalModel) -> RerankModel:
     with _lock:
         files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
         contents = Contents.of(sorted(path for path in files if path.suffix in _MADE_OF))
-        held = _loaded.get(folder)
+        held = _loaded.get((folder, batch_size))
         if held is None or held[0] != contents:
-            held = _loaded[folder] = contents, _load(folder)
+            held = _loaded[folder, batch_size] = contents, _load(folder, batch_size)
         return held[1]
 
 
@@ -66,11 +67,12 @@ def _folder(model: LocalModel) -> Path:
         raise ConfigError(msg) from exc
 
 
-def _load(folder: Path) -> RerankModel:
+def _load(folder: Path, batch_size: int | None) -> RerankModel:
     if any(folder.glob("*.onnx")) or any(folder.glob("*/*.onnx")):
-        return OnnxCrossEncoder(folder)
+        return OnnxCrossEncoder(folder, batch_size=batch_size)
     if any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin")):
-        return SentenceTransformerCrossEncoder(folder)
+        own = {} if batch_size is None else {"batch_size": batch_size}
+        return SentenceTransformerCrossEncoder(folder, **own)
     msg = (
         f"{folder} has neither an ONNX file nor weights for torch. Export the model there ('optimum-cli export onnx "
         "--model NAME FOLDER'), or fetch all of it."

@@ -1,0 +1,61 @@
+"""Many questions at once, a bounded number at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+from lazyrag.arguments import whole_number
+from lazyrag.errors import ConfigError, LazyRAGError, known_names
+
+T = TypeVar("T")
+
+OnError: TypeAlias = Literal["raise", "collect"]
+"""What becomes of an error: it ends all questions, or stands in the place of its own."""
+
+
+async def each(
+    ask: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
+) -> list[T | LazyRAGError]:
+    """Ask for each of some questions.
+
+    Cancelling ends all of them.
+
+    Args:
+        ask: What is done for one.
+        queries: The questions.
+        concurrency: How many at once, at least 1.
+        on_error: ``"collect"`` keeps errors of this package in their places; others, which are faults of a program,
+            are raised in any case.
+
+    Returns:
+        What each of them gave, in their order.
+
+    Raises:
+        ConfigError: If queries are no list of texts, or an argument is out of its range.
+    """
+    if isinstance(queries, str) or not isinstance(queries, Sequence) or not all(isinstance(q, str) for q in queries):
+        msg = f"queries is {queries!r:.60}; give a list of texts."
+        raise ConfigError(msg)
+    if on_error not in get_args(OnError):
+        msg = f"on_error is {on_error!r:.60}. {known_names(str(on_error), get_args(OnError))}"
+        raise ConfigError(msg)
+    gate = asyncio.Semaphore(whole_number("concurrency", concurrency, 1))
+
+    async def one(query: str) -> Any:
+        async with gate:
+            try:
+                return await ask(query)
+            except LazyRAGError as exc:
+                if on_error == "raise":
+                    raise
+                return exc
+
+    tasks = [asyncio.ensure_future(one(query)) for query in queries]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

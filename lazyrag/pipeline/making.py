@@ -1,0 +1,66 @@
+"""The retrieval of a pipeline over a Document: what measured best, or what settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lazyrag.arguments import keyword_names
+from lazyrag.document.document import Document
+from lazyrag.errors import ConfigError
+from lazyrag.models.local_rerank import local_rerank_model
+from lazyrag.pipeline.defaults import PipelineSettings
+from lazyrag.ranking.fusion import fusions
+from lazyrag.retrieval.chain import RetrievalChain
+from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.stages import NodeRetriever
+
+WORDS = "bm25_chinese"
+"""By words: it serves English as well, see docs/quality.md."""
+
+
+def over(
+    doc: Document | Sequence[Document], group_name: str, settings: PipelineSettings | None, reranker: Any
+) -> tuple[NodeRetriever, Any]:
+    """A retriever over a Document, or several, and the reranker behind it; see `lazyrag.RAGPipeline.over`."""
+    documents = [doc] if isinstance(doc, Document) else list(doc)
+    if not documents or not all(isinstance(one, Document) for one in documents):
+        msg = f"RAGPipeline.over got {doc!r:.60}; give a Document, or a list of Documents."
+        raise ConfigError(msg)
+    embeds = all(one.embed_keys for one in documents)
+    if settings is None:
+        found = RetrievalChain.over(documents, group_name) if embeds else Retriever(documents, group_name, WORDS)
+        return found, reranker
+    if reranker is None and settings.rag_use_reranker:
+        reranker = _cross_encoder(settings)
+    if not settings.rag_use_hybrid_search:
+        return Retriever(documents, group_name, "cosine" if embeds else WORDS), reranker
+    if not embeds:
+        msg = (
+            "rag_use_hybrid_search is True, and a Document has no embeddings; give it embed=..., or set "
+            "rag_use_hybrid_search to False."
+        )
+        raise ConfigError(msg)
+    return _hybrid(documents, group_name, settings), reranker
+
+
+def _hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:
+    vector, words = Retriever(documents, group_name, "cosine"), Retriever(documents, group_name, WORDS)
+    method = settings.hybrid_fusion_method
+    weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
+    named, takes_any = keyword_names(fusions[method].func, skip=1)
+    # Specification 003's RRF has no weights.
+    weighs = method != "rrf" and (takes_any or "weights" in named)
+    return HybridRetriever(vector, words, fusion_method=method, weights=weights if weighs else None)
+
+
+def _cross_encoder(settings: PipelineSettings) -> Any:
+    # The default is what the model's class takes by itself, which may be less where a batch would sway scores.
+    size = settings.reranker_batch_size
+    told = None if size == PipelineSettings().reranker_batch_size else size
+    try:
+        return local_rerank_model(settings.reranker_model, told)
+    except ConfigError as exc:
+        msg = f"{exc} Or give reranker=..., or set rag_use_reranker to False."
+        raise ConfigError(msg) from exc

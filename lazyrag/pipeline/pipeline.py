@@ -1,0 +1,426 @@
+"""`RAGPipeline`: from a question to a cited answer, in any event loop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
+
+from lazyrag.arguments import known_arguments, known_keywords, whole_number, yes_or_no
+from lazyrag.data.context import Answer, AnswerDelta, RAGContext
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.result import Hit, RetrievalResult
+from lazyrag.document.document import Document
+from lazyrag.errors import ConfigError
+from lazyrag.generation.citations import CitationManager
+from lazyrag.generation.context import ContextBuilder
+from lazyrag.generation.generator import Generator
+from lazyrag.models.chat import ChatCallable
+from lazyrag.models.protocol import ChatModel
+from lazyrag.pipeline.batches import OnError, each
+from lazyrag.pipeline.defaults import PipelineSettings, as_settings
+from lazyrag.pipeline.finding import Finder, RetrieverFinder, as_hits
+from lazyrag.pipeline.making import over
+from lazyrag.pipeline.milvus import MilvusFinder
+from lazyrag.pipeline.reranking import make_rerank
+from lazyrag.pipeline.run import Parts, Run, warn_of
+from lazyrag.pipeline.sync import SyncPipeline
+from lazyrag.retrieval.stages import check_query
+
+
+@known_arguments
+class RAGPipeline:
+    """Retrieves, reranks, builds the context and has a chat model answer from it, with citations (spec 003).
+
+    Its methods are coroutines, for any event loop; ``pipeline.sync`` has the same ones for programs without one, and
+    inside of running loops. What blocks works in threads. One pipeline serves any number of questions at once.
+
+    Hits come from one of two: a retriever of this package, or any other callable (see `RAGPipeline.over` for a
+    Document); or a collection of Milvus that another program filled, by the vectors of an embedding manager.
+
+    Args:
+        embedding_manager: For ``milvus_client``: an `Embedder`, a callable from one text to a vector, which may be
+            asynchronous, or an object with ``embed_query`` or the like.
+        milvus_client: A ``pymilvus.MilvusClient`` or ``AsyncMilvusClient`` whose only collection is asked; or a
+            `MilvusCollection`, which names one.
+        reranker: A `Reranker`; a rerank model or callable; what has an ``async rerank(query, documents, top_k)``; or
+            the folder of a cross-encoder.
+        retriever: A `Retriever`, `HybridRetriever`, `RetrievalChain`, or a callable (query, filters=None, topk=None)
+            that gives nodes or hits and may be asynchronous.
+        generator: A `Generator`, a chat model, or a callable from a text to a text; for `answer` and `astream`.
+        context_builder: Writes the contexts; by default ``ContextBuilder()``.
+        settings: `PipelineSettings`, or `Settings` of the environment: what holds where a call says nothing.
+        name: Of the pipeline, for traces.
+        capture_content: Whether traces hold questions, texts and answers; see docs/tracing.md.
+
+    Raises:
+        ConfigError: If there is not exactly one way to find hits, or an argument is not of its kind.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"green.txt": "Green tea wants water of 80 degrees."})
+        >>> pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1].")
+        >>> answer = pipeline.sync.answer("How hot is the water for green tea?")
+        >>> answer.text, answer.citations[0].source
+        ('Of 80 degrees [1].', 'green.txt')
+    """
+
+    def __init__(
+        self,
+        embedding_manager: Any = None,
+        milvus_client: Any = None,
+        reranker: Any = None,
+        *,
+        retriever: Any = None,
+        generator: Generator | ChatModel | ChatCallable | None = None,
+        context_builder: ContextBuilder | None = None,
+        settings: PipelineSettings | Any = None,
+        name: str = "rag",
+        capture_content: bool = False,
+    ) -> None:
+        rerank, told = (None, "") if reranker is None else make_rerank(reranker)
+        if not isinstance(name, str) or not name.strip():
+            msg = f"name is {name!r:.60}; give a text that is not blank."
+            raise ConfigError(msg)
+        self._parts = Parts(
+            finder=_finder(embedding_manager, milvus_client, retriever),
+            rerank=rerank,
+            reranker=told,
+            builder=_builder(context_builder),
+            generator=generator if generator is None or isinstance(generator, Generator) else Generator(generator),
+            citations=CitationManager(),
+            settings=as_settings(settings),
+            name=name,
+            capture_content=yes_or_no("capture_content", capture_content),
+        )
+
+    @classmethod
+    def over(
+        cls,
+        doc: Document | Sequence[Document],
+        group_name: str,
+        *,
+        generator: Generator | ChatModel | ChatCallable | None = None,
+        reranker: Any = None,
+        context_builder: ContextBuilder | None = None,
+        settings: PipelineSettings | Any = None,
+        **more: Any,
+    ) -> RAGPipeline:
+        """A pipeline over a Document, or several.
+
+        Without settings, the retrieval that measured best: `RetrievalChain.over` where there are embeddings, else
+        ``bm25_chinese``, which serves English as well. With settings, what they say: by meaning alone or as a hybrid
+        (by words where there are no embeddings), and reranked by ``reranker_model`` unless a reranker is given or
+        ``rag_use_reranker`` is False.
+
+        Args:
+            doc: A Document, or several.
+            group_name: The node group to search.
+            generator: See `RAGPipeline`, as for the others.
+            reranker: See there.
+            context_builder: See there.
+            settings: See there.
+            more: ``name`` and ``capture_content``.
+
+        Raises:
+            ConfigError: If the settings' cross-encoder is not on this machine, or they ask for a hybrid of a Document
+                without embeddings.
+            NotRegisteredError: If there is no such group.
+        """
+        retriever, own = over(doc, group_name, None if settings is None else as_settings(settings), reranker)
+        return cls(
+            retriever=retriever,
+            reranker=own,
+            generator=generator,
+            context_builder=context_builder,
+            settings=settings,
+            **more,
+        )
+
+    def __repr__(self) -> str:
+        parts = self._parts
+        return f"RAGPipeline({parts.finder.name!r}, reranker={parts.reranker!r}, generator={parts.generator!r})"
+
+    @property
+    def settings(self) -> PipelineSettings:
+        """What holds where a call says nothing."""
+        return self._parts.settings
+
+    @property
+    def sync(self) -> SyncPipeline:
+        """The same methods for threads, which wait."""
+        return SyncPipeline(self)
+
+    @known_keywords
+    async def retrieve(
+        self, query: str, top_k: int | None = None, filters: FilterLike | None = None
+    ) -> RetrievalResult[dict[str, Any]]:
+        """The best hits of a question.
+
+        Args:
+            query: The question; a blank one finds nothing.
+            top_k: At most so many, at least 1; None: as the settings say, 5 by default.
+            filters: On the fields of the Document, or of the collection.
+
+        Returns:
+            A sequence of hits, best first. Metadata: ``query``, and ``seconds`` by stage.
+
+        Raises:
+            ConfigError: If the query is no text, or another argument does not fit.
+            RetrievalError: If the retriever fails, or gives something else than nodes.
+        """
+        run = self._run(query)
+        with run.span():
+            found = await run.retrieve(self._topk(top_k), filters)
+            return run.result(as_hits(found))
+
+    @known_keywords
+    async def retrieve_and_rerank(
+        self,
+        query: str,
+        top_k: int | None = None,
+        rerank_top_k: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> RetrievalResult[dict[str, Any]]:
+        """The best hits of a question by the reranker, with its scores.
+
+        Args:
+            query: The question.
+            top_k: How many the reranker gets; None: as the settings say, 5 by default.
+            rerank_top_k: How many it leaves; None: as the settings say, 3 by default.
+            filters: See `retrieve`.
+
+        Raises:
+            ConfigError: If the pipeline has no reranker, or as in `retrieve`.
+            RetrievalError: If the retriever or the reranker fails.
+        """
+        if self._parts.rerank is None:
+            msg = "The pipeline has no reranker: give it one, RAGPipeline(..., reranker=...), or call retrieve."
+            raise ConfigError(msg)
+        run = self._run(query)
+        with run.span():
+            found = await run.retrieve(self._topk(top_k), filters)
+            limit = _limit("rerank_top_k", rerank_top_k, self.settings.rag_rerank_top_k)
+            return run.result(await run.rerank(found, limit))
+
+    @known_keywords
+    async def build_context(
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
+    ) -> str:
+        """The text that a chat model reads.
+
+        Args:
+            results: Hits, best first.
+            max_tokens: Of the whole text, at least 1; None: as the settings say, 2000 by default.
+            query: The question in it; None: the one that the results are of, if they say so.
+
+        Raises:
+            ConfigError: If template and question alone take more tokens, or an argument is not of its kind.
+        """
+        metadata = results.metadata if isinstance(results, RetrievalResult) else None
+        asked = metadata.get("query", "") if query is None and isinstance(metadata, dict) else query or ""
+        run = self._run(asked)
+        with run.span():
+            return (await run.context(results, self._max_tokens(max_tokens))).context
+
+    @known_keywords
+    async def retrieve_with_context(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> RAGContext:
+        """A question with its context: retrieved, reranked where there is a reranker, and written.
+
+        Args:
+            query: The question.
+            top_k: How many hits are asked for. The reranker leaves as many as the settings say.
+            max_tokens: See `build_context`.
+            filters: See `retrieve`.
+
+        Raises:
+            ConfigError: See `retrieve` and `build_context`.
+            RetrievalError: If the retriever or the reranker fails.
+        """
+        run = self._run(query)
+        with run.span():
+            return await run.whole_context(self._topk(top_k), self._max_tokens(max_tokens), filters)
+
+    @known_keywords
+    async def answer(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> Answer:
+        """A cited answer. Where nothing is found the model is not asked, and the answer says so.
+
+        Args:
+            query: The question.
+            top_k: See `retrieve_with_context`, as for the others.
+            max_tokens: See there.
+            filters: See there.
+
+        Raises:
+            ConfigError: If the pipeline has no generator, or as in `retrieve_with_context`.
+            RetrievalError: If the retriever or the reranker fails.
+            GenerationError: If the model fails, or answers with something unusable; its ``context`` is what the model
+                was given.
+
+        Warns:
+            AnswerWarning: For each thing that is wrong with the answer; they stand in its ``problems``.
+        """
+        answer = await self._answer(query, top_k, max_tokens, filters)
+        warn_of(answer)
+        return answer
+
+    async def astream(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> AsyncGenerator[AnswerDelta, None]:
+        """A cited answer piece by piece; see `answer`.
+
+        Citations come with the piece that completes their number; the last piece has the whole answer. Closing the
+        iterator ends the model's call.
+        """
+        async with contextlib.aclosing(self._deltas(query, top_k, max_tokens, filters)) as deltas:
+            async for delta in deltas:
+                if delta.answer is not None:
+                    warn_of(delta.answer)
+                yield delta
+
+    @known_keywords
+    async def batch_retrieve(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[RetrievalResult[dict[str, Any]]]:
+        """`retrieve` for each of some questions, in their order.
+
+        Args:
+            queries: The questions.
+            top_k: See `retrieve`.
+            filters: See `retrieve`.
+            concurrency: How many are asked at once, at least 1.
+            on_error: ``"raise"``: the first error ends the others. ``"collect"``: it stands in its question's place.
+        """
+        found = await each(lambda one: self.retrieve(one, top_k, filters), queries, concurrency, on_error)
+        return cast("list[RetrievalResult[dict[str, Any]]]", found)
+
+    @known_keywords
+    async def batch_retrieve_with_context(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[RAGContext]:
+        """`retrieve_with_context` for each of some questions; see `batch_retrieve`."""
+        found = await each(
+            lambda one: self.retrieve_with_context(one, top_k, max_tokens, filters), queries, concurrency, on_error
+        )
+        return cast("list[RAGContext]", found)
+
+    @known_keywords
+    async def batch_answer(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[Answer]:
+        """`answer` for each of some questions; see `batch_retrieve`."""
+        answers = await self._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
+        for one in answers:
+            if isinstance(one, Answer):
+                warn_of(one)
+        return answers
+
+    async def _answer(
+        self, query: str, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
+    ) -> Answer:
+        """`answer`, without warnings: whoever called shall find them at the line of the call."""
+        run = self._run(query)
+        run.generator()  # said before anything is asked
+        with run.span() as asked:
+            answer = await run.answer(
+                await run.whole_context(self._topk(top_k), self._max_tokens(max_tokens), filters)
+            )
+            asked.answered(answer.text)
+            return answer
+
+    def _deltas(
+        self, query: str, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
+    ) -> AsyncGenerator[AnswerDelta, None]:
+        """`astream`, without warnings."""
+        run = self._run(query)
+        run.generator()
+        return run.deltas(self._topk(top_k), self._max_tokens(max_tokens), filters)
+
+    async def _batch_answer(
+        self,
+        queries: Sequence[str],
+        top_k: int | None,
+        max_tokens: int | None,
+        filters: FilterLike | None,
+        concurrency: int,
+        on_error: OnError,
+    ) -> list[Answer]:
+        """`batch_answer`, without warnings."""
+        found = await each(lambda one: self._answer(one, top_k, max_tokens, filters), queries, concurrency, on_error)
+        return cast("list[Answer]", found)
+
+    def _run(self, query: str) -> Run:
+        check_query(query)
+        return Run(self._parts, query)
+
+    def _topk(self, top_k: int | None) -> int:
+        return _limit("top_k", top_k, self.settings.rag_top_k)
+
+    def _max_tokens(self, max_tokens: int | None) -> int:
+        return _limit("max_tokens", max_tokens, self.settings.rag_max_context_tokens)
+
+
+def _limit(what: str, value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else whole_number(what, value, 1)
+
+
+def _finder(manager: Any, client: Any, retriever: Any) -> Finder:
+    given = [name for name, one in (("embedding_manager", manager), ("milvus_client", client)) if one is not None]
+    if retriever is not None and not given:
+        return RetrieverFinder(retriever)
+    if len(given) == 2 and retriever is None:
+        return MilvusFinder(manager, client)
+    told = ", ".join([*given, *(["retriever"] if retriever is not None else [])]) or "nothing"
+    msg = (
+        f"RAGPipeline got {told} to find hits with; give retriever=..., or embedding_manager=... and milvus_client=.... "
+        "For a Document: RAGPipeline.over(docs, group_name)."
+    )
+    raise ConfigError(msg)
+
+
+def _builder(builder: Any) -> ContextBuilder:
+    if builder is not None and not isinstance(builder, ContextBuilder):
+        msg = f"context_builder is {builder!r:.60}; give a ContextBuilder."
+        raise ConfigError(msg)
+    return builder or ContextBuilder()

@@ -1,0 +1,224 @@
+"""One question on its way through a pipeline: each stage timed, traced, and off the event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lazyrag.data.context import Answer, AnswerDelta, RAGContext
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, warn_user
+from lazyrag.generation.citations import CitationManager
+from lazyrag.generation.context import ContextBuilder
+from lazyrag.generation.generator import Generator
+from lazyrag.pipeline.defaults import PipelineSettings
+from lazyrag.pipeline.finding import Finder, Found, as_hits
+from lazyrag.pipeline.reranking import Rerank
+from lazyrag.pipeline.threads import in_thread
+from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
+from lazyrag.text.scripts import spoken
+
+NOT_FOUND: Mapping[str, str] = {
+    "en": "No source was found that could answer this question.",
+    "zh": "没有找到可以回答这个问题的资料。",
+}
+"""What is answered where nothing is found: the model is not asked then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a pipeline is made of.
+
+    Args:
+        finder: Finds hits.
+        rerank: Reranks them; None where nothing does.
+        reranker: Its name, for traces.
+        builder: Writes contexts.
+        generator: Answers; None where nothing does.
+        citations: Reads answers.
+        settings: What holds where a call says nothing.
+        name: Of the pipeline, for traces.
+        capture_content: Whether traces hold texts.
+    """
+
+    finder: Finder
+    rerank: Rerank | None
+    reranker: str
+    builder: ContextBuilder
+    generator: Generator | None
+    citations: CitationManager
+    settings: PipelineSettings
+    name: str
+    capture_content: bool
+
+
+@dataclass(slots=True)
+class Run:
+    """One question, and how long each stage of it took.
+
+    Args:
+        parts: The pipeline's.
+        query: The question.
+        seconds: By stage; filled while it runs.
+    """
+
+    parts: Parts
+    query: str
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def span(self, *, current: bool = True) -> contextlib.AbstractContextManager[Span]:
+        """Around all of it, for traces."""
+        capture = self.parts.capture_content
+        return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
+
+    async def retrieve(self, topk: int, filters: FilterLike | None) -> Found:
+        """Find nodes, or hits."""
+        finder = self.parts.finder
+        with (
+            self._timed("retrieve"),
+            retrieval_span(finder.name, self.query, topk, capture_content=self.parts.capture_content) as asked,
+        ):
+            found = await finder.find(self.query, topk, filters)
+            asked.hits(as_hits(found))
+        return found
+
+    async def rerank(self, found: Found, topk: int) -> list[Hit]:
+        """The best of them by the reranker; as they are where there is none."""
+        if self.parts.rerank is None or not found:
+            return as_hits(found)[:topk]
+        capture = self.parts.capture_content
+        with (
+            self._timed("rerank"),
+            rerank_span(self.parts.reranker, self.query, len(found), topk, capture_content=capture) as reranking,
+        ):
+            hits = await self.parts.rerank(self.query, found, topk)
+            reranking.hits(hits, "lazyrag.rerank.documents")
+        return hits
+
+    async def context(self, results: Sequence[Hit], max_tokens: int) -> RAGContext:
+        """Write the context."""
+        with (
+            self._timed("context"),
+            context_span(max_tokens, capture_content=self.parts.capture_content) as building,
+        ):
+            built = await in_thread(self.parts.builder.build, self.query, results, max_tokens)
+            told = {"lazyrag.context.tokens": built.total_tokens, "lazyrag.context.sources": len(built.sources)}
+            building.set(told)
+        metadata = {**built.metadata, "seconds": self.seconds}
+        return RAGContext(built.query, built.context, built.sources, built.total_tokens, metadata)
+
+    async def whole_context(self, topk: int, max_tokens: int, filters: FilterLike | None) -> RAGContext:
+        """Retrieve, rerank where that is set, and write the context."""
+        found = await self.retrieve(topk, filters)
+        reranks = self.parts.rerank is not None and self.parts.settings.rag_use_reranker
+        hits = await self.rerank(found, self.parts.settings.rag_rerank_top_k) if reranks else as_hits(found)
+        return await self.context(self.result(hits), max_tokens)
+
+    async def answer(self, context: RAGContext) -> Answer:
+        """Have the model answer, and read the answer's citations."""
+        generator = self.generator()
+        if not context.sources:
+            return self.not_found(context)
+        with self._timed("generate"), self._chatting(generator) as asked, _keeping(context):
+            generation = await generator.agenerate(context)
+            asked.generated(generation)
+        return self._read(context, generation)
+
+    async def deltas(
+        self, topk: int, max_tokens: int, filters: FilterLike | None
+    ) -> AsyncGenerator[AnswerDelta, None]:
+        """Answer piece by piece, from the beginning to the end."""
+        generator = self.generator()
+        with self.span(current=False) as whole:
+            with whole.as_current():
+                context = await self.whole_context(topk, max_tokens, filters)
+            if not context.sources:
+                answer = self.not_found(context)
+                yield AnswerDelta(answer.text)
+                yield AnswerDelta("", (), answer)
+                return
+            reading = self.parts.citations.stream(context.sources)
+            generation: GenerationResult[Any] | None = None
+            with self._timed("generate"), self._chatting(generator, whole) as asked, _keeping(context):
+                pieces = generator.astream(context)
+                async with contextlib.AsyncExitStack() as stack:
+                    if isinstance(pieces, AsyncGenerator):
+                        await stack.enter_async_context(contextlib.aclosing(pieces))
+                    async for piece in pieces:
+                        generation = piece.result or generation
+                        completed = reading.feed(piece.text)
+                        if piece.text or completed:
+                            yield AnswerDelta(piece.text, completed)
+                if generation is None:
+                    msg = "The generator's stream ended without a result; its last piece must carry one."
+                    raise GenerationError(msg)
+                asked.generated(generation)
+            answer = self._read(context, generation)
+            whole.answered(answer.text)
+            given = {citation.index for citation in reading.completed}
+            yield AnswerDelta("", tuple(one for one in answer.citations if one.index not in given), answer)
+
+    def result(self, hits: list[Hit]) -> RetrievalResult[dict[str, Any]]:
+        """Hits with the question they are of, and the seconds so far."""
+        return RetrievalResult.from_hits(hits, {"query": self.query, "seconds": self.seconds})
+
+    def generator(self) -> Generator:
+        """What answers.
+
+        Raises:
+            ConfigError: If the pipeline has none.
+        """
+        if self.parts.generator is None:
+            msg = "The pipeline has no generator: give it a chat model, RAGPipeline(..., generator=HttpChatModel(...))."
+            raise ConfigError(msg)
+        return self.parts.generator
+
+    def not_found(self, context: RAGContext) -> Answer:
+        """The answer where there is nothing to answer from."""
+        text = NOT_FOUND[spoken("auto", self.query)]
+        generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": []})
+        return Answer(self.query, text, (), context, generation, (), {"seconds": self.seconds, "found": 0})
+
+    def _read(self, context: RAGContext, generation: GenerationResult[Any]) -> Answer:
+        resolved = self.parts.citations.resolve(generation.response, context.sources)
+        told = generation.metadata if isinstance(generation.metadata, Mapping) else {}
+        problems = (*told.get("problems", ()), *resolved.problems)
+        metadata = {"seconds": self.seconds, "found": len(context.sources)}
+        return Answer(self.query, generation.response, resolved.citations, context, generation, problems, metadata)
+
+    def _chatting(self, generator: Generator, parent: Span | None = None) -> contextlib.AbstractContextManager[Span]:
+        return chat_span(
+            str(getattr(generator.model, "model", "") or generator.model.identity),
+            options=generator.options,
+            stream=parent is not None,
+            capture_content=self.parts.capture_content,
+            parent=parent,
+        )
+
+    @contextlib.contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = time.perf_counter() - begun
+
+
+def warn_of(answer: Answer) -> None:
+    """Warn of each thing that is wrong with an answer, at the user's own line."""
+    for problem in answer.problems:
+        warn_user(f"{answer.query!r:.60}: {problem}", AnswerWarning)
+
+
+@contextlib.contextmanager
+def _keeping(context: RAGContext) -> Iterator[None]:
+    """A model's failure carries the context: what was found is not lost."""
+    try:
+        yield
+    except GenerationError as exc:
+        exc.context = context
+        raise

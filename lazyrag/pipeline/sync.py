@@ -1,0 +1,145 @@
+"""A pipeline for threads: the same methods, which wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lazyrag.data.context import Answer, AnswerDelta, RAGContext
+from lazyrag.data.filters import FilterLike
+from lazyrag.data.result import Hit, RetrievalResult
+from lazyrag.models import background
+from lazyrag.pipeline.batches import OnError
+from lazyrag.pipeline.run import warn_of
+
+if TYPE_CHECKING:
+    from lazyrag.pipeline.pipeline import RAGPipeline
+
+
+class SyncPipeline:
+    """`RAGPipeline` for programs without an event loop, and for notebooks and functions that a running one called.
+
+    The questions run on the package's private event loop, on a thread of its own, where asynchronous callables of the
+    user then run, too. Whatever ends the wait, such as KeyboardInterrupt, ends the question. Errors and warnings are
+    those of the coroutines.
+
+    Args:
+        pipeline: The pipeline.
+    """
+
+    def __init__(self, pipeline: RAGPipeline) -> None:
+        self._pipeline = pipeline
+
+    def __repr__(self) -> str:
+        return f"{self._pipeline!r}.sync"
+
+    def retrieve(
+        self, query: str, top_k: int | None = None, filters: FilterLike | None = None
+    ) -> RetrievalResult[dict[str, Any]]:
+        """See `RAGPipeline.retrieve`."""
+        return background.run(self._pipeline.retrieve(query, top_k, filters))
+
+    def retrieve_and_rerank(
+        self,
+        query: str,
+        top_k: int | None = None,
+        rerank_top_k: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> RetrievalResult[dict[str, Any]]:
+        """See `RAGPipeline.retrieve_and_rerank`."""
+        return background.run(self._pipeline.retrieve_and_rerank(query, top_k, rerank_top_k, filters))
+
+    def build_context(
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
+    ) -> str:
+        """See `RAGPipeline.build_context`."""
+        return background.run(self._pipeline.build_context(results, max_tokens, query=query))
+
+    def retrieve_with_context(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> RAGContext:
+        """See `RAGPipeline.retrieve_with_context`."""
+        return background.run(self._pipeline.retrieve_with_context(query, top_k, max_tokens, filters))
+
+    def answer(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> Answer:
+        """See `RAGPipeline.answer`."""
+        answer = background.run(self._pipeline._answer(query, top_k, max_tokens, filters))
+        warn_of(answer)
+        return answer
+
+    def stream(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> Iterator[AnswerDelta]:
+        """See `RAGPipeline.astream`; closing or dropping the iterator ends the model's call."""
+        for delta in background.stream(self._pipeline._deltas(query, top_k, max_tokens, filters)):
+            if delta.answer is not None:
+                warn_of(delta.answer)
+            yield delta
+
+    def batch_retrieve(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[RetrievalResult[dict[str, Any]]]:
+        """See `RAGPipeline.batch_retrieve`."""
+        return background.run(
+            self._pipeline.batch_retrieve(queries, top_k, filters, concurrency=concurrency, on_error=on_error)
+        )
+
+    def batch_retrieve_with_context(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[RAGContext]:
+        """See `RAGPipeline.batch_retrieve_with_context`."""
+        return background.run(
+            self._pipeline.batch_retrieve_with_context(
+                queries, top_k, max_tokens, filters, concurrency=concurrency, on_error=on_error
+            )
+        )
+
+    def batch_answer(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[Answer]:
+        """See `RAGPipeline.batch_answer`."""
+        answers = background.run(
+            self._pipeline._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
+        )
+        for one in answers:
+            if isinstance(one, Answer):
+                warn_of(one)
+        return answers
