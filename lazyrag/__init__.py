@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
+    from lazyrag.generation.citation_stream import CitationStream
+    from lazyrag.generation.citations import CitationManager
+    from lazyrag.generation.quotes import QuoteCheck
+    from lazyrag.generation.resolved import ResolvedCitations
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -113,6 +117,8 @@ __all__ = [
     "ChatModel",
     "ChatOptions",
     "Citation",
+    "CitationManager",
+    "CitationStream",
     "CodeSplitter",
     "Condition",
     "CrossEncoderReranker",
@@ -155,11 +161,13 @@ __all__ = [
     "PreProcessingRules",
     "PriorityRetriever",
     "QueryRewriter",
+    "QuoteCheck",
     "RAGContext",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "ResolvedCitations",
     "RetrievalChain",
     "RetrievalMethod",
     "RetrievalResult",
@@ -208,6 +216,8 @@ _HOMES = {
     "ChatModel": "lazyrag.models.protocol",
     "ChatOptions": "lazyrag.models.protocol",
     "Citation": "lazyrag.data.context",
+    "CitationManager": "lazyrag.generation.citations",
+    "CitationStream": "lazyrag.generation.citation_stream",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
     "CrossEncoderReranker": "lazyrag.models.async_rerank",
@@ -246,6 +256,7 @@ _HOMES = {
     "ParentMode": "lazyrag.transforms",
     "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
+    "QuoteCheck": "lazyrag.generation.quotes",
     "RAGContext": "lazyrag.data.context",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
@@ -259,6 +270,7 @@ _HOMES = {
     "WeightedRetriever": "lazyrag.retrieval",
     "PriorityRetriever": "lazyrag.retrieval",
     "Reranker": "lazyrag.retrieval",
+    "ResolvedCitations": "lazyrag.generation.resolved",
     "RetrievalResult": "lazyrag.data.result",
     "Retriever": "lazyrag.retrieval",
     "Rule": "lazyrag.transforms",
