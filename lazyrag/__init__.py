@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
+    from lazyrag.generation.citation_stream import CitationStream
+    from lazyrag.generation.citations import CitationManager
+    from lazyrag.generation.context import ContextBuilder
     from lazyrag.generation.generator import Generator
     from lazyrag.generation.prompts import Prompts
+    from lazyrag.generation.quotes import QuoteCheck
+    from lazyrag.generation.resolved import ResolvedCitations
+    from lazyrag.generation.templates import ContextTemplate
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -54,6 +60,10 @@ if TYPE_CHECKING:
     )
     from lazyrag.models.rerank import CallableRerankModel
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
+    from lazyrag.pipeline.defaults import PipelineSettings
+    from lazyrag.pipeline.milvus import MilvusCollection
+    from lazyrag.pipeline.pipeline import RAGPipeline
+    from lazyrag.pipeline.settings import Settings
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
     from lazyrag.retrieval import (
@@ -75,6 +85,7 @@ if TYPE_CHECKING:
     from lazyrag.retrieval.explain import Explanation, explain, why_not
     from lazyrag.retrieval.feedback import FeedbackRetriever
     from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
+    from lazyrag.text.tiktoken import TiktokenCounter
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -115,8 +126,12 @@ __all__ = [
     "ChatModel",
     "ChatOptions",
     "Citation",
+    "CitationManager",
+    "CitationStream",
     "CodeSplitter",
     "Condition",
+    "ContextBuilder",
+    "ContextTemplate",
     "CrossEncoderReranker",
     "DataType",
     "DocField",
@@ -148,6 +163,7 @@ __all__ = [
     "MarkdownSplitter",
     "MaxSimModel",
     "Message",
+    "MilvusCollection",
     "MultiQueryRetriever",
     "NodeTransform",
     "Not",
@@ -155,16 +171,20 @@ __all__ = [
     "OnnxEmbedder",
     "Or",
     "ParentMode",
+    "PipelineSettings",
     "PointwiseRerankModel",
     "PreProcessingRules",
     "PriorityRetriever",
     "Prompts",
     "QueryRewriter",
+    "QuoteCheck",
     "RAGContext",
+    "RAGPipeline",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
     "Reranker",
+    "ResolvedCitations",
     "RetrievalChain",
     "RetrievalMethod",
     "RetrievalResult",
@@ -177,6 +197,8 @@ __all__ = [
     "SentenceTransformerCrossEncoder",
     "SentenceTransformerEmbedder",
     "SentenceWindow",
+    "Settings",
+    "TiktokenCounter",
     "TokenSplitter",
     "TransformArgs",
     "VectorSetting",
@@ -199,6 +221,13 @@ __all__ = [
 
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
+    "TiktokenCounter": "lazyrag.text.tiktoken",
+    "ContextTemplate": "lazyrag.generation.templates",
+    "ContextBuilder": "lazyrag.generation.context",
+    "MilvusCollection": "lazyrag.pipeline.milvus",
+    "Settings": "lazyrag.pipeline.settings",
+    "PipelineSettings": "lazyrag.pipeline.defaults",
+    "RAGPipeline": "lazyrag.pipeline.pipeline",
     "And": "lazyrag.data.filters",
     "Answer": "lazyrag.data.context",
     "AnswerDelta": "lazyrag.data.context",
@@ -213,6 +242,8 @@ _HOMES = {
     "ChatModel": "lazyrag.models.protocol",
     "ChatOptions": "lazyrag.models.protocol",
     "Citation": "lazyrag.data.context",
+    "CitationManager": "lazyrag.generation.citations",
+    "CitationStream": "lazyrag.generation.citation_stream",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
     "CrossEncoderReranker": "lazyrag.models.async_rerank",
@@ -254,6 +285,7 @@ _HOMES = {
     "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "Prompts": "lazyrag.generation.prompts",
+    "QuoteCheck": "lazyrag.generation.quotes",
     "RAGContext": "lazyrag.data.context",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
@@ -267,6 +299,7 @@ _HOMES = {
     "WeightedRetriever": "lazyrag.retrieval",
     "PriorityRetriever": "lazyrag.retrieval",
     "Reranker": "lazyrag.retrieval",
+    "ResolvedCitations": "lazyrag.generation.resolved",
     "RetrievalResult": "lazyrag.data.result",
     "Retriever": "lazyrag.retrieval",
     "Rule": "lazyrag.transforms",

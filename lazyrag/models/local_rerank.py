@@ -71,8 +71,7 @@ def _load(folder: Path, batch_size: int | None) -> RerankModel:
     if any(folder.glob("*.onnx")) or any(folder.glob("*/*.onnx")):
         return OnnxCrossEncoder(folder, batch_size=batch_size)
     if any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin")):
-        own = {} if batch_size is None else {"batch_size": batch_size}
-        return SentenceTransformerCrossEncoder(folder, **own)
+        return SentenceTransformerCrossEncoder(folder, batch_size=batch_size or 32)
     msg = (
         f"{folder} has neither an ONNX file nor weights for torch. Export the model there ('optimum-cli export onnx "
         "--model NAME FOLDER'), or fetch all of it."

@@ -54,8 +54,9 @@ async def each(
 
     tasks = [asyncio.ensure_future(one(query)) for query in queries]
     try:
-        return await asyncio.gather(*tasks)
+        found: list[T | LazyRAGError] = await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    return found

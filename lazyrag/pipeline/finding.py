@@ -49,7 +49,9 @@ class RetrieverFinder:
             )
             raise ConfigError(msg)
         if getattr(retriever, "output_format", None) is not None:
-            msg = f"retriever has output_format={retriever.output_format!r}; a pipeline needs nodes: output_format=None."
+            msg = (
+                f"retriever has output_format={retriever.output_format!r}; a pipeline needs nodes: output_format=None."
+            )
             raise ConfigError(msg)
         self.retriever = retriever
         called = retriever if inspect.isroutine(retriever) else retriever.__call__
@@ -72,11 +74,12 @@ class RetrieverFinder:
             found = await in_thread(self.retriever, query, filters=filters, topk=topk)
             if inspect.isawaitable(found):
                 found = await found
-        nodes = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else [None]
+        nodes: Any = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else [None]
         if not (all(isinstance(one, DocNode) for one in nodes) or all(isinstance(one, Hit) for one in nodes)):
             msg = f"The retriever {self.name!r} returned {found!r:.80}; a list of nodes, or of hits, is needed."
             raise RetrievalError(msg)
-        return nodes[:topk]
+        kept: Found = nodes[:topk]
+        return kept
 
 
 def as_hits(found: Found) -> list[Hit]:

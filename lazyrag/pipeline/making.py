@@ -1,4 +1,4 @@
-"""The retrieval of a pipeline over a Document: what measured best, or what settings say."""
+"""What a pipeline is made of: its way to find hits, over a Document what measured best or what settings say."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 from lazyrag.arguments import keyword_names
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError
+from lazyrag.generation.context import ContextBuilder
 from lazyrag.models.local_rerank import local_rerank_model
 from lazyrag.pipeline.defaults import PipelineSettings
+from lazyrag.pipeline.finding import Finder, RetrieverFinder
+from lazyrag.pipeline.milvus import MilvusFinder
 from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval.chain import RetrievalChain
 from lazyrag.retrieval.hybrid import HybridRetriever
@@ -43,6 +46,29 @@ def over(
         )
         raise ConfigError(msg)
     return _hybrid(documents, group_name, settings), reranker
+
+
+def make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
+    """What finds hits: a retriever, or a collection of Milvus by the vectors of an embedding manager."""
+    given = [name for name, one in (("embedding_manager", manager), ("milvus_client", client)) if one is not None]
+    if retriever is not None and not given:
+        return RetrieverFinder(retriever)
+    if len(given) == 2 and retriever is None:
+        return MilvusFinder(manager, client)
+    told = ", ".join([*given, *(["retriever"] if retriever is not None else [])]) or "nothing"
+    msg = (
+        f"RAGPipeline got {told} to find hits with; give retriever=..., or embedding_manager=... and "
+        "milvus_client=.... For a Document: RAGPipeline.over(docs, group_name)."
+    )
+    raise ConfigError(msg)
+
+
+def make_builder(builder: Any) -> ContextBuilder:
+    """What writes contexts: the one that is given, or the default."""
+    if builder is not None and not isinstance(builder, ContextBuilder):
+        msg = f"context_builder is {builder!r:.60}; give a ContextBuilder."
+        raise ConfigError(msg)
+    return builder or ContextBuilder()
 
 
 def _hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:

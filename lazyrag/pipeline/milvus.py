@@ -1,7 +1,7 @@
 """A collection of Milvus that another program filled, as a pipeline asks it (spec 003's constructor).
 
-`lazyrag.Document` keeps its own collections; this reads one of any layout: a text, a vector, and what else there is. The
-client is used as it is given, a ``pymilvus.MilvusClient`` or ``AsyncMilvusClient``; pymilvus is not imported.
+`lazyrag.Document` keeps its own collections; this reads one of any layout: a text, a vector, and what else there is.
+The client is used as it is given, a ``pymilvus.MilvusClient`` or ``AsyncMilvusClient``; pymilvus is not imported.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class MilvusFinder:
         if self._collection is None:
             names = list(await self._call("list_collections"))
             if len(names) != 1:
-                msg = f"Milvus has {len(names)} collections; name one: MilvusCollection(client, name). {known_names('', names)}"
+                told = known_names("", names)
+                msg = f"Milvus has {len(names)} collections; name one: MilvusCollection(client, name). {told}"
                 raise ConfigError(msg)
             [self._collection] = names
         told = await self._call("describe_collection", collection_name=self._collection)
@@ -175,8 +176,8 @@ def _query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
     function = manager if method is None else getattr(manager, method)
     if not callable(function) or isinstance(manager, type):
         msg = (
-            f"embedding_manager is {manager!r:.60}; give an Embedder, a callable from one text to a vector, or an object "
-            f"with one of {', '.join(_QUERY_METHODS)}."
+            f"embedding_manager is {manager!r:.60}; give an Embedder, a callable from one text to a vector, or an "
+            f"object with one of {', '.join(_QUERY_METHODS)}."
         )
         raise ConfigError(msg)
 

