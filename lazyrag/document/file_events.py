@@ -89,12 +89,12 @@ def events_of_system(watched: WatchedFiles, stop: threading.Event, tick_s: float
     except ModuleNotFoundError as exc:
         raise missing_package("Document.watch without poll_s", exc, "watch") from exc
 
-    was_there = True
+    missed = False  # whether something may have changed while nobody watched
     while not stop.is_set():
         seen = _inodes(watched.places)
         if None in seen:
-            yield was_there  # once: that it went away is a change, too
-            was_there = False
+            yield not missed  # once: that it went away is a change, too
+            missed = True
             stop.wait(tick_s)
             continue
         changes = watch(
@@ -112,16 +112,14 @@ def events_of_system(watched: WatchedFiles, stop: threading.Event, tick_s: float
             ignore_permission_denied=True,
         )
         try:
-            came_back, was_there = not was_there, True
+            changed, missed = missed, True
             for paths in changes:
-                yield came_back or any(watched.concerns(path) for _, path in paths)
-                came_back = False
+                yield changed or any(watched.concerns(path) for _, path in paths)
+                changed = False
                 if _inodes(watched.places) != seen:  # the system watches folders, not what has their names later
-                    was_there = False
                     yield True
                     break
         except FileNotFoundError:  # gone since it was looked for
-            was_there = False
             stop.wait(tick_s)
         except (OSError, RuntimeError) as exc:
             msg = (

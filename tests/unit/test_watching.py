@@ -268,6 +268,39 @@ def test_a_change_shortens_the_pause(monkeypatch):
     assert watcher.syncs == 5
 
 
+def test_a_system_that_refuses_to_watch(shelf, monkeypatch):
+    """Where the system's limit is reached watch() says what to do, and leaves no thread."""
+
+    def refuse(*_paths, **_arguments):
+        raise OSError("OS file watch limit reached.")
+        yield
+
+    monkeypatch.setattr("watchfiles.watch", refuse)  # the limit is the machine's, not a test's
+    with shelf.open() as docs, pytest.raises(DatasetPathError, match=r"limit reached.*or pass poll_s="):
+        docs.watch()
+    assert not [one for one in threading.enumerate() if one.name.startswith("lazyrag-watcher")]
+
+
+@pytest.mark.usefixtures("_quick_pauses")
+def test_watching_that_fails_later_begins_again():
+    """If watching itself breaks off, the error is kept, it begins anew, and what went unseen is synced."""
+    hand, broken = Hand(), threading.Event()
+
+    def events(stop):
+        yield False
+        if not broken.is_set():
+            broken.set()
+            raise DatasetPathError("no more watches")
+        yield from hand.events(stop)
+
+    watcher = Watcher("the test", hand.sync, events, Patience(0.0, 0.0), on_error=lambda _: None).start()
+    with watcher:
+        until(lambda: watcher.syncs == 2)
+        hand.given.put(True)
+        until(lambda: watcher.syncs == 3)
+    assert [str(one) for one in watcher.errors] == ["no more watches"]
+
+
 @pytest.mark.usefixtures("_quick_pauses")
 def test_one_warning_for_a_row_of_errors():
     """Without on_error the first error of a row is warned of, and those after it are not."""
