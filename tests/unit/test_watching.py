@@ -153,8 +153,9 @@ class Hand:
     def sync(self):
         """An empty report, or the error that is to be raised."""
         self.synced.put(0)
-        if self.error is not None:
-            raise self.error
+        error = self.error
+        if error is not None:
+            raise error
         return IngestReport()
 
     def watcher(self, debounce_s, max_wait_s, **arguments):
@@ -229,7 +230,7 @@ def test_a_sync_that_fails_is_tried_again():
         hand.steps(30)
         assert watcher.syncs == count
         assert tuple(told) == watcher.errors
-        assert watcher.last_error is hand.error or isinstance(watcher.last_error, IngestionError)
+        assert isinstance(watcher.last_error, IngestionError)
 
 
 def test_the_pauses_grow(monkeypatch):
@@ -313,6 +314,19 @@ def test_one_warning_for_a_row_of_errors():
             until(lambda: len(watcher.errors) >= 3)
     assert [one.category for one in caught] == [IngestionWarning]
     assert "The watcher of the test goes on after an error. IngestionError: no server." in str(caught[0].message)
+
+
+@pytest.mark.usefixtures("_quick_pauses")
+def test_warnings_made_errors_stop_nothing():
+    """In a program that makes warnings errors the warning is kept beside the error, and the watcher goes on."""
+    hand = Hand()
+    with hand.watcher(0.0, 0.0) as watcher:
+        hand.error = IngestionError("no server")
+        watcher.notify()
+        until(lambda: len(watcher.errors) >= 3)
+        hand.error = None
+        assert watcher.wait_for_sync(PATIENCE_S) == IngestReport()
+    assert [type(one) for one in watcher.errors[:3]] == [IngestionError, IngestionWarning, IngestionError]
 
 
 def test_callbacks_that_raise_stop_nothing():
