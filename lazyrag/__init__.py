@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
     from lazyrag.data.segment import LAZY_ROOT_NAME
-    from lazyrag.document import Document, IngestReport, migrate
+    from lazyrag.document import Document, IngestReport, Watcher, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.generation.citation_stream import CitationStream
     from lazyrag.generation.citations import CitationManager
@@ -202,6 +202,7 @@ __all__ = [
     "TokenSplitter",
     "TransformArgs",
     "VectorSetting",
+    "Watcher",
     "WeightedRetriever",
     "Weights",
     "Windows",
@@ -313,6 +314,7 @@ _HOMES = {
     "auto_merge": "lazyrag.retrieval",
     "TransformArgs": "lazyrag.transforms",
     "VectorSetting": "lazyrag.ranking.weights",
+    "Watcher": "lazyrag.document",
     "Weights": "lazyrag.ranking.weights",
     "migrate": "lazyrag.document",
     "register_fusion": "lazyrag.ranking.fusion",

@@ -72,16 +72,16 @@ def quick_endpoints(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(scope="session")
 def _span_exporter():
-    """The one provider of spans that a process may have, set by the first test that wants it."""
+    """What collects spans, at the one provider that a process may have, whoever sets it first."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        trace.set_tracer_provider(TracerProvider())
+    trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
     return exporter
 
 

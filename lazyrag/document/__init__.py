@@ -6,7 +6,8 @@ after the store. A question goes through `reader`, `relatives` and `consistency`
 builds. What is to be built is told by `definitions` (what the user defined), `ledger` (what is live) and `targets`
 (the difference). Building goes from `sync`, `upkeep` or `builder` through `bringing` (all documents) to `ingestion`
 and `indexing` (one batch), and carries each document in a `work`; `purge` removes what is live no more. `verify`,
-`repair`, `versions`, `transfer` and `dump` look at all of it, and `migration` copies it to other stores.
+`repair`, `versions`, `transfer` and `dump` look at all of it, and `migration` copies it to other stores. `watching`
+asks for a sync where `file_events` tells that files have changed.
 """
 
 from lazyrag.document.document import Document
@@ -17,6 +18,7 @@ from lazyrag.document.progress import Progress
 from lazyrag.document.report import Failure, IngestReport
 from lazyrag.document.status import DocumentStatus, GroupStatus
 from lazyrag.document.versions import DocumentVersion
+from lazyrag.document.watching import Watcher
 
 __all__ = [
     "Document",
@@ -30,5 +32,6 @@ __all__ = [
     "PlannedStep",
     "Problem",
     "Progress",
+    "Watcher",
     "migrate",
 ]

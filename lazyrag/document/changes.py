@@ -147,10 +147,7 @@ def compare(
         >>> [(one.known.identity, one.file.identity) for one in compare(files, ledger, **here).moved]
         [('old/tea.txt', 'new/tea.txt')]
     """
-    is_number = isinstance(max_deleted, (int, float)) and not isinstance(max_deleted, bool)
-    if not is_number or not 0 <= max_deleted <= 1:
-        msg = f"max_deleted is {max_deleted!r}; give a share of the known files from 0 to 1. 1 lets all of them go."
-        raise ConfigError(msg)
+    check_max_deleted(max_deleted)
     gone = {file.identity: file for file in known}
     known_count = len(gone)
     kinds: defaultdict[str, list[ComparedFile]] = defaultdict(list)
@@ -185,6 +182,18 @@ def compare(
         withheld=lost if withhold else (),
         unseen=tuple(file for file in not_found if file.identity in unseen),
     )
+
+
+def check_max_deleted(max_deleted: float) -> None:
+    """Refuse what is no share of the known files.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    is_number = isinstance(max_deleted, (int, float)) and not isinstance(max_deleted, bool)
+    if not is_number or not 0 <= max_deleted <= 1:
+        msg = f"max_deleted is {max_deleted!r}; give a share of the known files from 0 to 1. 1 lets all of them go."
+        raise ConfigError(msg)
 
 
 def _kind(now: ComparedFile) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from lazyrag.arguments import known_arguments
+from lazyrag.arguments import known_arguments, known_keywords
 from lazyrag.data.fields import DocField, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -18,6 +18,8 @@ from lazyrag.document.progress import OnProgress
 from lazyrag.document.reader import Reader
 from lazyrag.document.readers import AddReader, Readers, add_reader
 from lazyrag.document.report import IngestReport
+from lazyrag.document.sync import MAX_DELETED
+from lazyrag.document.watching import OnError, OnReport, Patience, Watcher, open_watcher
 from lazyrag.errors import ConfigError, NotBuiltError
 from lazyrag.loaders.limits import LoadLimits
 from lazyrag.models.callables import EmbedCallable, make_embedders
@@ -100,6 +102,7 @@ class Document(MaintainedDocument, NavigableDocument):
 
     _graph: GroupGraph = built_in_groups()
     _file_readers: Readers = Readers()
+    _watcher: Watcher | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -243,6 +246,62 @@ class Document(MaintainedDocument, NavigableDocument):
         for name in names:
             self._builder.group(self._known(name))
 
+    @known_keywords
+    def watch(
+        self,
+        *,
+        debounce_s: float = 0.5,
+        max_wait_s: float = 10.0,
+        poll_s: float | None = None,
+        max_deleted: float = MAX_DELETED,
+        on_report: OnReport | None = None,
+        on_error: OnError | None = None,
+    ) -> Watcher:
+        """Sync whenever the dataset's files change, in a thread of its own, until the watcher or the Document closes.
+
+        It begins with a sync of what changed before; nothing that changes from then on is missed. What a sync
+        guarantees stays as it is: a question sees one version of each document, and a crash loses nothing. Files that
+        fail stand in the report, and are tried again with the next change; where a whole sync fails it is tried again
+        by itself, after 1 s, 2 s, 4 s ... up to a minute.
+
+        Args:
+            debounce_s: A sync begins when nothing has changed for so many seconds, at least 0.
+            max_wait_s: However busy the folder is, a change waits no longer than so many seconds, at least
+                ``debounce_s``.
+            poll_s: Look at all files every so many seconds, more than 0, instead of waiting for the system's events:
+                for network folders, which have none, and for links whose targets lie elsewhere.
+            max_deleted: As for `sync`.
+            on_report: Called with the `IngestReport` of every sync, in the watcher's thread.
+            on_error: Called with what a sync raises, in the same thread. Without it the first error of a row is told
+                by a warning; `Watcher.errors` keeps them anyhow.
+
+        Raises:
+            ConfigError: If there are no files to watch, the Document is read-only, restricted or watched already, or an
+                argument is out of its range.
+            MissingDependencyError: If watchfiles is not installed and ``poll_s`` is not given.
+            DatasetPathError: If the system refuses to watch.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder, Document(folder) as docs:
+            ...     with docs.watch() as watcher:
+            ...         print(watcher.wait_for_sync(timeout_s=60))
+            0 added, 0 failed, 0 skipped
+        """
+        builder = self._whole("watch")
+        if self._watcher is not None and self._watcher.is_running:
+            msg = f"{builder.where} is watched already. Use that watcher, or close it before another one begins."
+            raise ConfigError(msg)
+        self._watcher = open_watcher(
+            builder,
+            Patience(debounce_s, max_wait_s),
+            poll_s=poll_s,
+            max_deleted=max_deleted,
+            on_report=on_report,
+            on_error=on_error,
+        )
+        return self._watcher
+
     def restricted(self, filters: FilterLike) -> Self:
         """The same Document, of which only the nodes can be seen that satisfy a filter.
 
@@ -266,6 +325,8 @@ class Document(MaintainedDocument, NavigableDocument):
     def close(self) -> None:
         """Let go of files and connections, after what another thread may be building; twice does no harm.
 
+        Its watcher, if there is one, is closed before.
+
         A Document is also a context manager that closes itself.
 
         Example:
@@ -274,6 +335,8 @@ class Document(MaintainedDocument, NavigableDocument):
             []
         """
         if self._reader.scope is None:
+            if self._watcher is not None:
+                self._watcher.close()
             self._builder.close()
 
     def __enter__(self) -> Self:
