@@ -169,7 +169,21 @@ def test_pieces_do_not_matter(text: str, data: st.DataObject):
 
 @pytest.mark.parametrize(
     "unit",
-    ["[", "【", "`", "``` ", "`[1]", "[1](http", "[1-1,", "[ ", "~~~", "[" + " " * 299, "[资料" + " -" * 148 + "x]"],
+    [
+        "[",
+        "【",
+        "`",
+        "``` ",
+        "`[1]",
+        "[1](http",
+        "[1-1,",
+        "[ ",
+        "~~~",
+        "[" + " " * 299,
+        "[" + " " * 298 + "]",
+        "[资料" + " " * 290 + "x]",
+        "[资料" + " -" * 148 + "x]",
+    ],
 )
 def test_hostile_texts_are_read_in_linear_time(unit: str):
     """200,000 characters that lead nowhere are read: with backtracking they would take hours."""
