@@ -68,9 +68,14 @@ def build(folder: Path, texts: Sequence[str], vector_of: dict[str, np.ndarray]) 
         own = texts[start : start + per_file]
         parts = ["\n".join(own[at : at + PART]) for at in range(0, len(own), PART)]
         (dataset / f"{start // per_file:05}.txt").write_text("\n\n".join(parts), encoding="utf-8")
+    return opened(folder, vector_of.__getitem__)
+
+
+def opened(folder: Path, embed: Callable[[str], np.ndarray]) -> Document:
+    """The Document over these files, whether its store is there or not."""
     docs = Document(
-        dataset,
-        embed=vector_of.__getitem__,
+        folder / "dataset",
+        embed=embed,
         doc_fields={"tenth": DocField(DataType.INT32)},
         file_metadata=lambda path: {"tenth": int(Path(path).stem) % 10},
         store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(folder / "store.db")}}},

@@ -164,15 +164,23 @@ def known_keywords(function: F) -> F:
     what = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
     is_method = "self" in inspect.signature(function).parameters and not function.__name__.startswith("__")
 
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if not names.issuperset(kwargs):
             # Users know a method by the class they hold, not by a base that it comes from.
             held = f"{type(args[0]).__name__}.{function.__name__}" if is_method and args else what
             raise _unknown(held, "argument", next(name for name in kwargs if name not in names), known)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(args, kwargs)
         return function(*args, **kwargs)
 
-    return cast("F", checked)
+    @functools.wraps(function)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:  # so that it is seen to be a coroutine function
+        check(args, kwargs)
+        return await function(*args, **kwargs)
+
+    return cast("F", awaited if inspect.iscoroutinefunction(function) else checked)
 
 
 def known_arguments(cls: C) -> C:

@@ -299,11 +299,7 @@ class DocNode:
         """The pages or headings of its document that it touches, in order; () where they are not known."""
         if self._segment.group == LAZY_ROOT_NAME:
             return self._segment.places
-        source = self._source_segment()
-        if source is None or self.span is None:
-            return ()
-        start, end = self._inked_span(self.span)
-        return tuple(place for place in source.places if place.start < end and start < place.end)
+        return self._touched(self._source_segment())
 
     @property
     def place(self) -> str:
@@ -314,7 +310,7 @@ class DocNode:
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        touched = self.places
+        touched = self._touched(source)
         places = innermost(touched)
         numbered = [place for place in places if place.kind != "heading"]
         if numbered:
@@ -338,6 +334,11 @@ class DocNode:
         if self._segment.span is None or self._reader is None:
             return None
         return self._reader.source(self._segment)
+
+    def _touched(self, source: Segment | None) -> tuple[Place, ...]:
+        """The places of a source that the span touches."""
+        start, end = (0, 0) if source is None or self.span is None else self._inked_span(self.span)
+        return tuple(one for one in (source.places if source else ()) if one.start < end and start < one.end)
 
     def _inked_span(self, span: Span) -> Span:
         """The span without the white space at its ends, which may lie on another page or line."""

@@ -46,7 +46,7 @@ class Hit:
     @classmethod
     def from_node(cls, node: DocNode) -> Hit:
         """The hit of a retrieved node."""
-        place = {"place": node.place} if node.place else {}
+        place = node.place
         return cls(
             id=node.uid,
             text=node.get_content(),
@@ -54,7 +54,7 @@ class Hit:
             source=node.path,
             document_id=node.document_id,
             chunk_id=node.number,
-            metadata={**place, **node.global_metadata, **node.metadata},
+            metadata={**({"place": place} if place else {}), **node.global_metadata, **node.metadata},
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -73,7 +73,12 @@ def cited_with(
         >>> cited_with(text, scan(text).markers, [(1, 12)], sources=2)
         [(2,)]
     """
-    starts = [start for start, _ in sentence_spans(text)]
+    starts: list[int] = []
+    worded: list[int] = []  # of each sentence: itself, or the last one before it that has words
+    for number, (start, end) in enumerate(sentence_spans(text)):
+        starts.append(start)
+        has_words = any(map(str.isalnum, text[start:end]))
+        worded.append(number if has_words or number == 0 else worded[-1])
     numbers: dict[int, dict[int, None]] = {}
     current, behind, claims = -1, 0, False  # the sentence, where its last marker ends, whether words stand before it
     for marker in markers:
@@ -87,7 +92,7 @@ def cited_with(
         if claims or begins_line or sentence == 0:
             numbers.setdefault(sentence, {}).update(cited)
         if not claims and sentence > 0:  # it stands behind the full stop
-            numbers.setdefault(sentence - 1, {}).update(cited)
+            numbers.setdefault(worded[sentence - 1], {}).update(cited)
     found = []
     for start, end in spans:
         first, last = bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1)) - 1

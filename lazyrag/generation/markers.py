@@ -21,14 +21,14 @@ _SEPARATOR = r"(?:[,，、;；&和与及]|and\b)"
 _ITEM = rf"{_LABELLED}?{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
 _SPANS = re.compile(rf"{_LABELLED}?({_DIGITS}+)(?:\s*({_DASH})\s*{_LABELLED}?({_DIGITS}+))?", re.IGNORECASE)
 _WELL_FORMED = re.compile(
-    rf"(?P<head>\s*\^?\s*{_LABELLED}?)(?P<items>{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
+    rf"(?P<head>\^?\s*{_LABELLED}?)(?P<items>{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
     rf"(?:\s*(?P<separator>{_SEPARATOR}\s*){_ITEM})*)(?P<tail>\s*(?:†.*)?|\s*[:：|].*)",
     re.IGNORECASE,
 )
 _DATE = re.compile(rf"{_DIGITS}{{4}}[-/.]{_DIGITS}{{1,2}}[-/.]{_DIGITS}{{1,2}}")
 # Nothing but numbers and what stands between them, or a label before a number: it was meant as a marker.
 _MEANT = re.compile(
-    rf"\s*(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|\^?{_LABELLED}[\s-]*{_DIGITS}.*)", re.IGNORECASE
+    rf"(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|\^?{_LABELLED}[\s-]*{_DIGITS}.*)", re.IGNORECASE
 )
 _BEGUN = re.compile(rf"\s*\^?{_LABELLED}?{_DIGITS}+(?![0-9０-９A-Za-z:/])", re.IGNORECASE)
 
@@ -78,7 +78,7 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
     end = start + len(text)
     found = _well_formed(body)
     if found is None:
-        meant = _MEANT.fullmatch(body) and not _DATE.fullmatch(body.strip())
+        meant = _MEANT.fullmatch(body.strip()) and not _DATE.fullmatch(body.strip())
         fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
         return Marker(start, end, text, fault=fault) if meant else None
     ranges = []
@@ -138,7 +138,7 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
 
 def _well_formed(body: str) -> re.Match[str] | None:
     """The parts of a body that is well-formed; a colon and words behind the numbers only where they have a label."""
-    found = _WELL_FORMED.fullmatch(body)
+    found = _WELL_FORMED.fullmatch(body.strip())
     if found is None or (found["tail"].lstrip()[:1] in (":", "：", "|") and not found["head"].strip(" \t^")):
         return None
     return found

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.pipeline.threads import in_thread
+from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.stages import callable_name
 
-Found: TypeAlias = "Sequence[DocNode] | Sequence[Hit]"
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for a question.
+
+    Args:
+        hits: Best first.
+        nodes: The nodes that they are of, in the same order; None where hits were given.
+    """
+
+    hits: list[Hit]
+    nodes: list[DocNode] | None = None
 
 
 class Finder(Protocol):
@@ -25,7 +38,7 @@ class Finder(Protocol):
         ...
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """At most ``topk`` nodes or hits, best first."""
+        """At most ``topk`` hits, best first."""
         ...
 
 
@@ -69,19 +82,15 @@ class RetrieverFinder:
             RetrievalError: If it returns something else than nodes or hits; what it raises goes on.
         """
         if self._awaits:
-            found = await self.retriever(query, filters=filters, topk=topk)
+            given = await self.retriever(query, filters=filters, topk=topk)
         else:
-            found = await in_thread(self.retriever, query, filters=filters, topk=topk)
-            if inspect.isawaitable(found):
-                found = await found
-        nodes: Any = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else [None]
-        if not (all(isinstance(one, DocNode) for one in nodes) or all(isinstance(one, Hit) for one in nodes)):
-            msg = f"The retriever {self.name!r} returned {found!r:.80}; a list of nodes, or of hits, is needed."
+            given = await in_thread(self.retriever, query, filters=filters, topk=topk)
+            if inspect.isawaitable(given):
+                given = await given
+        found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
+        if all(isinstance(one, Hit) for one in found):
+            return Found(found)
+        if not all(isinstance(one, DocNode) for one in found):
+            msg = f"The retriever {self.name!r} returned {given!r:.80}; a list of nodes, or of hits, is needed."
             raise RetrievalError(msg)
-        kept: Found = nodes[:topk]
-        return kept
-
-
-def as_hits(found: Found) -> list[Hit]:
-    """Nodes as hits; hits as they are."""
-    return [Hit.from_node(one) if isinstance(one, DocNode) else one for one in found]
+        return Found(await in_thread(hits_of, found), found)

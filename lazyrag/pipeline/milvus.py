@@ -19,6 +19,7 @@ from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, RetrievalError, known_names
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocol import is_embedder
+from lazyrag.pipeline.finding import Found
 from lazyrag.pipeline.threads import in_thread
 
 _TEXTS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
@@ -102,7 +103,7 @@ class MilvusFinder:
         """The collection's."""
         return self._collection or "milvus"
 
-    async def find(self, query: str, topk: int, filters: FilterLike | None) -> list[Hit]:
+    async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
         """At most ``topk`` hits, best first; equal scores by id.
 
         Args:
@@ -115,7 +116,7 @@ class MilvusFinder:
             RetrievalError: If Milvus gives rows without a text.
         """
         if not query.strip():
-            return []
+            return Found([])
         layout = self._layout = self._layout or await self._described()
         vector = await self._embed(query)
         rows = await self._call(
@@ -128,7 +129,7 @@ class MilvusFinder:
             output_fields=["*"],
         )
         hits = [_hit(row, layout) for row in rows[0]]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+        return Found(sorted(hits, key=lambda hit: (-hit.score, hit.id)))
 
     async def _described(self) -> _Layout:
         if self._collection is None:

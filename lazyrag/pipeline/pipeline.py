@@ -19,7 +19,6 @@ from lazyrag.models.chat import ChatCallable
 from lazyrag.models.protocol import ChatModel
 from lazyrag.pipeline.batches import OnError, each
 from lazyrag.pipeline.defaults import PipelineSettings, as_settings
-from lazyrag.pipeline.finding import as_hits
 from lazyrag.pipeline.making import make_builder, make_finder, over
 from lazyrag.pipeline.reranking import make_rerank
 from lazyrag.pipeline.run import Parts, Run, warn_of
@@ -31,8 +30,10 @@ from lazyrag.retrieval.stages import check_query
 class RAGPipeline:
     """Retrieves, reranks, builds the context and has a chat model answer from it, with citations (spec 003).
 
-    Its methods are coroutines, for any event loop; ``pipeline.sync`` has the same ones for programs without one, and
-    inside of running loops. What blocks works in threads. One pipeline serves many questions at once. Hits come from one of two: a retriever of this package, or any other callable (see `RAGPipeline.over` for a
+    Its methods are coroutines, for any event loop; ``pipeline.sync`` has them for programs without one, and inside of
+    running loops. What blocks works in threads. One pipeline serves many questions at once.
+
+    Hits come from one of two: a retriever of this package, or any other callable (see `RAGPipeline.over` for a
     Document); or a collection of Milvus that another program filled, by the vectors of an embedding manager.
 
     Args:
@@ -140,11 +141,6 @@ class RAGPipeline:
         return f"RAGPipeline({parts.finder.name!r}, reranker={parts.reranker!r}, generator={parts.generator!r})"
 
     @property
-    def settings(self) -> PipelineSettings:
-        """What holds where a call says nothing."""
-        return self._parts.settings
-
-    @property
     def sync(self) -> SyncPipeline:
         """The same methods for threads, which wait."""
         return SyncPipeline(self)
@@ -170,7 +166,7 @@ class RAGPipeline:
         run = self._run(query)
         with run.span():
             found = await run.retrieve(self._topk(top_k), filters)
-            return run.result(as_hits(found))
+            return run.result(found.hits)
 
     @known_keywords
     async def retrieve_and_rerank(
@@ -198,7 +194,7 @@ class RAGPipeline:
         run = self._run(query)
         with run.span():
             found = await run.retrieve(self._topk(top_k), filters)
-            limit = _limit("rerank_top_k", rerank_top_k, self.settings.rag_rerank_top_k)
+            limit = _limit("rerank_top_k", rerank_top_k, self._parts.settings.rag_rerank_top_k)
             return run.result(await run.rerank(found, limit))
 
     @known_keywords
@@ -390,10 +386,10 @@ class RAGPipeline:
         return Run(self._parts, query)
 
     def _topk(self, top_k: int | None) -> int:
-        return _limit("top_k", top_k, self.settings.rag_top_k)
+        return _limit("top_k", top_k, self._parts.settings.rag_top_k)
 
     def _max_tokens(self, max_tokens: int | None) -> int:
-        return _limit("max_tokens", max_tokens, self.settings.rag_max_context_tokens)
+        return _limit("max_tokens", max_tokens, self._parts.settings.rag_max_context_tokens)
 
 
 def _limit(what: str, value: int | None, otherwise: int) -> int:

@@ -13,8 +13,9 @@ from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError
 from lazyrag.models.async_rerank import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
-from lazyrag.pipeline.finding import Found, as_hits
+from lazyrag.pipeline.finding import Found
 from lazyrag.pipeline.threads import in_thread
+from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.reranker import Reranker
 
 Rerank: TypeAlias = Callable[[str, Found, int], Awaitable[list[Hit]]]
@@ -49,27 +50,23 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 
 def _by_nodes(reranker: Reranker) -> Rerank:
     async def rerank(query: str, found: Found, topk: int) -> list[Hit]:
-        hits = as_hits(found)
-        pairs = enumerate(zip(found, hits, strict=True))
-        nodes = [one if isinstance(one, DocNode) else _as_node(hit, at) for at, (one, hit) in pairs]
-        of = {node.uid: hit for node, hit in zip(nodes, hits, strict=True)}
-        kept = await in_thread(reranker, nodes, query)
-        # A step may give other nodes than it was given: what it merged, for one.
-        given = [of.get(node.uid) for node in kept[:topk]]
-        return [
-            Hit.from_node(node) if hit is None else _scored(hit, node.score)
-            for hit, node in zip(given, kept[:topk], strict=True)
-        ]
+        nodes = found.nodes or [_as_node(hit, at) for at, hit in enumerate(found.hits)]
+        hit_of = {node.uid: hit for node, hit in zip(nodes, found.hits, strict=True)}
+        kept = (await in_thread(reranker, nodes, query))[:topk]
+        # A reranker may give other nodes than it was given: what it merged, for one.
+        new = {node.uid: hit for node, hit in zip(kept, await in_thread(hits_of, kept), strict=True)}
+        return [_scored(hit_of.get(node.uid, new[node.uid]), node.score) for node in kept]
 
     return rerank
 
 
 def _by_texts(reranker: Any) -> Rerank:
     async def rerank(query: str, found: Found, topk: int) -> list[Hit]:
-        hits = as_hits(found)
-        texts = [hit.text for hit in hits]
-        ranking = checked_ranking(await reranker.rerank(query, texts, topk), len(hits), repr(reranker)) if hits else []
-        return [_scored(hits[at], score) for at, score in ranking[:topk]]
+        texts = [hit.text for hit in found.hits]
+        if not texts:
+            return []
+        ranking = checked_ranking(await reranker.rerank(query, texts, topk), len(texts), repr(reranker))
+        return [_scored(found.hits[at], score) for at, score in ranking[:topk]]
 
     return rerank
 

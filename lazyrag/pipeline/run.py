@@ -16,7 +16,7 @@ from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
 from lazyrag.pipeline.defaults import PipelineSettings
-from lazyrag.pipeline.finding import Finder, Found, as_hits
+from lazyrag.pipeline.finding import Finder, Found
 from lazyrag.pipeline.reranking import Rerank
 from lazyrag.pipeline.threads import in_thread
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
@@ -76,24 +76,24 @@ class Run:
         return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
 
     async def retrieve(self, topk: int, filters: FilterLike | None) -> Found:
-        """Find nodes, or hits."""
+        """Find hits."""
         finder = self.parts.finder
         with (
             self._timed("retrieve"),
             retrieval_span(finder.name, self.query, topk, capture_content=self.parts.capture_content) as asked,
         ):
             found = await finder.find(self.query, topk, filters)
-            asked.hits(as_hits(found))
+            asked.hits(found.hits)
         return found
 
     async def rerank(self, found: Found, topk: int) -> list[Hit]:
         """The best of them by the reranker; as they are where there is none."""
-        if self.parts.rerank is None or not found:
-            return as_hits(found)[:topk]
+        if self.parts.rerank is None or not found.hits:
+            return found.hits[:topk]
         capture = self.parts.capture_content
         with (
             self._timed("rerank"),
-            rerank_span(self.parts.reranker, self.query, len(found), topk, capture_content=capture) as reranking,
+            rerank_span(self.parts.reranker, self.query, len(found.hits), topk, capture_content=capture) as reranking,
         ):
             hits = await self.parts.rerank(self.query, found, topk)
             reranking.hits(hits, "lazyrag.rerank.documents")
@@ -115,7 +115,7 @@ class Run:
         """Retrieve, rerank where that is set, and write the context."""
         found = await self.retrieve(topk, filters)
         reranks = self.parts.rerank is not None and self.parts.settings.rag_use_reranker
-        hits = await self.rerank(found, self.parts.settings.rag_rerank_top_k) if reranks else as_hits(found)
+        hits = await self.rerank(found, self.parts.settings.rag_rerank_top_k) if reranks else found.hits
         return await self.context(self.result(hits), max_tokens)
 
     async def answer(self, context: RAGContext) -> Answer:

@@ -17,6 +17,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.ranking.weights import Weights
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
+from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.ranked import (
     NOTHING,
     Numbers,
@@ -252,8 +253,11 @@ class HybridRetriever:
             ['green tea']
         """
         weights = self._pair(vector_weight, bm25_weight)
-        nodes = await asyncio.to_thread(self, query, filters, top_k, weights=weights)
-        return RetrievalResult.from_nodes(nodes)
+
+        def found() -> RetrievalResult[Any]:
+            return RetrievalResult.from_hits(hits_of(self(query, filters, top_k, weights=weights)))
+
+        return await asyncio.to_thread(found)
 
     @known_keywords
     def trace(

@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
+from lazyrag.document.consistency import consistent_read
+from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError, known_names
 
 OutputFormat: TypeAlias = Literal["content", "dict"]
@@ -29,12 +31,23 @@ def check_output(output_format: OutputFormat | None, join: bool | str) -> None:
         raise ConfigError(msg)
 
 
+def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
+    """Nodes as hits, with their files' metadata and their places: all of one state of their Documents.
+
+    Raises:
+        StaleNodeError: If a node's document was deleted meanwhile.
+    """
+    readers = [node.reader for node in nodes]
+    builders = [reader.tree for reader in readers if isinstance(reader, Reader)]
+    return consistent_read(builders, lambda: [Hit.from_node(node) for node in nodes])
+
+
 def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: bool | str) -> Any:
     """Nodes as they are, as texts, as one text, or as dicts of their seven `Hit` fields."""
     if output_format is None:
         return list(nodes)
     if output_format == "dict":
-        return [Hit.from_node(node).to_dict() for node in nodes]
+        return [hit.to_dict() for hit in hits_of(nodes)]
     texts = [node.get_content() for node in nodes]
     if join is False:
         return texts

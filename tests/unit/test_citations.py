@@ -1,0 +1,194 @@
+"""The manager of citations: resolving, validating, formatting, renumbering."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazyrag import CitationManager, Hit, RetrievalResult
+from lazyrag.errors import ConfigError
+
+TEA = Hit(
+    "uid-1",
+    "Tea is old. Use water of 80 degrees. Wait three minutes.",
+    1.0,
+    source="tea.pdf",
+    document_id="doc",
+    chunk_id=3,
+    metadata={"place": "page 2"},
+)
+CHINESE = Hit("uid-2", "绿茶很古老。用八十度的水冲泡。等三分钟。", 0.9, source="茶.txt")
+SOURCES = [TEA, CHINESE]
+MANAGER = CitationManager()
+PARTS = st.sampled_from(
+    [
+        "[1]",
+        "[2]",
+        "[1,2]",
+        "[1-3]",
+        "[2;5]",
+        "[",
+        "]",
+        "[[3]]",
+        "【资料4，资料1】",
+        "(",
+        "`",
+        "\n",
+        "```",
+        "1",
+        " ",
+        "\\",
+        "[1†s]",
+    ]
+)
+
+
+def test_a_citation_has_all_that_is_known_of_its_source():
+    """Number, file, document, number of the node, snippet, uid and place."""
+    [citation] = MANAGER.resolve("Pour water at 80 degrees [1].", SOURCES).citations
+    assert (citation.index, citation.source, citation.document_id, citation.chunk_id) == (1, "tea.pdf", "doc", 3)
+    assert (citation.uid, citation.place) == ("uid-1", "page 2")
+    assert citation.text_snippet == "Use water of 80 degrees."
+
+
+@pytest.mark.parametrize(
+    ("response", "snippet"),
+    [
+        ("Wait for three minutes. [1]", "Wait three minutes."),
+        ("等三分钟即可[2]。", "等三分钟。"),
+        ("冲泡时用八十度的水。[2]", "用八十度的水冲泡。"),
+        ("Tea. Nothing shared here [2].", "绿茶很古老。"),
+        ("[2] says so.", "绿茶很古老。"),
+        ("Use water of 80 degrees. Wait three minutes [2][1].", "绿茶很古老。"),
+    ],
+)
+def test_the_snippet_is_the_sentence_that_shares_the_most(response: str, snippet: str):
+    """In both languages; the first of equals."""
+    assert MANAGER.resolve(response, SOURCES).citations[0].text_snippet == snippet
+
+
+def test_a_snippet_of_a_long_sentence_is_a_stretch_of_it():
+    """A text without an end of a sentence is cut, and what is shared is in the piece."""
+    source = Hit("a", "word " * 200 + "water of 80 degrees " + "word " * 200, 1.0)
+    [citation] = MANAGER.resolve("Water of 80 degrees [1].", [source]).citations
+    assert "80 degrees" in citation.text_snippet
+    assert len(citation.text_snippet) <= 200
+    assert citation.text_snippet in source.text
+
+
+def test_citations_stand_in_the_order_of_their_first_mention():
+    """Each source once."""
+    assert [one.index for one in MANAGER.resolve("A [2]. B [1][2]. C [1].", SOURCES).citations] == [2, 1]
+
+
+def test_each_problem_is_told_once():
+    """A number without a source, 0, and a malformed marker: one sentence each, and no citation."""
+    resolved = MANAGER.resolve("A [3]. B [3]. C [0]. D [1.5]. E [1.5] [1].", SOURCES)
+    assert [one.index for one in resolved.citations] == [1]
+    assert resolved.problems == (
+        "The answer cites [3], which is no source; it was given [1] to [2].",
+        "The answer cites [0], which is no source; it was given [1] to [2].",
+        "The marker '[1.5]' is malformed; write it as [1], [1, 2] or [1-3].",
+    )
+    assert MANAGER.resolve("[5-9]", []).problems == (
+        "The answer cites [5], [6], [7], ..., which are no sources; it was given no sources.",
+    )
+
+
+def test_validation():
+    """True without markers; False for a number without a source, 0, and a malformed marker."""
+    assert MANAGER.validate_citations("No markers.", 0)
+    assert MANAGER.validate_citations("[1] 【2】", 2)
+    assert not MANAGER.validate_citations("[3]", 2)
+    assert not MANAGER.validate_citations("[0]", 2)
+    assert not MANAGER.validate_citations("[1", 2)
+    with pytest.raises(ConfigError, match="num_sources is -1"):
+        MANAGER.validate_citations("[1]", -1)
+
+
+def test_the_list_of_sources():
+    """A line for each: number, file, place; the uid where no file is known. A result is taken as hits are."""
+    assert MANAGER.format_citations(SOURCES) == "[1] tea.pdf, page 2\n[2] 茶.txt"
+    assert MANAGER.format_citations(RetrievalResult(["text"], context_ids=["u"])) == "[1] u"
+    assert MANAGER.format_citations([]) == ""
+
+
+@pytest.mark.parametrize("sources", ["text", ["text"], None, 3])
+def test_sources_are_hits(sources: object):
+    """Anything else is refused with what to give."""
+    with pytest.raises(ConfigError, match="give a sequence of Hit"):
+        MANAGER.resolve("[1]", sources)
+
+
+def test_an_answer_is_text():
+    """None is refused by name."""
+    with pytest.raises(ConfigError, match="response is None; give the answer's text"):
+        MANAGER.extract_citations(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "mapping", "written"),
+    [
+        ("A [1-3].", {1: 2, 2: 3, 3: 4}, "A [2-4]."),
+        ("A [1–3].", {1: 1, 2: 5, 3: 6}, "A [1, 5–6]."),
+        ("A [1][2] B [2].", {1: None, 2: 1}, "A[1] B [1]."),
+        ("甲【1，2】乙", {1: 2, 2: 1}, "甲【2，1】乙"),
+        ("甲[资料1，资料2]乙", {1: 3}, "甲[资料3，资料2]乙"),
+        ("A [Source 1].", {1: 7}, "A [Source 7]."),
+        ("A 【1†source】.", {1: 2}, "A 【2†source】."),
+        ("A [^2], [[2]].", {2: 1}, "A [^1], [[1]]."),
+        ("A [1, 2, 3].", {2: None}, "A [1, 3]."),
+        ("A [1] and [2, 1].", {1: None, 2: None}, "A and."),
+        ("A [1.5] `[1]` [1](http://x).", {1: 2}, "A [1.5] `[1]` [1](http://x)."),
+        ("A [2[1]].", {1: None, 2: 5}, "A [2[]]."),
+    ],
+)
+def test_renumbering_keeps_the_style(text: str, mapping: dict, written: str):
+    """Brackets, labels, separators and dashes stay; a marker that goes takes the space before it."""
+    assert MANAGER.renumber(text, mapping) == written
+
+
+@given(
+    st.lists(PARTS, max_size=20),
+    st.dictionaries(st.integers(0, 6), st.none() | st.integers(1, 10**6)),
+)
+def test_renumbering_is_renumbering_what_is_extracted(parts: list[str], mapping: dict):
+    """The numbers of the new text are those of the old one, mapped; with nothing to map it is the old text."""
+    text = "".join(parts)
+    mapped = [mapping.get(number, number) for number in MANAGER.extract_citations(text)]
+    assert MANAGER.extract_citations(MANAGER.renumber(text, mapping)) == list(
+        dict.fromkeys(number for number in mapped if number is not None)
+    )
+    assert MANAGER.renumber(text, {}) == text
+
+
+def test_a_marker_that_would_grow_too_long_is_taken_apart():
+    """A marker of many large numbers would be read as none; each gets brackets of its own."""
+    text = "[" + ",".join(map(str, range(1, 90))) + "]"
+    written = MANAGER.renumber(text, {number: 10**6 + 2 * number for number in range(1, 90)})
+    assert MANAGER.extract_citations(written) == [10**6 + 2 * number for number in range(1, 90)]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "says"),
+    [([1, 2], "mapping is"), ({1: 0}, "The new number of \\[1\\] is 0"), ({"1": 2}, "A number to replace is '1'")],
+)
+def test_what_a_mapping_is(mapping: object, says: str):
+    """Whole numbers to whole numbers or None."""
+    with pytest.raises(ConfigError, match=says):
+        MANAGER.renumber("[1]", mapping)
+
+
+@given(st.text() | st.text("[]12,-“”水。 a.\n", max_size=60), st.integers(0, 3))
+def test_any_answer_can_be_resolved(response: str, count: int):
+    """No text raises; each citation's index has a source, once; valid answers without quotes have no problems."""
+    sources = [TEA, CHINESE, Hit("c", "", 0.0)][:count]
+    resolved = MANAGER.resolve(response, sources)
+    indices = [citation.index for citation in resolved.citations]
+    assert len(set(indices)) == len(indices)
+    assert all(sources[citation.index - 1].id == citation.uid for citation in resolved.citations)
+    quotes = [check for check in MANAGER.check_quotes(response, sources) if not check.ok]
+    assert MANAGER.validate_citations(response, count) == (
+        len(resolved.problems) - len({q.problem for q in quotes}) == 0
+    )
