@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
+    from lazyrag.generation.context import ContextBuilder
+    from lazyrag.generation.templates import ContextTemplate
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from lazyrag.retrieval.explain import Explanation, explain, why_not
     from lazyrag.retrieval.feedback import FeedbackRetriever
     from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
+    from lazyrag.text.tiktoken import TiktokenCounter
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -115,6 +118,8 @@ __all__ = [
     "Citation",
     "CodeSplitter",
     "Condition",
+    "ContextBuilder",
+    "ContextTemplate",
     "CrossEncoderReranker",
     "DataType",
     "DocField",
@@ -172,6 +177,7 @@ __all__ = [
     "SentenceTransformerCrossEncoder",
     "SentenceTransformerEmbedder",
     "SentenceWindow",
+    "TiktokenCounter",
     "TokenSplitter",
     "TransformArgs",
     "VectorSetting",
@@ -210,6 +216,8 @@ _HOMES = {
     "Citation": "lazyrag.data.context",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
+    "ContextBuilder": "lazyrag.generation.context",
+    "ContextTemplate": "lazyrag.generation.templates",
     "CrossEncoderReranker": "lazyrag.models.async_rerank",
     "DataType": "lazyrag.data.fields",
     "DocField": "lazyrag.data.fields",
@@ -268,6 +276,7 @@ _HOMES = {
     "SentenceTransformerCrossEncoder": "lazyrag.models.sentence_transformers",
     "SentenceTransformerEmbedder": "lazyrag.models.sentence_transformers",
     "SentenceWindow": "lazyrag.transforms",
+    "TiktokenCounter": "lazyrag.text.tiktoken",
     "TokenSplitter": "lazyrag.transforms",
     "auto_merge": "lazyrag.retrieval",
     "TransformArgs": "lazyrag.transforms",

@@ -34,10 +34,9 @@ class ContextTemplate:
             ``}}``.
 
     Example:
-        >>> template = ContextTemplate("Notes:\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
+        >>> template = ContextTemplate("Read this.\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
         >>> print(template.fill([(1, "tea.txt", "Water of 80 degrees.")], "How hot?"))
-
-    Notes:
+        Read this.
         [1] Water of 80 degrees. (tea.txt)
         <BLANKLINE>
         Q: How hot?
@@ -73,7 +72,10 @@ class ContextTemplate:
         return _filled(self.item, {"number": str(number), "source": source or self.unknown, "text": text})
 
 
-_HEADING = re.compile(r"^(\s*)\[(?=\s*(?:资料|来源|Source|source)?\s*\d{1,4}\s*\])", re.MULTILINE)
+# Lines end as str.splitlines has it: a model may read any of these as a new line.
+_HEADING = re.compile(
+    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s*)\[(?=\s*(?:资料|来源|Source|source)?\s*\d{1,4}\s*\])"
+)
 
 
 def harmless(text: str) -> str:
