@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from lazyrag.arguments import known_arguments, whole_number
+from lazyrag.arguments import known_arguments, whole_number, yes_or_no
 from lazyrag.data.context import RAGContext
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RetrievalResult
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.generation.packing import Order, Packed, arranged, distinct, pack, shortened
+from lazyrag.generation.packing import Order, Packed, arranged, pack, shortened
 from lazyrag.generation.templates import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.scripts import Language, spoken
 from lazyrag.text.tiktoken import counter_for_model
 from lazyrag.text.tokens import TokenCounter, token_counters
 
 _FIELDS = tuple(Hit.__slots__)
+_KINDS: Mapping[str, type] = {
+    "id": str,
+    "text": str,
+    "source": str,
+    "document_id": str,
+    "chunk_id": numbers.Integral,
+    "metadata": Mapping,
+}
+_MISSING: Mapping[str, Any] = {"source": "", "document_id": "", "chunk_id": 0, "metadata": {}}
 
 
 @known_arguments
@@ -36,7 +46,7 @@ class ContextBuilder:
         counter: What counts instead: a `TokenCounter`, or the name of a registered one.
         template: A `ContextTemplate`, or a text with ``{sources}`` and ``{query}``. None: spec 003's for Chinese, its
             counterpart for English.
-        language: Of the built-in template; ``"auto"`` is the question's.
+        language: Of the built-in template; ``"auto"`` is the question's, and without a question the best hits'.
         order: How the sources stand in the text: ``"rank"``, best first; ``"lost_in_the_middle"``, the best at the
             beginning and the end; ``"document"``, as they stand in their documents. What goes in is chosen by rank.
         dedupe: Whether hits that say nothing new are left out: the same id, the same text, a text within a better
@@ -81,7 +91,7 @@ class ContextBuilder:
         self.template = None if template is None else as_template(template)
         self.language: Language = _one_of("language", language, get_args(Language))
         self.order: Order = _one_of("order", order, get_args(Order))
-        self.dedupe = dedupe
+        self.dedupe = yes_or_no("dedupe", dedupe)
 
     def __repr__(self) -> str:
         return f"ContextBuilder({self.model!r}, counter={self.counter.name!r})"
@@ -126,17 +136,15 @@ class ContextBuilder:
         Returns:
             The text, its tokens, and the sources in it as they are numbered, each with the text that went in. Metadata:
             ``counter``, ``language``, ``max_tokens``, and as tuples of ids ``cut``, ``left_out`` (no room),
-            ``duplicates`` and ``blank``.
+            ``duplicates`` and ``blank``; ``template`` where it was given for this call.
 
         Raises:
             ConfigError: If template and question alone take more than ``max_tokens``, or an argument is not of its
                 kind.
         """
         limit = whole_number("max_tokens", max_tokens, 1)
-        page = self._page(query, template)
-        hits, duplicates = _checked(results), list[str]()
-        if self.dedupe:
-            hits, duplicates = distinct(hits)
+        hits = _checked(results)
+        page = self._page(query, template, hits)
         packed = self._packed(page, hits, limit)
         sources = arranged(packed.hits, self.order)
         text = page.text(sources)
@@ -145,13 +153,15 @@ class ContextBuilder:
             "max_tokens": limit,
             "cut": packed.cut,
             "left_out": packed.left_out,
-            "duplicates": tuple(duplicates),
+            "duplicates": packed.duplicates,
             "blank": packed.blank,
         }
         return RAGContext(query, text, _result(results, sources), self.counter.count(text), metadata)
 
     def without(self, context: RAGContext, *indices: int) -> RAGContext:
         """A context without some of its sources; the others move up, and what was left out before stays out.
+
+        The metadata's ``removed`` has the ids of those that were taken away.
 
         Args:
             context: What this builder built.
@@ -174,11 +184,11 @@ class ContextBuilder:
                 raise ConfigError(msg)
         kept = [hit for number, hit in enumerate(context.sources, start=1) if number not in indices]
         template = context.metadata.get("template")
-        page = self._page(context.query, template if isinstance(template, ContextTemplate) else None)
+        page = self._page(context.query, template if isinstance(template, ContextTemplate) else None, context.sources)
         text = page.text(kept)
-        return RAGContext(
-            context.query, text, _result(context.sources, kept), self.counter.count(text), dict(context.metadata)
-        )
+        removed = [hit.id for number, hit in enumerate(context.sources, start=1) if number in indices]
+        metadata = {**context.metadata, "removed": (*context.metadata.get("removed", ()), *removed)}
+        return RAGContext(context.query, text, _result(context.sources, kept), self.counter.count(text), metadata)
 
     def add_citations(self, context: str, results: Sequence[Hit] | RetrievalResult[Any]) -> str:
         """A context with the list of its sources behind it, numbered from 1 in the order of ``results``.
@@ -196,12 +206,13 @@ class ContextBuilder:
         lines = [f"[{number}] {source_of(hit) or unknown}" for number, hit in enumerate(hits, start=1)]
         return "\n".join([context, "", SOURCES_HEAD[language], *lines]) if lines else context
 
-    def _page(self, query: str, template: ContextTemplate | str | None) -> _Page:
+    def _page(self, query: str, template: ContextTemplate | str | None, hits: Sequence[Hit]) -> _Page:
         if not isinstance(query, str):
             msg = f"The query is {query!r:.60} ({type(query).__name__}); give a text."
             raise ConfigError(msg)
         asked = query.strip()
-        language = spoken(self.language, asked)
+        # Without a question the sources say which language to speak.
+        language = spoken(self.language, asked or " ".join(hit.text[:200] for hit in hits[:3]))
         own = self.template if template is None else as_template(template)
         return _Page(own or TEMPLATES[language], asked, language)
 
@@ -221,7 +232,7 @@ class ContextBuilder:
         def cost(hit: Hit) -> int:
             return count(page.written(len(hits), hit)) + separator
 
-        packed = pack(hits, limit - frame, cost)
+        packed = pack(hits, limit - frame, cost, dedupe=self.dedupe)
         while packed.hits and count(page.text(arranged(packed.hits, self.order))) > limit:
             packed = self._shrunk(packed, page, limit)
         return packed
@@ -240,7 +251,8 @@ class ContextBuilder:
         return dataclasses.replace(packed, hits=tuple(before), cut=cut, left_out=(*packed.left_out, last.id))
 
     def _told(self, page: _Page) -> dict[str, Any]:
-        own = {} if page.template is TEMPLATES[page.language] else {"template": page.template}
+        # What this builder would not take by itself; `without` needs it.
+        own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
         return {"counter": self.counter.name, "language": page.language, **own}
 
 
@@ -254,13 +266,13 @@ class _Page:
 
     def text(self, hits: Iterable[Hit], nothing: str | None = None) -> str:
         """The whole text over these sources, numbered from 1."""
-        listed = [(number, source_of(hit), harmless(hit.text)) for number, hit in enumerate(hits, start=1)]
+        listed = [(number, source_of(hit), harmless(hit.text.rstrip())) for number, hit in enumerate(hits, start=1)]
         template = self.template if nothing is None else dataclasses.replace(self.template, nothing=nothing)
         return template.fill(listed, self.query)
 
     def written(self, number: int, hit: Hit) -> str:
         """One source."""
-        return self.template.write(number, source_of(hit), harmless(hit.text))
+        return self.template.write(number, source_of(hit), harmless(hit.text.rstrip()))
 
 
 def source_of(hit: Hit) -> str:
@@ -292,19 +304,18 @@ def _checked(results: Any) -> list[Hit]:
 
 def _as_hit(value: Any) -> Hit:
     """A hit, of a node or of another class with the same fields, such as spec 003's own."""
-    if isinstance(value, Hit):
-        return value
     if isinstance(value, DocNode):
         return Hit.from_node(value)
     fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
-    fields["score"] = math.nan if fields["score"] is None else fields["score"]
-    missing = [name for name in ("id", "text") if not isinstance(fields[name], str)]
-    if missing:
-        msg = (
-            f"A result is {value!r:.60}, without a text as {missing[0]}; give a Hit, a DocNode, or the fields of a Hit."
-        )
-        raise ConfigError(msg)
-    return Hit(**{name: one for name, one in fields.items() if one is not None})
+    given = {name: one for name, one in fields.items() if one is not None}
+    for name, kind in _KINDS.items():
+        if not isinstance(given.get(name, _MISSING.get(name)), kind):
+            msg = (
+                f"A result is {value!r:.60}, and its {name} is {fields[name]!r:.40}; give a Hit, a DocNode, or an "
+                f"object with the fields of a Hit."
+            )
+            raise ConfigError(msg)
+    return value if isinstance(value, Hit) and len(given) == len(fields) else Hit(**{"score": math.nan, **given})
 
 
 def _counter(counter: Any, model: str) -> TokenCounter:

@@ -23,38 +23,48 @@ class Packed:
         cut: Ids of those among them that were shortened.
         left_out: Ids of those for which there was no room.
         blank: Ids of those without a text.
+        duplicates: Ids of those that say nothing new.
     """
 
     hits: tuple[Hit, ...]
     cut: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     blank: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
 
 
-def distinct(hits: Sequence[Hit]) -> tuple[list[Hit], list[str]]:
-    """Hits without those that say nothing new, and the ids of these.
+class _Chosen:
+    """What stands in a context already, to tell what would say nothing new beside it."""
 
-    Nothing new: the same id, the same text but for white space, or a text that stands as a whole within a better hit of
-    the same document, as that of an overlapping chunk does.
-    """
-    kept: list[Hit] = []
-    dropped: list[str] = []
-    seen: set[str] = set()
-    within: dict[str, list[str]] = {}
-    for hit in hits:
-        text = " ".join(hit.text.split())
-        own = within.setdefault(hit.document_id or hit.source, [])
-        known_place = bool(hit.document_id or hit.source)
-        if (hit.id and hit.id in seen) or f"\0{text}" in seen or (known_place and any(text in one for one in own)):
-            dropped.append(hit.id)
-            continue
-        seen |= {hit.id, f"\0{text}"}
-        own.append(text)
-        kept.append(hit)
-    return kept, dropped
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._texts: set[str] = set()
+        self._of_document: dict[str, list[str]] = {}
+
+    def has(self, hit: Hit) -> bool:
+        """Whether it has the hit's id, its text but for white space, or a text of its document that contains it."""
+        if hit.id and hit.id in self._ids:
+            return True
+        text = _folded(hit.text)
+        return text in self._texts or any(text in one for one in self._of_document.get(_named_document(hit), ()))
+
+    def add(self, hit: Hit, kept: Hit) -> None:
+        """A hit, and what of it went in: the text that was cut off is not there to contain another."""
+        self._ids.add(hit.id)
+        self._texts.add(_folded(hit.text))
+        if document := _named_document(hit):
+            self._of_document.setdefault(document, []).append(_folded(kept.text))
 
 
-def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int]) -> Packed:
+def _folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _named_document(hit: Hit) -> str:
+    return hit.document_id or hit.source
+
+
+def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: bool) -> Packed:
     """Hits into a number of tokens, the best first.
 
     A hit that does not fit is shortened to the sentences that do, at most one of all hits; one of which not even the
@@ -64,24 +74,34 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int]) -> Packed:
         hits: Best first.
         room: Tokens that they may take together.
         cost: Of a hit as it is written.
+        dedupe: Whether hits are dropped that say nothing new beside those that went in: the same id, the same text but
+            for white space, or a text that stands as a whole within one of the same document, as an overlapping
+            chunk's does.
     """
     taken: list[Hit] = []
     cut: list[str] = []
     left_out: list[str] = []
-    blank = [hit.id for hit in hits if not hit.text.strip()]
+    blank: list[str] = []
+    duplicates: list[str] = []
+    chosen = _Chosen()
     for hit in hits:
         if not hit.text.strip():
+            blank.append(hit.id)
             continue
-        needed = cost(hit)
+        if dedupe and chosen.has(hit):
+            duplicates.append(hit.id)
+            continue
+        kept, needed = hit, cost(hit)
         if needed > room and not cut and (shorter := shortened(hit, room, cost)):
             cut.append(hit.id)
-            hit, needed = shorter, cost(shorter)  # noqa: PLW2901  it is the shorter one that is taken
+            kept, needed = shorter, cost(shorter)
         if needed > room:
             left_out.append(hit.id)
             continue
-        taken.append(hit)
+        taken.append(kept)
+        chosen.add(hit, kept)
         room -= needed
-    return Packed(tuple(taken), tuple(cut), tuple(left_out), tuple(blank))
+    return Packed(tuple(taken), tuple(cut), tuple(left_out), tuple(blank), tuple(duplicates))
 
 
 def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:

@@ -72,7 +72,10 @@ class ContextTemplate:
         return _filled(self.item, {"number": str(number), "source": source or self.unknown, "text": text})
 
 
-_HEADING = re.compile(r"^(\s*)\[(?=\s*(?:资料|来源|Source|source)?\s*\d{1,4}\s*\])", re.MULTILINE)
+# Lines end as str.splitlines has it: a model may read any of these as a new line.
+_HEADING = re.compile(
+    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s*)\[(?=\s*(?:资料|来源|Source|source)?\s*\d{1,4}\s*\])"
+)
 
 
 def harmless(text: str) -> str:
