@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from lazyrag.errors import RetrievalError
 from lazyrag.models.local_rerank import LocalModel, local_rerank_model
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_query, checked_ranking
+from lazyrag.models.threads import in_thread
 
 
 class AsyncReranker:
@@ -84,7 +84,7 @@ class AsyncReranker:
         arerank: Callable[..., Awaitable[Any]] | None = getattr(self.model, "arerank", None)
         if callable(arerank):
             return await arerank(query, documents, most)
-        return await asyncio.to_thread(self.model, query, documents, most)
+        return await in_thread(self.model, query, documents, most)
 
     def _in_order(self, returned: Any, count: int) -> list[float]:
         scores = dict(checked_ranking(returned, count, repr(self.model)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
@@ -22,6 +21,7 @@ from lazyrag.models.protocol import (
     Prompt,
     as_messages,
 )
+from lazyrag.models.threads import in_thread
 
 ChatCallable: TypeAlias = Callable[..., Any]
 """Called with one text, returns one, or an iterator or asynchronous iterator of its pieces; may be asynchronous."""
@@ -107,7 +107,7 @@ class CallableChatModel:
         keywords = self._taken(options)
         for index in range(options.n):
             with _told():
-                returned = await asyncio.to_thread(self.function, text, **keywords)
+                returned = await in_thread(self.function, text, **keywords)
                 if inspect.isawaitable(returned):
                     returned = await returned
                 if not isinstance(returned, AsyncIterator):
@@ -178,5 +178,5 @@ async def _relayed(items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
 
 
 async def _in_threads(items: Iterator[Any]) -> AsyncGenerator[Any, None]:
-    while (item := await asyncio.to_thread(next, items, _END)) is not _END:
+    while (item := await in_thread(next, items, _END)) is not _END:
         yield item

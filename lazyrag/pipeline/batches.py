@@ -42,15 +42,22 @@ async def each(
         msg = f"on_error is {on_error!r:.60}. {known_names(str(on_error), get_args(OnError))}"
         raise ConfigError(msg)
     gate = asyncio.Semaphore(whole_number("concurrency", concurrency, 1))
+    over: list[BaseException] = []
 
     async def one(query: str) -> Any:
         async with gate:
+            if over:  # the gate opened because another one failed
+                raise asyncio.CancelledError
             try:
                 return await ask(query)
             except LazyRAGError as exc:
-                if on_error == "raise":
-                    raise
-                return exc
+                if on_error == "collect":
+                    return exc
+                over.append(exc)
+                raise
+            except BaseException as exc:
+                over.append(exc)
+                raise
 
     tasks = [asyncio.ensure_future(one(query)) for query in queries]
     try:

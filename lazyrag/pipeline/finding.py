@@ -11,7 +11,7 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.pipeline.threads import in_thread
+from lazyrag.models.threads import in_thread
 from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.stages import callable_name
 

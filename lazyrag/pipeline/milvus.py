@@ -19,8 +19,8 @@ from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, RetrievalError, known_names
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocol import is_embedder
+from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.finding import Found
-from lazyrag.pipeline.threads import in_thread
 
 _TEXTS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
 _SOURCES = ("source", "file_name", "path", "file", "url", "title")

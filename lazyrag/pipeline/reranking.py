@@ -13,8 +13,8 @@ from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError
 from lazyrag.models.async_rerank import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
+from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.finding import Found
-from lazyrag.pipeline.threads import in_thread
 from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.reranker import Reranker
 

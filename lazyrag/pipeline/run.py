@@ -15,10 +15,10 @@ from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, warn_use
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
+from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.finding import Finder, Found
 from lazyrag.pipeline.reranking import Rerank
-from lazyrag.pipeline.threads import in_thread
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
 from lazyrag.text.scripts import spoken
 

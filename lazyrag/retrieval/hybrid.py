@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
@@ -14,6 +13,7 @@ from lazyrag.data.result import RetrievalResult
 from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError
+from lazyrag.models.threads import in_thread
 from lazyrag.ranking.weights import Weights
 from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.fusing import Fusing
@@ -257,7 +257,7 @@ class HybridRetriever:
         def found() -> RetrievalResult[Any]:
             return RetrievalResult.from_hits(hits_of(self(query, filters, top_k, weights=weights)))
 
-        return await asyncio.to_thread(found)
+        return await in_thread(found)
 
     @known_keywords
     def trace(

@@ -7,15 +7,4 @@ the figures. Here the same systems answer a part of the same questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
-import pytest
-
-from lazyrag import BM25Retriever, Document, HybridRetriever, RAGPipeline, Reranker, RetrievalChain, Retriever
-from lazyrag.models.onnx import OnnxEmbedder
-from tests.interpreter import ROOT
-from tests.judged import Judged, judged_set, write
-from tests.shared import shared
-
 QUESTIONS = 60

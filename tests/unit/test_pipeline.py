@@ -397,8 +397,7 @@ class TestLoops:
 
         async def main():
             retrieving = asyncio.ensure_future(RAGPipeline(retriever=slow).retrieve("tea"))
-            while not asked.is_set():
-                await asyncio.sleep(0.001)
+            assert await asyncio.to_thread(asked.wait, PATIENCE_S)
             ticks = 0
             for _ in range(20):
                 await asyncio.sleep(0)

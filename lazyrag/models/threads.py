@@ -36,7 +36,7 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 def _pool() -> ThreadPoolExecutor:
     with _starting:
         if not _pools:
-            _pools.append(ThreadPoolExecutor(_MOST, thread_name_prefix="lazyrag-pipeline"))
+            _pools.append(ThreadPoolExecutor(_MOST, thread_name_prefix="lazyrag-work"))
         return _pools[0]
 
 
