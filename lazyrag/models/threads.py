@@ -7,20 +7,24 @@ question for a retriever that is still at work.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_MOST = 32
+_MOST = 32  # in each pool
+
+# What works in a thread may itself wait for a thread, as a retriever does that asks a chat model. If both were of one
+# pool, as many of the former as it has threads would wait for ever; so each depth has a pool of its own.
+_DEPTH: ContextVar[int] = ContextVar("lazyrag_depth_of_threads", default=0)
 
 _starting = threading.Lock()
-_pools: list[ThreadPoolExecutor] = []  # one, or none before the first use
+_pools: list[ThreadPoolExecutor] = []
 
 
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -29,15 +33,17 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     Cancelling leaves at once; what the function was doing ends by itself, as no thread can be stopped from outside. A
     call that waits for a free thread is taken back.
     """
-    call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_pool(), call)
+    depth, context = _DEPTH.get(), copy_context()
+    context.run(_DEPTH.set, depth + 1)
+    call = functools.partial(context.run, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_pool(depth), call)
 
 
-def _pool() -> ThreadPoolExecutor:
+def _pool(depth: int) -> ThreadPoolExecutor:
     with _starting:
-        if not _pools:
-            _pools.append(ThreadPoolExecutor(_MOST, thread_name_prefix="lazyrag-work"))
-        return _pools[0]
+        while len(_pools) <= depth:
+            _pools.append(ThreadPoolExecutor(_MOST, thread_name_prefix=f"lazyrag-work-{len(_pools)}"))
+        return _pools[depth]
 
 
 def _forget() -> None:
