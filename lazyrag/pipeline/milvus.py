@@ -129,7 +129,7 @@ class MilvusFinder:
             output_fields=["*"],
         )
         hits = [_hit(row, layout) for row in rows[0]]
-        return Found(sorted(hits, key=lambda hit: (-hit.score, hit.id)))
+        return Found(sorted(hits, key=lambda hit: (-hit.score, hit.id))[:topk])
 
     async def _described(self) -> _Layout:
         if self._collection is None:
