@@ -315,11 +315,12 @@ def test_the_page_of_registries_is_up_to_date():
     assert (DOCS / "registries.md").read_text(encoding="utf-8") == done.stdout
 
 
-def test_the_page_of_the_storage_format_names_every_table_and_column():
-    """docs/storage-format.md lists the tables and columns that a new store file has, and no others."""
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["english", "chinese"])
+def test_the_page_of_the_storage_format_names_every_table_and_column(folder: Path):
+    """Each language's storage-format.md lists the tables and columns that a new store file has, and no others."""
     listed: dict[str, set[str]] = {}
     table = ""
-    for line in (DOCS / "storage-format.md").read_text(encoding="utf-8").splitlines():
+    for line in (folder / "storage-format.md").read_text(encoding="utf-8").splitlines():
         row = re.match(r"\| (?:`(\w+)`)? ?\| (`.+?) \|", line)
         if row:
             table = row[1] or table
