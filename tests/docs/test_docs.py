@@ -38,7 +38,9 @@ DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
 README = ROOT / "README.md"
 WITH_MODELS = ("generation.md", "models.md", "rerankers.md")  # need a model and an endpoint
-IN_CHINESE = sorted(page.name for page in (DOCS / "zh").glob("*.md"))
+ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
+WITHOUT_CODE = ("README.md", "registries.md")
+IN_CHINESE = sorted(page.name for page in (DOCS / "zh").glob("*.md") if page.name not in ONLY_IN_CHINESE)
 PAGES = [*sorted(DOCS.rglob("*.md")), README]
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([\w+-]*)")
@@ -194,7 +196,7 @@ def test_a_quick_start_runs_in_a_checkout(number: int, monkeypatch: pytest.Monke
 def test_both_languages_say_the_same(name: str):
     """An English page and its Chinese twin have the same code blocks, their comments aside, in the same order."""
     english, chinese = blocks_of(DOCS / name), blocks_of(DOCS / "zh" / name)
-    assert english
+    assert bool(english) is (name not in WITHOUT_CODE)
     assert [block.language for block in english] == [block.language for block in chinese]
     for one, other in zip(english, chinese, strict=True):
         if one.language == "python":
@@ -268,16 +270,20 @@ def test_what_is_deprecated_goes_with_its_release():
     assert "decend" in (DOCS / "upgrading.md").read_text(encoding="utf-8")
 
 
-def test_the_page_of_specification_001_names_its_tests():
-    """Every test that docs/spec-001.md names is there, and every test of the specification's suite is named in it."""
-    page = (DOCS / "spec-001.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", sorted(DOCS.glob("spec-*.md")), ids=lambda page: page.stem)
+def test_the_page_of_a_specification_names_its_tests(page: Path):
+    """Every test that the page names is there, and every test of the specification's suite is named in it."""
+    number = page.stem.partition("-")[2]
     named = {
-        (SPECS / file).resolve().relative_to(ROOT).as_posix() + f"::{test}" for file, test in _TEST_ID.findall(page)
+        (SPECS / file).resolve().relative_to(ROOT).as_posix() + f"::{test}"
+        for file, test in _TEST_ID.findall(page.read_text(encoding="utf-8"))
     }
     suite = {
-        f"tests/specs/{file.name}::{test}" for file in SPECS.glob("test_001_*.py") for test in names_of_tests(file)
+        f"tests/specs/{file.name}::{test}"
+        for file in SPECS.glob(f"test_{number}_*.py")
+        for test in names_of_tests(file)
     }
-    assert len(suite) > 100
+    assert len(suite) > 30
     assert suite - named == set()
     assert [
         one
@@ -309,11 +315,12 @@ def test_the_page_of_registries_is_up_to_date():
     assert (DOCS / "registries.md").read_text(encoding="utf-8") == done.stdout
 
 
-def test_the_page_of_the_storage_format_names_every_table_and_column():
-    """docs/storage-format.md lists the tables and columns that a new store file has, and no others."""
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["english", "chinese"])
+def test_the_page_of_the_storage_format_names_every_table_and_column(folder: Path):
+    """Each language's storage-format.md lists the tables and columns that a new store file has, and no others."""
     listed: dict[str, set[str]] = {}
     table = ""
-    for line in (DOCS / "storage-format.md").read_text(encoding="utf-8").splitlines():
+    for line in (folder / "storage-format.md").read_text(encoding="utf-8").splitlines():
         row = re.match(r"\| (?:`(\w+)`)? ?\| (`.+?) \|", line)
         if row:
             table = row[1] or table
