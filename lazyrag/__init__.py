@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
+    from lazyrag.evaluation.interface import RAGInterface
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -156,6 +157,7 @@ __all__ = [
     "PriorityRetriever",
     "QueryRewriter",
     "RAGContext",
+    "RAGInterface",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
     "RerankModel",
@@ -247,6 +249,7 @@ _HOMES = {
     "PointwiseRerankModel": "lazyrag.models.chat_rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "RAGContext": "lazyrag.data.context",
+    "RAGInterface": "lazyrag.evaluation.interface",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
     "RerankModel": "lazyrag.models.protocol",
