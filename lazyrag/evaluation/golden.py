@@ -192,12 +192,21 @@ def _golden(path: Path, held: Located) -> Golden:
         path,
         questions,
         _thresholds(entries["thresholds"], questions, settings.topk),
-        documents=entries["documents"].path(path.parent) if "documents" in entries else None,
+        documents=_documents(path, entries["documents"]) if "documents" in entries else None,
         store_conf=entries["store_conf"].plain_mapping() if "store_conf" in entries else None,
         name=entries["name"].text() if "name" in entries else None,
         embedder=entries["embedder"].path(path.parent) if "embedder" in entries else None,
         settings=settings,
     )
+
+
+def _documents(path: Path, held: Checked) -> Path:
+    found = held.path(path.parent)
+    if path.resolve().is_relative_to(found.resolve()):
+        raise held.wrong(
+            f"is {held.text()!r}, which this file lies in: its questions would be found in itself. Put it elsewhere."
+        )
+    return found
 
 
 def _settings(held: Checked) -> RetrieverSettings:
