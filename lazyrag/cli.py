@@ -47,7 +47,6 @@ def make_app() -> Any:
         None, "--output", "-o", help="Write the report as JSON to this file, too.", show_default=False
     )
 
-    @app.command("eval")
     def evaluate(golden: Path = golden, as_json: bool = as_json, output: Path | None = output) -> None:
         """Ask golden questions and compare what is found with the file's thresholds.
 
@@ -55,6 +54,7 @@ def make_app() -> Any:
         """
         raise typer.Exit(run_eval(golden, as_json=as_json, output=output))
 
+    app.command("eval")(evaluate)
     return app
 
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lazyrag.arguments import whole_number
+from lazyrag.arguments import text_list, whole_number
 from lazyrag.errors import ConfigError, nearest
 from lazyrag.evaluation.spans import SourceSpan
 from lazyrag.text.scripts import CJK_LETTERS
@@ -91,6 +91,9 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
         references: Answers, any of which will do.
         k: How many of the texts count; None: all of them.
 
+    Raises:
+        ConfigError: If the answers are no list of texts, or one of them is blank.
+
     Source:
         The answer recall of retrievers: Karpukhin et al.: Dense Passage Retrieval, EMNLP 2020,
         doi:10.18653/v1/2020.emnlp-main.550.
@@ -99,8 +102,9 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
         >>> has_answer(["Steep at 80 degrees."], ["80 Degrees"]), has_answer(["Steep for 180 s."], ["80"])
         (1.0, 0.0)
     """
+    answers = text_list("references", references)
     first = texts if k is None else texts[: whole_number("k", k, 1)]
-    patterns = [_pattern(_normal(reference)) for reference in references]
+    patterns = [_pattern(_normal(reference)) for reference in answers]
     return float(any(pattern.search(text) for text in map(_normal, first) for pattern in patterns))
 
 

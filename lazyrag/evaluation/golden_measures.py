@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation.measures import measure
 
-_OF_IDS, _OF_PLACES, _OF_ANSWERS = ("ids",), ("spans", "texts"), ("references",)
+_OF_IDS: tuple[str, ...] = ("ids",)
+_OF_PLACES: tuple[str, ...] = ("spans", "texts")
+_OF_ANSWERS: tuple[str, ...] = ("references",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.document.document import Document
+from lazyrag.errors import ConfigError
 from lazyrag.evaluation.finding import has_answer
 from lazyrag.evaluation.golden import Golden, located_labels
 from lazyrag.evaluation.golden_measures import GoldenMeasure
@@ -154,6 +155,7 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         places = located_labels(golden, opened)
         asked = golden.retriever(opened) if retriever is None else retriever
         found = {one.question: asked_nodes(asked, one.question, None, golden.settings.topk) for one in golden.questions}
+        _check_ids(golden, opened)  # now that the groups are built
         values = {measure.name: _values(measure, golden, found, places) for measure in golden.thresholds}
         hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
     verdicts = tuple(
@@ -172,6 +174,17 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
     return GoldenReport(verdicts, questions)
 
 
+def _check_ids(golden: Golden, docs: Document) -> None:
+    for question in golden.questions:
+        unknown = [uid for uid in question.ids if not docs.reader.held(uid)]
+        if unknown:
+            msg = (
+                f"{golden.path}, line {question.line}: No node has the id {unknown[0]!r:.60}, in none of the groups that "
+                "were asked. Copy a node's uid, or give a span or a text, which survive another cutting."
+            )
+            raise ConfigError(msg)
+
+
 def _values(
     measure: GoldenMeasure,
     golden: Golden,
@@ -187,11 +200,11 @@ def _values(
             )
             for one in read
         }
-    run: dict[str, list[tuple[Any, float | None]]]
+    run: dict[str, list[tuple[Any, float]]]  # the order counts, the scores do not
     if measure.of_places:
         judgements: dict[str, dict[Any, int]] = {one.question: dict.fromkeys(places[one.question], 1) for one in read}
-        run = {one.question: [(source_span(node), node.score) for node in found[one.question]] for one in read}
+        run = {one.question: [(source_span(node), 0.0) for node in found[one.question]] for one in read}
     else:
         judgements = {one.question: dict.fromkeys(one.ids, 1) for one in read}
-        run = {one.question: [(node.uid, node.score) for node in found[one.question]] for one in read}
+        run = {one.question: [(node.uid, 0.0) for node in found[one.question]] for one in read}
     return evaluate(run, judgements, [measure.name]).values[measure.name]
