@@ -81,7 +81,6 @@ for system in (Step1(), Step2(), Step3()):
 run = {QUESTION: [(uid, 0.0) for uid in samples["Step2"].retrieved_context_ids]}
 means = evaluate(run, {QUESTION: {answering.uid: 1}}, ["recall@3", "MRR"]).means
 print(means)
-
 assert samples["Step1"].retrieved_context_ids is None
 assert samples["Step1"].retrieved_contexts == samples["Step2"].retrieved_contexts
 assert samples["Step2"].multi_responses is None

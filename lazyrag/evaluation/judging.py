@@ -155,7 +155,7 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         places = located_labels(golden, opened)
         asked = golden.retriever(opened) if retriever is None else retriever
         found = {one.question: asked_nodes(asked, one.question, None, golden.settings.topk) for one in golden.questions}
-        _check_ids(golden, opened)  # now that the groups are built
+        _check_ids(golden, opened)  # now the groups are built
         values = {measure.name: _values(measure, golden, found, places) for measure in golden.thresholds}
         hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
     verdicts = tuple(
@@ -179,8 +179,8 @@ def _check_ids(golden: Golden, docs: Document) -> None:
         unknown = [uid for uid in question.ids if not docs.reader.held(uid)]
         if unknown:
             msg = (
-                f"{golden.path}, line {question.line}: No node has the id {unknown[0]!r:.60}, in none of the groups that "
-                "were asked. Copy a node's uid, or give a span or a text, which survive another cutting."
+                f"{golden.path}, line {question.line}: No node has the id {unknown[0]!r:.60} in the groups "
+                "that are built. Copy a node's uid, or give a span or a text, which survive another cutting."
             )
             raise ConfigError(msg)
 

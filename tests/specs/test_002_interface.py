@@ -11,7 +11,7 @@ import pytest
 
 from lazyrag import Document, GenerationResult, RAGInterface, RetrievalResult, Retriever
 from lazyrag.errors import ConfigError
-from lazyrag.evaluation import RetrieverRAG, evaluate
+from lazyrag.evaluation import RetrieverRAG, evaluate, prepare
 from tests.interpreter import ROOT
 
 CONTEXTS = ["Steep green tea at 80 degrees.", "Keep it dry."]
@@ -72,6 +72,14 @@ def test_each_context_has_its_own_id(rag):
     assert len(found.contexts) == 2
     assert len(set(found.context_ids)) == 2
     assert rag.retrieve_with_metadata("green tea, keep it").context_ids == found.context_ids
+
+
+def test_ids_serve_evaluation_by_ragas(rag):
+    """「这些ID应当可以用于RAGAS评测」: texts, as RAGAS's samples take them; tests/ragas has its metrics read them."""
+    found = rag.retrieve_with_metadata("green tea, keep it")
+    assert all(isinstance(uid, str) for uid in found.context_ids)
+    [sample] = prepare([{"user_input": "green tea, keep it"}], rag)
+    assert sample.retrieved_context_ids == found.context_ids
 
 
 def test_each_context_has_its_score(rag):

@@ -197,6 +197,7 @@ def test_a_mistake_is_told_with_its_line(golden, old, new, said):
             r"line 15: None of the 3 documents is named 'cofee\.txt'\. Did you mean",
         ),
         ("start: 0, end: 10", "start: 0, end: 100", "line 12: The span ends at 100, and '茶.txt' has 17 characters"),
+        ("spans:\n      - path: coffee.txt", "ids: [f00]", "line 13: No node has the id 'f00'"),
         ("Steep green tea at 80 degrees", "Steep black tea", "line 8: The text 'Steep black tea' does not stand in"),
         (
             "- Steep green tea at 80 degrees",
@@ -281,6 +282,13 @@ def test_json_is_read_as_the_standard_library_does(value, indent):
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     lines = text.split("\n")
     assert plain(located_json(text)) == value
+
+
+@pytest.mark.parametrize("references", ["80", [""], [80]])
+def test_what_is_no_answer_is_refused(references):
+    """A blank answer would stand in every text."""
+    with pytest.raises(ConfigError, match="references is"):
+        has_answer(["text"], references)
 
 
 @pytest.mark.parametrize(
