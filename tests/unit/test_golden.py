@@ -14,6 +14,7 @@ from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.evaluation import has_answer, judge, read_golden
 from lazyrag.loaders.located import Located, located_json
 from lazyrag.loaders.yaml_records import located_yaml
+from tests.shared import shared
 
 TEA = "Pick the leaves in April.\n\nSteep green tea at 80 degrees for two minutes.\n\nKeep it dry."
 TEXTS = {"tea.txt": TEA, "coffee.txt": "Roast coffee at 200 degrees.", "茶.txt": "绿茶用八十度的水冲泡，\n不要煮沸。"}
@@ -136,6 +137,21 @@ def test_json_says_the_same_as_yaml(golden, tmp_path):
     path = tmp_path / "golden.json"
     path.write_text(json.dumps(plain(held), ensure_ascii=False, indent=1), encoding="utf-8")
     assert judge(read_golden(path)).verdicts == yaml_report.verdicts
+
+
+@pytest.mark.parametrize("method", ["semantic_search", "hybrid_search"])
+def test_searches_by_meaning_use_the_model_of_the_file(golden, method):
+    """The folder of an ONNX model is all it takes; without one, the Document has no embeddings."""
+    settings = f"retriever:\n  method: {method}"
+    folder = shared("models", "all-minilm-l6-v2")
+    path = golden(
+        ("retriever:\n  method: full_text_search", f"embedder: {folder}\n{settings}"), ("answer@1", "answer@3")
+    )
+    report = judge(read_golden(path))
+    assert report.passed
+    assert report.questions[0].found[0].source == "tea.txt"
+    with pytest.raises(ConfigError, match="embed"):
+        judge(read_golden(golden(("retriever:\n  method: full_text_search", settings))))
 
 
 def test_a_store_alone_is_read_and_not_written(golden, tmp_path):
