@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lazyrag.generation.quotes import QuoteCheck
     from lazyrag.generation.resolved import ResolvedCitations
     from lazyrag.generation.templates import ContextTemplate
+    from lazyrag.evaluation.interface import RAGInterface
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -108,8 +109,6 @@ if TYPE_CHECKING:
     from lazyrag.transforms.llm import LLMParser
 
 __all__ = [
-    "LAZY_ROOT_NAME",
-    "MMR",
     "And",
     "Answer",
     "AnswerDelta",
@@ -155,11 +154,13 @@ __all__ = [
     "IngestionWarning",
     "JSONSplitter",
     "KeywordSetting",
+    "LAZY_ROOT_NAME",
     "LLMParser",
     "LazyRAGError",
     "ListwiseRerankModel",
     "LoadLimits",
     "LoadedFile",
+    "MMR",
     "MarkdownSplitter",
     "MaxSimModel",
     "Message",
@@ -179,6 +180,7 @@ __all__ = [
     "QueryRewriter",
     "QuoteCheck",
     "RAGContext",
+    "RAGInterface",
     "RAGPipeline",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
@@ -293,6 +295,7 @@ _HOMES = {
     "QueryRewriter": "lazyrag.retrieval",
     "QuoteCheck": "lazyrag.generation.quotes",
     "RAGContext": "lazyrag.data.context",
+    "RAGInterface": "lazyrag.evaluation.interface",
     "RAGPipeline": "lazyrag.pipeline.pipeline",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",

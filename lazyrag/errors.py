@@ -22,6 +22,7 @@
     │   └── UnsupportedError(NotImplementedError)
     ├── GenerationError
     └── EvaluationError
+        └── InterfaceError(TypeError)        a class lacks a method, or one returns something else
 
 Each error is also the builtin a caller would expect. A message says what was given, what is allowed and what to do.
 """
@@ -156,6 +157,10 @@ class GenerationError(LazyRAGError):
 
 class EvaluationError(LazyRAGError):
     """An evaluation cannot be computed from what was given."""
+
+
+class InterfaceError(EvaluationError, TypeError):
+    """A class under evaluation lacks a method that it needs, or one of its methods returns something else."""
 
 
 class IngestionWarning(UserWarning):

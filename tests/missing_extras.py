@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 import lazyrag
+from lazyrag.cli import make_app
 from lazyrag.errors import MissingDependencyError
+from lazyrag.evaluation import Sample, read_golden
 from lazyrag.loaders import loaders
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.recordings import recording_facts
@@ -38,6 +40,13 @@ def _search(_: str) -> None:
     store.search_approximately("c", np.ones((1, 2), np.float32), 1)
 
 
+def _golden(folder: str) -> None:
+    """Read golden questions in YAML."""
+    path = Path(folder, "golden.yaml")
+    path.write_text("documents: .", encoding="utf-8")
+    read_golden(path)
+
+
 CASES = {
     "index='ann' of the map store": (_search, "ann"),
     "the chromadb store": (lambda folder: ChromaVectorStore(dir=folder).open(), "chroma"),
@@ -59,6 +68,9 @@ CASES = {
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
+    "The command line": (lambda _: make_app(), "cli"),
+    "Sample.to_ragas": (lambda _: Sample("How hot?").to_ragas(), "ragas"),
+    "a golden file in YAML": (_golden, "yaml"),
     "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),

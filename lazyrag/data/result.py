@@ -13,7 +13,7 @@ from lazyrag.errors import ConfigError
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
 
-M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)  # frozen: who reads a wider metadata type may be given a narrower one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Hit:
 
 
 @dataclass(frozen=True)  # slots and type parameters do not go together
-class RetrievalResult(Sequence[Hit], Generic[M]):
+class RetrievalResult(Sequence[Hit], Generic[M_co]):
     """All hits of one query: columns for evaluation (spec 002), a sequence of `Hit` for a pipeline (spec 003).
 
     The lists are held by reference, never copied.
@@ -87,7 +87,7 @@ class RetrievalResult(Sequence[Hit], Generic[M]):
     contexts: list[str]
     context_ids: list[str] | None = None
     scores: list[float] | None = None
-    metadata: M | None = None
+    metadata: M_co | None = None
     hits: Sequence[Hit] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class RetrievalResult(Sequence[Hit], Generic[M]):
                 raise ConfigError(msg)
 
     @classmethod
-    def from_hits(cls, hits: Sequence[Hit], metadata: M | None = None) -> RetrievalResult[M]:
+    def from_hits(cls, hits: Sequence[Hit], metadata: M_co | None = None) -> RetrievalResult[M_co]:
         """A result over hits, best first."""
         return cls(
             contexts=[hit.text for hit in hits],
@@ -112,7 +112,7 @@ class RetrievalResult(Sequence[Hit], Generic[M]):
         )
 
     @classmethod
-    def from_nodes(cls, nodes: Iterable[DocNode], metadata: M | None = None) -> RetrievalResult[M]:
+    def from_nodes(cls, nodes: Iterable[DocNode], metadata: M_co | None = None) -> RetrievalResult[M_co]:
         """A result over the nodes that a retriever or reranker returned.
 
         Example:
@@ -123,7 +123,7 @@ class RetrievalResult(Sequence[Hit], Generic[M]):
         return cls.from_hits([Hit.from_node(node) for node in nodes], metadata)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RetrievalResult[M]:
+    def from_dict(cls, values: Mapping[str, Any]) -> RetrievalResult[M_co]:
         """The inverse of `to_dict`."""
         return cls(**_known(values, ("contexts", "context_ids", "scores", "metadata"), cls.__name__))
 
@@ -163,7 +163,7 @@ class RetrievalResult(Sequence[Hit], Generic[M]):
 
 
 @dataclass(frozen=True)
-class GenerationResult(Generic[M]):
+class GenerationResult(Generic[M_co]):
     """A generated answer (spec 002).
 
     Args:
@@ -183,7 +183,7 @@ class GenerationResult(Generic[M]):
     response: str
     multi_responses: list[str] | None = None
     confidence: float | None = None
-    metadata: M | None = None
+    metadata: M_co | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.confidence, (int, float)) and not isinstance(self.confidence, bool)
@@ -192,7 +192,7 @@ class GenerationResult(Generic[M]):
             raise ConfigError(msg)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M]:
+    def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M_co]:
         """The inverse of `to_dict`."""
         return cls(**_known(values, ("response", "multi_responses", "confidence", "metadata"), cls.__name__))
 

@@ -1,7 +1,14 @@
-"""How good rankings are: measures against judgements, and whether a difference is more than chance."""
+"""How good a system is: measures against judgements, whether a difference is more than chance, spec 002's interface."""
 
+from lazyrag.evaluation.adapters import RetrieverRAG
+from lazyrag.evaluation.finding import has_answer
+from lazyrag.evaluation.golden import Golden, read_golden
+from lazyrag.evaluation.interface import RAGInterface
+from lazyrag.evaluation.judging import GoldenReport, JudgedQuestion, Verdict, judge
 from lazyrag.evaluation.measures import Evaluation, Measure, evaluate, measure
 from lazyrag.evaluation.metrics import average_precision, ndcg, precision, recall, reciprocal_rank, success
+from lazyrag.evaluation.prepare import make_sample, prepare
+from lazyrag.evaluation.samples import Sample, to_ragas_dataset
 from lazyrag.evaluation.significance import (
     Comparison,
     Significance,
@@ -10,22 +17,57 @@ from lazyrag.evaluation.significance import (
     holm,
     randomisation_test,
 )
+from lazyrag.evaluation.spans import (
+    SourceSpan,
+    char_f1,
+    char_iou,
+    char_precision,
+    char_recall,
+    source_span,
+    span_precision,
+    span_recall,
+    span_reciprocal_rank,
+    span_success,
+)
 
 __all__ = [
     "Comparison",
     "Evaluation",
+    "Golden",
+    "GoldenReport",
+    "JudgedQuestion",
     "Measure",
+    "RAGInterface",
+    "RetrieverRAG",
+    "Sample",
     "Significance",
+    "SourceSpan",
+    "Verdict",
     "average_precision",
     "bootstrap_interval",
+    "char_f1",
+    "char_iou",
+    "char_precision",
+    "char_recall",
     "compare",
     "evaluate",
+    "has_answer",
     "holm",
+    "judge",
+    "make_sample",
     "measure",
     "ndcg",
     "precision",
+    "prepare",
     "randomisation_test",
+    "read_golden",
     "recall",
     "reciprocal_rank",
+    "source_span",
+    "span_precision",
+    "span_recall",
+    "span_reciprocal_rank",
+    "span_success",
     "success",
+    "to_ragas_dataset",
 ]

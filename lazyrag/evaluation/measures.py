@@ -12,6 +12,16 @@ from typing import Any
 
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.evaluation.metrics import average_precision, ndcg, precision, recall, reciprocal_rank, success
+from lazyrag.evaluation.spans import (
+    char_f1,
+    char_iou,
+    char_precision,
+    char_recall,
+    span_precision,
+    span_recall,
+    span_reciprocal_rank,
+    span_success,
+)
 from lazyrag.ranking.fusion import first_of_each
 
 DEFAULT = ("recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10")
@@ -56,7 +66,9 @@ def measure(name: str) -> Measure:
 
     The metrics are ``recall``, ``precision`` (with k only), ``success`` (also ``hit``), ``MRR``, ``MAP``, ``nDCG``
     (linear gains) and ``nDCG_exp`` (exponential ones), in upper or lower case; `lazyrag.evaluation.metrics` says what
-    they are.
+    they are. Where runs and judgements are of `SourceSpan`: ``char_recall``, ``char_precision``, ``char_f1``,
+    ``char_iou``, ``span_recall``, ``span_precision`` (with k only), ``span_success``, ``span_MRR``; see
+    `lazyrag.evaluation.spans`.
 
     Raises:
         ConfigError: If there is no such metric, or k is no whole number of at least 1.
@@ -70,7 +82,7 @@ def measure(name: str) -> Measure:
     if metric.lower() not in known:
         msg = f"No metric is named {metric!r}. {known_names(metric, _METRICS)}"
         raise ConfigError(msg)
-    needs_k = known[metric.lower()] == "precision"
+    needs_k = known[metric.lower()] in ("precision", "span_precision")
     if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
         msg = f"The measure {name!r} needs a whole number of at least 1 after the @, such as {metric}@10."
         raise ConfigError(msg)
@@ -149,6 +161,14 @@ def _is_pair(value: Any) -> bool:
 
 
 _METRICS: Mapping[str, Callable[..., float]] = {
+    "char_f1": char_f1,
+    "char_iou": char_iou,
+    "char_precision": char_precision,
+    "char_recall": char_recall,
+    "span_MRR": span_reciprocal_rank,
+    "span_precision": span_precision,
+    "span_recall": span_recall,
+    "span_success": span_success,
     "MAP": average_precision,
     "MRR": reciprocal_rank,
     "hit": success,

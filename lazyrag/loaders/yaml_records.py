@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from lazyrag.arguments import known_arguments
-from lazyrag.errors import LoadError
+from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import decode
 from lazyrag.loaders.json_records import read_value, records_path
 from lazyrag.loaders.leaves import DEEPEST, Mapping, Value, leaves, too_deep
+from lazyrag.loaders.located import DEEPEST as DEEPEST_LOCATED
+from lazyrag.loaders.located import Located, named_twice, nested_too_deep
 from lazyrag.loaders.selection import Selection, most_text
 
 # libyaml's parser, where PyYAML was built with it, is twenty times as fast. Neither makes objects of tags here.
@@ -127,3 +130,61 @@ def _aliased(anchor: str, known: dict[str | None, tuple[Value, int]]) -> tuple[V
 def _name(key: Value) -> str:
     """A key as text; what is merged in stands at the mapping's own path."""
     return "" if key == "<<" else ", ".join(text for _, text in leaves(key) if text)
+
+
+def located_yaml(text: str) -> Located:
+    r"""The value of a YAML text of one document, and of all that is in it, with lines; no tag makes an object.
+
+    Raises:
+        ConfigError: If it is no YAML, a name is no text or stands twice in a mapping, or values are nested too deep or
+            in themselves; the message begins with the line.
+
+    Example:
+        >>> located_yaml("group: FineChunk\ntopk: 3").value["topk"]
+        Located(value=3, line=2)
+    """
+    loader = _PARSER(text)
+    try:
+        node = loader.get_single_node()
+        return Located(None, 1) if node is None else _located(loader, node, {}, 1)
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        msg = f"line {line}: This is no YAML ({getattr(exc, 'problem', None) or exc}). Mend it."
+        raise ConfigError(msg) from exc
+    finally:
+        loader.dispose()
+
+
+def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Located], depth: int) -> Located:
+    """What a node stands for; one that aliases name is read once."""
+    if node in known:
+        return known[node]
+    line = node.start_mark.line + 1
+    if depth > DEEPEST_LOCATED:  # or it is in itself
+        raise nested_too_deep(line)
+    value: Any = None
+    if isinstance(node, yaml.SequenceNode):
+        value = [_located(loader, one, known, depth + 1) for one in node.value]
+    elif isinstance(node, yaml.MappingNode):
+        value = {}
+        for key, held in node.value:
+            name = _located(loader, key, known, depth + 1)
+            if not isinstance(name.value, str):
+                msg = f"line {name.line}: The name {name.value!r:.40} is no text. Put it in quotes."
+                raise ConfigError(msg)
+            if name.value in value:
+                raise named_twice(name.value, name.line)
+            value[name.value] = _located(loader, held, known, depth + 1)
+    else:
+        value = _scalar(loader, node, line)
+    known[node] = Located(value, line)
+    return known[node]
+
+
+def _scalar(loader: yaml.SafeLoader, node: yaml.Node, line: int) -> Any:
+    try:
+        return loader.construct_object(node)
+    except ValueError as exc:  # what looks like a day, and is none
+        msg = f"line {line}: {node.value!r:.40} cannot be read ({exc}). Put it in quotes if it is a text."
+        raise ConfigError(msg) from exc

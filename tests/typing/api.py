@@ -32,6 +32,7 @@ from lazyrag import (
     PointwiseRerankModel,
     PriorityRetriever,
     QueryRewriter,
+    RAGInterface,
     ReciprocalRankFusion,
     Reranker,
     RerankModel,
@@ -209,3 +210,41 @@ assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
 assert_type(explain(chained, "query"), Explanation)
 assert_type(Retriever(docs, "block", output_format="content").explain("query")[0].shares, Mapping[str, float])
 assert_type(why_not(RetrievalChain(chained), "uid", "query").rank, int | None)
+
+
+class TypedRAG(RAGInterface[dict[str, int]]):
+    """Metadata of a type, in the new form of retrieving and the old one of generating."""
+
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[dict[str, int]]:
+        return RetrievalResult([query], metadata={"ms": 3})
+
+    def generate(self, query: str, contexts: list[str]) -> str:
+        return contexts[0]
+
+
+class NarrowRAG(RAGInterface[Mapping[str, object]]):
+    """Each method may promise more of its metadata than the interface does."""
+
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[dict[str, int]]:
+        return RetrievalResult([query], metadata={"ms": 3})
+
+    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[dict[str, str]]:
+        return GenerationResult(query, metadata={"model": "m"})
+
+
+class WrongRAG(RAGInterface[dict[str, int]]):
+    """What a checker must refuse: metadata of another type, and an answer that is no text."""
+
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[dict[str, str]]:  # type: ignore[override]
+        return RetrievalResult([query], metadata={"source": "tea.txt"})
+
+    def generate(self, query: str, contexts: list[str]) -> int:  # type: ignore[override]
+        return len(contexts)
+
+
+typed_rag = TypedRAG()
+assert_type(typed_rag.retrieve_with_metadata("q").metadata, dict[str, int] | None)
+assert_type(typed_rag.generate_with_metadata("q", []), GenerationResult[dict[str, int]])
+assert_type(typed_rag.batch_retrieve_with_metadata(["q"]), list[RetrievalResult[dict[str, int]]])
+assert_type(typed_rag.retrieve("q"), list[str])
+assert_type(NarrowRAG().generate_with_metadata("q", []).metadata, dict[str, str] | None)

@@ -14,6 +14,7 @@ PACKAGES = (
     "onnxruntime",
     "pymilvus",
     "pypdfium2",
+    "ragas",
     "sentence_transformers",
     "tenacity",
     "tokenizers",
@@ -23,6 +24,7 @@ PACKAGES = (
     "olefile",
     "openpyxl",
     "tinytag",
+    "typer",
     "tree_sitter",
     "xlrd",
     "yaml",
@@ -38,7 +40,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 22
+    assert done.stdout.count("pip install") == 25
 
 
 @pytest.mark.parametrize(

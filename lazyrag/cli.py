@@ -1,0 +1,107 @@
+"""The command ``lazyrag``: golden questions as a gate. Needs the extra ``cli``, and ``yaml`` for files in YAML."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lazyrag.errors import LazyRAGError, MissingDependencyError, missing_package
+from lazyrag.evaluation.golden import read_golden
+from lazyrag.evaluation.judging import GoldenReport, judge
+
+PASSED, BELOW, BAD_INPUT = 0, 1, 2
+"""Exit statuses: every threshold is reached; one is not; nothing could be judged."""
+
+_MISSED = 10  # questions are shown, the others are in the JSON
+
+
+def main() -> None:
+    """Run the command with the program's arguments; the entry point that setup.cfg names."""
+    try:
+        app = make_app()
+    except MissingDependencyError as exc:
+        sys.stderr.write(f"{exc}\n")
+        raise SystemExit(BAD_INPUT) from exc
+    app()
+
+
+def make_app() -> Any:
+    """The command as a `typer.Typer`.
+
+    Raises:
+        MissingDependencyError: If typer or rich is not installed: ``pip install "lazyrag[cli]"``.
+    """
+    try:
+        import rich  # noqa: F401  asked for here, so that the extra is named before anything runs
+        import typer
+    except ModuleNotFoundError as exc:
+        raise missing_package("The command line", exc, "cli") from exc
+
+    app = typer.Typer(add_completion=False, no_args_is_help=True, help="lazyrag: search a folder of files.")
+    app.callback()(_group)
+    golden = typer.Argument(..., help="The golden questions: .yaml, .yml or .json.", show_default=False)
+    as_json = typer.Option(False, "--json", help="Print the whole report as JSON, and nothing else.")
+    output = typer.Option(
+        None, "--output", "-o", help="Write the report as JSON to this file, too.", show_default=False
+    )
+
+    def evaluate(golden: Path = golden, as_json: bool = as_json, output: Path | None = output) -> None:
+        """Ask golden questions and compare what is found with the file's thresholds.
+
+        The exit status is 0 if every threshold is reached, 1 if one is not, 2 if nothing could be judged.
+        """
+        raise typer.Exit(run_eval(golden, as_json=as_json, output=output))
+
+    app.command("eval")(evaluate)
+    return app
+
+
+def run_eval(golden: Path, *, as_json: bool = False, output: Path | None = None) -> int:
+    """Judge a file of golden questions, show the report, and return the exit status.
+
+    Args:
+        golden: The file.
+        as_json: Print JSON instead of tables.
+        output: A file to write the JSON to, too.
+    """
+    try:
+        report = judge(read_golden(golden))
+        told = json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False)
+        if output is not None:
+            output.write_text(told + "\n", encoding="utf-8")
+    except (LazyRAGError, OSError) as exc:
+        sys.stderr.write(f"{exc}\n")
+        return BAD_INPUT
+    if as_json:
+        sys.stdout.write(told + "\n")
+    else:
+        show(report)
+    return PASSED if report.passed else BELOW
+
+
+def show(report: GoldenReport) -> None:
+    """Print a report as a table, and below it the questions that were missed."""
+    from rich.console import Console  # see `make_app`
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(soft_wrap=True)
+    table = Table()
+    for name in ("measure", "mean", "threshold", "questions", ""):
+        table.add_column(name, justify="left" if name in ("measure", "") else "right")
+    for one in report.verdicts:
+        told = Text("passed", "green") if one.passed else Text("below", "bold red")
+        table.add_row(one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), told)
+    console.print(table)
+    missed = report.missed()
+    for question in missed[:_MISSED]:
+        values = ", ".join(f"{name} {value:.2f}" for name, value in question.values.items())
+        console.print(Text(f"line {question.line}: {question.question} ({values})"))
+    if len(missed) > _MISSED:
+        console.print(Text(f"and {len(missed) - _MISSED} more"))
+
+
+def _group() -> None:
+    """Search a folder of files; one command for each task."""
