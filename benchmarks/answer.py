@@ -25,7 +25,7 @@ import numpy as np
 from corpus import RETRIEVAL, make_corpus
 from corpus import make_queries as make_words
 from results import Row, save, table
-from stages import build, opened
+from stages import Table, build, opened
 from timing import interleaved, median_ms, quantile_ms
 from vectors import make_queries as make_query_vectors
 from vectors import make_vectors
@@ -89,7 +89,7 @@ def open_and_answer(folder: Path, question: str) -> None:
     """In a process of its own: answer one question, and print the megabytes."""
     imported = most_mb()
     row = np.load(folder / "question.npy")
-    with opened(folder, lambda _: row) as docs:
+    with opened(folder, Table({question: row})) as docs:
         ways(docs)["answer"](question)
     print(imported, most_mb())
 

@@ -68,10 +68,27 @@ def build(folder: Path, texts: Sequence[str], vector_of: dict[str, np.ndarray]) 
         own = texts[start : start + per_file]
         parts = ["\n".join(own[at : at + PART]) for at in range(0, len(own), PART)]
         (dataset / f"{start // per_file:05}.txt").write_text("\n\n".join(parts), encoding="utf-8")
-    return opened(folder, vector_of.__getitem__)
+    return opened(folder, Table(vector_of))
 
 
-def opened(folder: Path, embed: Callable[[str], np.ndarray]) -> Document:
+class Table:
+    """Vectors by text in the place of a model; by its identity the vectors on the disk are known again.
+
+    Args:
+        vector_of: By text.
+    """
+
+    identity = "a table of vectors"
+
+    def __init__(self, vector_of: dict[str, np.ndarray]) -> None:
+        self._vector_of = vector_of
+
+    def __call__(self, text: str) -> np.ndarray:
+        """The vector of one text."""
+        return self._vector_of[text]
+
+
+def opened(folder: Path, embed: Table) -> Document:
     """The Document over these files, whether its store is there or not."""
     docs = Document(
         folder / "dataset",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, Watcher, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
+    from lazyrag.evaluation.interface import RAGInterface
     from lazyrag.generation.citation_stream import CitationStream
     from lazyrag.generation.citations import CitationManager
     from lazyrag.generation.context import ContextBuilder
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from lazyrag.generation.quotes import QuoteCheck
     from lazyrag.generation.resolved import ResolvedCitations
     from lazyrag.generation.templates import ContextTemplate
-    from lazyrag.evaluation.interface import RAGInterface
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -109,6 +109,8 @@ if TYPE_CHECKING:
     from lazyrag.transforms.llm import LLMParser
 
 __all__ = [
+    "LAZY_ROOT_NAME",
+    "MMR",
     "And",
     "Answer",
     "AnswerDelta",
@@ -154,13 +156,11 @@ __all__ = [
     "IngestionWarning",
     "JSONSplitter",
     "KeywordSetting",
-    "LAZY_ROOT_NAME",
     "LLMParser",
     "LazyRAGError",
     "ListwiseRerankModel",
     "LoadLimits",
     "LoadedFile",
-    "MMR",
     "MarkdownSplitter",
     "MaxSimModel",
     "Message",

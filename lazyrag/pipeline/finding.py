@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,15 +20,45 @@ from lazyrag.retrieval.stages import callable_name
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found for a question.
+    """What was found for a question: nodes or hits, best first.
 
-    Args:
-        hits: Best first.
-        nodes: The nodes that they are of, in the same order; None where hits were given.
+    A hit of a node has its file's metadata and its place, which are read for it; so hits are made of those nodes only
+    that are handed out.
     """
 
-    hits: list[Hit]
-    nodes: list[DocNode] | None = None
+    items: Sequence[DocNode] | Sequence[Hit]
+
+    def texts(self) -> list[str]:
+        """Their texts."""
+        return [_text(one) for one in self.items]
+
+    def brief(self) -> list[Hit]:
+        """Hits with id, text and score alone, for traces."""
+        return [one if isinstance(one, Hit) else Hit(one.uid, _text(one), _score(one)) for one in self.items]
+
+    def picked(self, ranking: Sequence[tuple[int, float]]) -> Found:
+        """Some of them, by their places, with other scores."""
+        chosen: Any = [_scored(self.items[at], score) for at, score in ranking]
+        return Found(chosen)
+
+    async def hits(self) -> list[Hit]:
+        """Whole hits, of one state of their Documents."""
+        nodes = [one for one in self.items if isinstance(one, DocNode)]
+        if nodes:
+            return await in_thread(hits_of, nodes)
+        return [one for one in self.items if isinstance(one, Hit)]
+
+
+def _text(item: DocNode | Hit) -> str:
+    return item.text if isinstance(item, Hit) else item.get_content()
+
+
+def _score(node: DocNode) -> float:
+    return math.nan if node.score is None else node.score
+
+
+def _scored(item: DocNode | Hit, score: float) -> DocNode | Hit:
+    return dataclasses.replace(item, score=score) if isinstance(item, Hit) else item.with_score(score)
 
 
 class Finder(Protocol):
@@ -38,7 +70,7 @@ class Finder(Protocol):
         ...
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """At most ``topk`` hits, best first."""
+        """At most ``topk`` nodes or hits, best first."""
         ...
 
 
@@ -88,9 +120,7 @@ class RetrieverFinder:
             if inspect.isawaitable(given):
                 given = await given
         found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
-        if all(isinstance(one, Hit) for one in found):
-            return Found(found)
-        if not all(isinstance(one, DocNode) for one in found):
+        if not any(all(isinstance(one, kind) for one in found) for kind in (DocNode, Hit)):
             msg = f"The retriever {self.name!r} returned {given!r:.80}; a list of nodes, or of hits, is needed."
             raise RetrievalError(msg)
-        return Found(await in_thread(hits_of, found), found)
+        return Found(found)

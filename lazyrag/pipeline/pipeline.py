@@ -166,7 +166,7 @@ class RAGPipeline:
         run = self._run(query)
         with run.span():
             found = await run.retrieve(self._topk(top_k), filters)
-            return run.result(found.hits)
+            return await run.result(found)
 
     @known_keywords
     async def retrieve_and_rerank(
@@ -195,7 +195,7 @@ class RAGPipeline:
         with run.span():
             found = await run.retrieve(self._topk(top_k), filters)
             limit = _limit("rerank_top_k", rerank_top_k, self._parts.settings.rag_rerank_top_k)
-            return run.result(await run.rerank(found, limit))
+            return await run.result(await run.rerank(found, limit))
 
     @known_keywords
     async def build_context(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
@@ -15,11 +15,10 @@ from lazyrag.models.async_rerank import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.finding import Found
-from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.reranker import Reranker
 
-Rerank: TypeAlias = Callable[[str, Found, int], Awaitable[list[Hit]]]
-"""Of a question and what was found for it, the best hits with the reranker's scores."""
+Rerank: TypeAlias = Callable[[str, Found, int], Awaitable[Found]]
+"""Of a question and what was found for it, the best, with the reranker's scores."""
 
 
 def make_rerank(reranker: Any) -> tuple[Rerank, str]:
@@ -49,35 +48,41 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 
 
 def _by_nodes(reranker: Reranker) -> Rerank:
-    async def rerank(query: str, found: Found, topk: int) -> list[Hit]:
-        nodes = found.nodes or [_as_node(hit, at) for at, hit in enumerate(found.hits)]
-        hit_of = {node.uid: hit for node, hit in zip(nodes, found.hits, strict=True)}
-        kept = (await in_thread(reranker, nodes, query))[:topk]
-        # A reranker may give other nodes than it was given: what it merged, for one.
-        new = {node.uid: hit for node, hit in zip(kept, await in_thread(hits_of, kept), strict=True)}
-        return [_scored(hit_of.get(node.uid, new[node.uid]), node.score) for node in kept]
+    async def rerank(query: str, found: Found, topk: int) -> Found:
+        items: Sequence[DocNode | Hit] = found.items
+        given = [one if isinstance(one, DocNode) else _as_node(one, at) for at, one in enumerate(items)]
+        kept = (await in_thread(reranker, given, query))[:topk]
+        if all(isinstance(one, DocNode) for one in found.items):
+            return Found(kept)
+        of = {node.uid: at for at, node in enumerate(given)}
+        # A reranker may give nodes that it was not given: such as it merged, for one.
+        return Found([_again(node, found, of.get(node.uid)) for node in kept])
 
     return rerank
 
 
 def _by_texts(reranker: Any) -> Rerank:
-    async def rerank(query: str, found: Found, topk: int) -> list[Hit]:
-        texts = [hit.text for hit in found.hits]
+    async def rerank(query: str, found: Found, topk: int) -> Found:
+        texts = found.texts()
         if not texts:
-            return []
+            return found
         ranking = checked_ranking(await reranker.rerank(query, texts, topk), len(texts), repr(reranker))
-        return [_scored(found.hits[at], score) for at, score in ranking[:topk]]
+        return found.picked(ranking[:topk])
 
     return rerank
+
+
+def _again(node: DocNode, found: Found, at: int | None) -> Hit:
+    """The hit that a node was made of, with the node's score."""
+    hit = None if at is None else found.items[at]
+    if not isinstance(hit, Hit):
+        return Hit.from_node(node)
+    return hit if node.score is None else dataclasses.replace(hit, score=node.score)
 
 
 def _as_node(hit: Hit, number: int) -> DocNode:
     """A hit without a node as one, for rerankers over nodes."""
     return DocNode(text=hit.text, metadata=hit.metadata, uid=hit.id or str(number), score=hit.score)
-
-
-def _scored(hit: Hit, score: float | None) -> Hit:
-    return hit if score is None else dataclasses.replace(hit, score=score)
 
 
 def _name(reranker: Any) -> str:

@@ -76,28 +76,30 @@ class Run:
         return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
 
     async def retrieve(self, topk: int, filters: FilterLike | None) -> Found:
-        """Find hits."""
+        """Find nodes or hits."""
         finder = self.parts.finder
         with (
             self._timed("retrieve"),
             retrieval_span(finder.name, self.query, topk, capture_content=self.parts.capture_content) as asked,
         ):
             found = await finder.find(self.query, topk, filters)
-            asked.hits(found.hits)
+            if asked.is_recording:
+                asked.hits(found.brief())
         return found
 
-    async def rerank(self, found: Found, topk: int) -> list[Hit]:
+    async def rerank(self, found: Found, topk: int) -> Found:
         """The best of them by the reranker; as they are where there is none."""
-        if self.parts.rerank is None or not found.hits:
-            return found.hits[:topk]
+        if self.parts.rerank is None or not found.items:
+            return found
         capture = self.parts.capture_content
         with (
             self._timed("rerank"),
-            rerank_span(self.parts.reranker, self.query, len(found.hits), topk, capture_content=capture) as reranking,
+            rerank_span(self.parts.reranker, self.query, len(found.items), topk, capture_content=capture) as reranking,
         ):
-            hits = await self.parts.rerank(self.query, found, topk)
-            reranking.hits(hits, "lazyrag.rerank.documents")
-        return hits
+            best = await self.parts.rerank(self.query, found, topk)
+            if reranking.is_recording:
+                reranking.hits(best.brief(), "lazyrag.rerank.documents")
+        return best
 
     async def context(self, results: Sequence[Hit], max_tokens: int) -> RAGContext:
         """Write the context."""
@@ -115,8 +117,9 @@ class Run:
         """Retrieve, rerank where that is set, and write the context."""
         found = await self.retrieve(topk, filters)
         reranks = self.parts.rerank is not None and self.parts.settings.rag_use_reranker
-        hits = await self.rerank(found, self.parts.settings.rag_rerank_top_k) if reranks else found.hits
-        return await self.context(self.result(hits), max_tokens)
+        if reranks:
+            found = await self.rerank(found, self.parts.settings.rag_rerank_top_k)
+        return await self.context(await self.result(found), max_tokens)
 
     async def answer(self, context: RAGContext) -> Answer:
         """Have the model answer, and read the answer's citations."""
@@ -162,8 +165,10 @@ class Run:
             last = tuple(citation for citation in answer.citations if citation.index not in given)
             yield AnswerDelta("", last, answer)
 
-    def result(self, hits: list[Hit]) -> RetrievalResult[dict[str, Any]]:
+    async def result(self, found: Found) -> RetrievalResult[dict[str, Any]]:
         """Hits with the question they are of, and the seconds so far."""
+        with self._timed("hits"):
+            hits = await found.hits()
         return RetrievalResult.from_hits(hits, {"query": self.query, "seconds": self.seconds})
 
     def generator(self) -> Generator:

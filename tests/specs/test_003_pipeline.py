@@ -239,4 +239,4 @@ def test_the_flow(docs):
     assert seen == [(10, 5)]
     assert len(context.sources) == 5
     assert all(f"[资料{number}] 来源：" in context.context for number in range(1, 6))
-    assert set(context.metadata["seconds"]) == {"retrieve", "rerank", "context"}
+    assert set(context.metadata["seconds"]) == {"retrieve", "rerank", "hits", "context"}

@@ -83,7 +83,7 @@ class TestRetrieve:
         """Both stand in its metadata."""
         result = RAGPipeline.over(docs, "FineChunk").sync.retrieve("green tea")
         assert result.metadata["query"] == "green tea"
-        assert set(result.metadata["seconds"]) == {"retrieve"}
+        assert set(result.metadata["seconds"]) == {"retrieve", "hits"}
         assert 0 < result.metadata["seconds"]["retrieve"] < PATIENCE_S
 
     def test_top_k_is_that_of_the_call_then_of_the_settings(self, docs):
@@ -270,7 +270,7 @@ class TestOver:
         assert len(reranked) == 2
         context = pipeline.sync.retrieve_with_context("water", top_k=4)
         assert told(context.sources) == told(reranked)
-        assert set(context.metadata["seconds"]) == {"retrieve", "rerank", "context"}
+        assert set(context.metadata["seconds"]) == {"retrieve", "rerank", "hits", "context"}
 
     def test_a_cross_encoder_that_is_not_there_is_an_error(self, docs, monkeypatch, tmp_path):
         """Nothing is downloaded; the message says what may be done."""
@@ -374,7 +374,7 @@ class TestContext:
         assert context.query == "green tea"
         assert told(context.sources) == told(pipeline.sync.retrieve("green tea", top_k=2))
         assert context.total_tokens == ContextBuilder().count_tokens(context.context) <= 300
-        assert set(context.metadata["seconds"]) == {"retrieve", "context"}
+        assert set(context.metadata["seconds"]) == {"retrieve", "hits", "context"}
 
     def test_a_budget_that_is_too_small_is_an_error(self, docs):
         """With both numbers."""

@@ -103,7 +103,7 @@ class TestAnswer:
     def test_seconds_of_every_stage(self, pipeline, model):
         """Retrieval, context and generation."""
         model.faults.append(says("So [1]."))
-        assert set(pipeline.sync.answer(QUESTION).metadata["seconds"]) == {"retrieve", "context", "generate"}
+        assert set(pipeline.sync.answer(QUESTION).metadata["seconds"]) == {"retrieve", "hits", "context", "generate"}
 
     def test_candidates_and_confidence(self, docs, chat, model):
         """The candidate that agrees most with the others, and how far."""
@@ -263,7 +263,7 @@ class TestStream:
         whole = pipeline.sync.answer(QUESTION)
         assert pieces[-1].answer.citations == whole.citations
         assert pieces[-1].answer.context.context == whole.context.context
-        assert set(pieces[-1].answer.metadata["seconds"]) == {"retrieve", "context", "generate"}
+        assert set(pieces[-1].answer.metadata["seconds"]) == {"retrieve", "hits", "context", "generate"}
 
     def test_citations_come_as_they_complete(self, pipeline, model):
         """Each source once, before the answer ends; all of them are the answer's."""
