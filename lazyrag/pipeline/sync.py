@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
@@ -11,10 +11,6 @@ from lazyrag.data.result import Hit, RetrievalResult
 from lazyrag.models import background
 from lazyrag.pipeline.batches import OnError
 from lazyrag.pipeline.run import warn_of
-
-if TYPE_CHECKING:
-    from lazyrag.pipeline.pipeline import RAGPipeline
-
 
 class SyncPipeline:
     """`RAGPipeline` for programs without an event loop, and for notebooks and functions that a running one called.
@@ -27,8 +23,8 @@ class SyncPipeline:
         pipeline: The pipeline.
     """
 
-    def __init__(self, pipeline: RAGPipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline  # Any: its class leads here
 
     def __repr__(self) -> str:
         return f"{self._pipeline!r}.sync"
@@ -57,7 +53,8 @@ class SyncPipeline:
         query: str | None = None,
     ) -> str:
         """See `RAGPipeline.build_context`."""
-        return background.run(self._pipeline.build_context(results, max_tokens, query=query))
+        text: str = background.run(self._pipeline.build_context(results, max_tokens, query=query))
+        return text
 
     def retrieve_with_context(
         self,
@@ -67,7 +64,8 @@ class SyncPipeline:
         filters: FilterLike | None = None,
     ) -> RAGContext:
         """See `RAGPipeline.retrieve_with_context`."""
-        return background.run(self._pipeline.retrieve_with_context(query, top_k, max_tokens, filters))
+        context: RAGContext = background.run(self._pipeline.retrieve_with_context(query, top_k, max_tokens, filters))
+        return context
 
     def answer(
         self,
@@ -77,7 +75,7 @@ class SyncPipeline:
         filters: FilterLike | None = None,
     ) -> Answer:
         """See `RAGPipeline.answer`."""
-        answer = background.run(self._pipeline._answer(query, top_k, max_tokens, filters))
+        answer: Answer = background.run(self._pipeline._answer(query, top_k, max_tokens, filters))
         warn_of(answer)
         return answer
 
@@ -136,7 +134,7 @@ class SyncPipeline:
         on_error: OnError = "raise",
     ) -> list[Answer]:
         """See `RAGPipeline.batch_answer`."""
-        answers = background.run(
+        answers: list[Answer] = background.run(
             self._pipeline._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
         )
         for one in answers:
