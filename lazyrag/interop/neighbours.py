@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.data.node import DocNode
@@ -15,8 +15,6 @@ from lazyrag.errors import ConfigError
 from lazyrag.retrieval.stages import NodeRetriever
 
 T = TypeVar("T")
-
-_ADDED = ("source", "place", "group", "document_id", "score")
 
 
 def checked_retriever(retriever: Any) -> NodeRetriever:
@@ -34,8 +32,7 @@ def checked_retriever(retriever: Any) -> NodeRetriever:
         given = f"gives {output_format!r}" if output_format is not None else f"is {retriever!r:.80}"
         msg = f"The retriever {given}; give one of nodes: Retriever(docs, group), or (query, filters, topk) -> nodes."
         raise ConfigError(msg)
-    found: Callable[..., Sequence[DocNode]] = retriever
-    return found
+    return cast("NodeRetriever", retriever)
 
 
 def checked_nodes(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
@@ -77,8 +74,8 @@ def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[s
 
     Args:
         docs: The Document.
-        pieces: Id, text and metadata of each. One without an id gets one made of the other two. What `node_metadata`
-            adds, and the six fields that are read from files, are not kept again.
+        pieces: Id, text and metadata of each. One without an id gets one made of the other two. A score belongs to a
+            question and is not kept; one of the six fields that every file has here becomes ``"original_<name>"``.
 
     Raises:
         ConfigError: If two have one id, a text is blank, or metadata cannot be kept.
@@ -91,7 +88,7 @@ def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[s
     texts: dict[str, str] = {}
     metadata: dict[str, Mapping[str, Any]] = {}
     for given, text, told in pieces:
-        own = {name: value for name, value in told.items() if name not in BUILT_IN_FIELDS and name not in _ADDED}
+        own = {f"original_{name}" if name in BUILT_IN_FIELDS else name: told[name] for name in told if name != "score"}
         known = given or digest([text, repr(sorted(own.items()))])
         if known in texts:
             if given is None and texts[known] == text:
