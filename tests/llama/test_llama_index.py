@@ -1,4 +1,4 @@
-"""LlamaIndex: its real classes over this package's retrievers and Documents. In an environment of its own, see .ci/run."""
+"""LlamaIndex: its real classes over this package's retrievers and Documents. .ci/run has an environment for it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_each_operator(name, operator, value, expected):
 
 
 def test_every_operator_is_tested():
-    """The table above has them all; endings are no filter, which the error says."""
+    """No operator is without a row in the table of tests; endings are no filter, which the error says."""
     [mark] = test_each_operator.pytestmark
     tested = {row[1] for row in mark.args[1]} | {"end with"}
     assert set(COMPARISONS) <= tested
