@@ -15,6 +15,7 @@ import lazyrag
 from lazyrag.cli import make_app
 from lazyrag.errors import MissingDependencyError
 from lazyrag.evaluation import Sample, read_golden
+from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.recordings import recording_facts
@@ -31,6 +32,11 @@ _URL = "http://localhost:9/v1"
 def _document(folder: str, part: str, kind: str, **kwargs: object) -> None:
     """Make a Document on a store, its ledger in a folder."""
     lazyrag.Document(name="tea", store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": f"{folder}/ledger.db"})
+
+
+def _nothing(query: str, filters: object = None, topk: int | None = None) -> list[lazyrag.DocNode]:
+    """A retriever that finds nothing."""
+    return []
 
 
 def _search(_: str) -> None:
@@ -74,6 +80,8 @@ CASES = {
     "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
+    "lazyrag.interop.langchain": (lambda _: langchain.as_retriever(_nothing), "langchain"),
+    "lazyrag.interop.llama_index": (lambda _: llama_index.as_retriever(_nothing), "llama-index"),
     "SentenceTransformerEmbedder": (lazyrag.SentenceTransformerEmbedder, "sentence-transformers"),
     "SentenceTransformerCrossEncoder": (lazyrag.SentenceTransformerCrossEncoder, "sentence-transformers"),
 }

@@ -12,6 +12,7 @@ from lazyrag.models import background
 from lazyrag.pipeline.batches import OnError
 from lazyrag.pipeline.run import warn_of
 
+
 class SyncPipeline:
     """`RAGPipeline` for programs without an event loop, and for notebooks and functions that a running one called.
 

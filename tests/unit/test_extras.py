@@ -11,6 +11,8 @@ PACKAGES = (
     "httpx",
     "httpx2",
     "huggingface_hub",
+    "langchain_core",
+    "llama_index",
     "onnxruntime",
     "pymilvus",
     "pypdfium2",
@@ -40,7 +42,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 """
     done = python("-c", script)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.count("pip install") == 25
+    assert done.stdout.count("pip install") == 27
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Faces of other systems on this package, and of this package on theirs."""
