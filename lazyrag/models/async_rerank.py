@@ -29,6 +29,7 @@ class AsyncReranker:
         ConfigError: If it is none of these, or there is no such model.
 
     Example:
+        >>> import asyncio
         >>> reranker = AsyncReranker(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
         >>> asyncio.run(reranker.rerank("tea?", ["tea", "green tea", "iced tea"], top_k=2))
         [(1, 9.0), (2, 8.0)]

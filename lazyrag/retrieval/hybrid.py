@@ -245,6 +245,7 @@ class HybridRetriever:
             RetrievalError: As a call raises it.
 
         Example:
+            >>> import asyncio
             >>> docs = Document()
             >>> _ = docs.add_texts({"a": "green tea", "b": "black tea"})
             >>> english, chinese = (Retriever(docs, "FineChunk", name) for name in ("bm25", "bm25_chinese"))
