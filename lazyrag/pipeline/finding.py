@@ -16,6 +16,7 @@ from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.models.threads import in_thread
 from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.stages import callable_name
+from lazyrag.retrieval.stepping import check_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class RetrieverFinder:
                 f"retriever has output_format={retriever.output_format!r}; a pipeline needs nodes: output_format=None."
             )
             raise ConfigError(msg)
+        what = f"The retriever {callable_name(retriever)!r} cannot be called with (query, filters=..., topk=...)"
+        check_call(what, retriever, "", filters=None, topk=None)
         self.retriever = retriever
         called = retriever if inspect.isroutine(retriever) else retriever.__call__
         self._awaits = inspect.iscoroutinefunction(called)

@@ -180,6 +180,7 @@ class TestFinders:
             ({"retriever": len, "milvus_client": object()}, "got milvus_client, retriever to find"),
             ({"retriever": 7}, "retriever is 7"),
             ({"retriever": Document}, "RAGPipeline.over"),
+            ({"retriever": lambda query: []}, "cannot be called with"),
             ({"embedding_manager": len, "milvus_client": object()}, "has no search"),
         ],
     )
