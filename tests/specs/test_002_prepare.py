@@ -1,6 +1,6 @@
 """Spec 002, the prepare module: every test quotes the sentence it checks and says what is expected.
 
-That RAGAS itself uses what it is given is checked with the real package by tests/ragas.
+That RAGAS itself uses what it is given is checked with the real package by tests/with_ragas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Samples beside RAGAS's own: the same fields, and its metrics that need no model, on what our retrievers find.
 
-Needs the extra ragas: ``pytest tests/ragas``. Nothing is fetched.
+Needs the extra ragas: ``pytest tests/with_ragas``. Nothing is fetched.
 """
 
 from __future__ import annotations
