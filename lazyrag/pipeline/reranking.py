@@ -82,7 +82,8 @@ def _again(node: DocNode, found: Found, at: int | None) -> Hit:
 
 def _as_node(hit: Hit, number: int) -> DocNode:
     """A hit without a node as one, for rerankers over nodes."""
-    return DocNode(text=hit.text, metadata=hit.metadata, uid=hit.id or str(number), score=hit.score)
+    # Ids of others may come twice, and be missing.
+    return DocNode(text=hit.text, metadata=hit.metadata, uid=f"hit {number}", score=hit.score)
 
 
 def _name(reranker: Any) -> str:

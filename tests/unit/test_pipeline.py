@@ -315,6 +315,16 @@ class TestRerank:
         pipeline = RAGPipeline(retriever=lambda query, filters=None, topk=None: hits, reranker=reranker)
         assert list(pipeline.sync.retrieve_and_rerank("tea")) == [hits[1]]
 
+    def test_hits_of_one_id_are_reranked_each(self):
+        """Ids are the collection's own."""
+        hits = [Hit("1", "black tea", 0.9), Hit("1", "green tea", 0.1), Hit("", "coffee", 0.1)]
+        pipeline = RAGPipeline(
+            retriever=lambda query, filters=None, topk=None: hits,
+            reranker=Reranker("ModuleReranker", model=self.shortest),
+        )
+        found = pipeline.sync.retrieve_and_rerank("tea")
+        assert [(hit.text, hit.score) for hit in found] == [("coffee", -6.0), ("black tea", -9.0), ("green tea", -9.0)]
+
     def test_nothing_found_is_nothing_to_rerank(self, docs):
         """The model is not asked."""
 
