@@ -75,7 +75,7 @@ def test_each_context_has_its_own_id(rag):
 
 
 def test_ids_serve_evaluation_by_ragas(rag):
-    """「这些ID应当可以用于RAGAS评测」: texts, as RAGAS's samples take them; tests/with_ragas has its metrics read them."""
+    """「这些ID应当可以用于RAGAS评测」: texts, as RAGAS's samples take them; tests/with_ragas reads them."""
     found = rag.retrieve_with_metadata("green tea, keep it")
     assert all(isinstance(uid, str) for uid in found.context_ids)
     [sample] = prepare([{"user_input": "green tea, keep it"}], rag)
