@@ -15,7 +15,7 @@ from tests.interpreter import ROOT
 IDS = ["n1", "n2"]
 CANDIDATES = ["80 degrees", "80"]
 RECORDS = [{"user_input": "How hot?", "reference": "80 degrees", "reference_context_ids": ["n1"]}, {"user_input": "q"}]
-IN_RAGAS = (ROOT / "tests" / "ragas" / "test_ragas.py").read_text(encoding="utf-8")
+IN_RAGAS = (ROOT / "tests" / "with_ragas" / "test_ragas.py").read_text(encoding="utf-8")
 
 
 class Whole(RAGInterface):
