@@ -23,8 +23,9 @@ TIMEOUT_S = 30.0
 NO_DATABASE = "default"
 """The database that every server has; it is neither looked for nor made."""
 
-# A server loads collections after it answers; of programs that start Milvus Lite 2.5 at once, one makes their folder.
-_STARTING = ("collection not loaded", "Mmap manager has not been init")
+# A server loads collections after it answers, and after a pause takes its own nodes for gone until they have told that
+# they are there; of programs that start Milvus Lite 2.5 at once, one makes their folder.
+_NOT_YET = ("collection not loaded", "channel not available", "node offline", "Mmap manager has not been init")
 _PROPERTY = "lazyrag"  # beside the description, which Milvus Lite 3 forgets; 2.5 forgets properties
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _DATABASE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -319,7 +320,7 @@ class MilvusConnection:
             return no_collection(self.address, collection)
         kinds = _grpc().StatusCode
         lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
-        if not opening and code not in lost and not any(told in cause for told in _STARTING):
+        if not opening and code not in lost and not any(told in cause for told in _NOT_YET):
             msg = f"Milvus at {self.address} refused {what}: {cause}"
             return StoreError(msg, store="milvus", collection=collection)
         advice = (
