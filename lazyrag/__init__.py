@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from lazyrag.generation.generator import Generator
     from lazyrag.generation.prompts import Prompts
     from lazyrag.generation.quotes import QuoteCheck
+    from lazyrag.generation.refine import Refined, Refiner, register_refiner
     from lazyrag.generation.resolved import ResolvedCitations
     from lazyrag.generation.templates import ContextTemplate
+    from lazyrag.generation.tree_refiner import TreeRefiner
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
     from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
@@ -184,6 +186,8 @@ __all__ = [
     "RAGPipeline",
     "ReciprocalRankFusion",
     "RecursiveSplitter",
+    "Refined",
+    "Refiner",
     "RerankModel",
     "Reranker",
     "ResolvedCitations",
@@ -203,6 +207,7 @@ __all__ = [
     "TiktokenCounter",
     "TokenSplitter",
     "TransformArgs",
+    "TreeRefiner",
     "VectorSetting",
     "Watcher",
     "WeightedRetriever",
@@ -215,6 +220,7 @@ __all__ = [
     "register_fusion",
     "register_loader",
     "register_media_reader",
+    "register_refiner",
     "register_reranker",
     "register_similarity",
     "register_transform",
@@ -299,6 +305,8 @@ _HOMES = {
     "RAGPipeline": "lazyrag.pipeline.pipeline",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
+    "Refined": "lazyrag.generation.refine",
+    "Refiner": "lazyrag.generation.refine",
     "RerankModel": "lazyrag.models.protocol",
     "Reranker": "lazyrag.retrieval",
     "ResolvedCitations": "lazyrag.generation.resolved",
@@ -318,6 +326,7 @@ _HOMES = {
     "TiktokenCounter": "lazyrag.text.tiktoken",
     "TokenSplitter": "lazyrag.transforms",
     "TransformArgs": "lazyrag.transforms",
+    "TreeRefiner": "lazyrag.generation.tree_refiner",
     "VectorSetting": "lazyrag.ranking.weights",
     "Watcher": "lazyrag.document",
     "WeightedRetriever": "lazyrag.retrieval",
@@ -329,6 +338,7 @@ _HOMES = {
     "register_fusion": "lazyrag.ranking.fusion",
     "register_loader": "lazyrag.loaders",
     "register_media_reader": "lazyrag.loaders.media",
+    "register_refiner": "lazyrag.generation.refine",
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",

@@ -1,6 +1,16 @@
 """How good a system is: measures against judgements, whether a difference is more than chance, spec 002's interface."""
 
-from lazyrag.evaluation.adapters import RetrieverRAG
+from lazyrag.evaluation.adapters import PipelineRAG, RetrieverRAG
+from lazyrag.evaluation.answers import (
+    answer_accuracy,
+    answer_recall,
+    compression_rate,
+    compression_ratio,
+    context_recall,
+    exact_match,
+    overlap_accuracy,
+    token_f1,
+)
 from lazyrag.evaluation.finding import has_answer
 from lazyrag.evaluation.golden import Golden, read_golden
 from lazyrag.evaluation.interface import RAGInterface
@@ -8,6 +18,7 @@ from lazyrag.evaluation.judging import GoldenReport, JudgedQuestion, Verdict, ju
 from lazyrag.evaluation.measures import Evaluation, Measure, evaluate, measure
 from lazyrag.evaluation.metrics import average_precision, ndcg, precision, recall, reciprocal_rank, success
 from lazyrag.evaluation.prepare import make_sample, prepare
+from lazyrag.evaluation.report import MeasureReport
 from lazyrag.evaluation.samples import Sample, to_ragas_dataset
 from lazyrag.evaluation.significance import (
     Comparison,
@@ -37,12 +48,16 @@ __all__ = [
     "GoldenReport",
     "JudgedQuestion",
     "Measure",
+    "MeasureReport",
+    "PipelineRAG",
     "RAGInterface",
     "RetrieverRAG",
     "Sample",
     "Significance",
     "SourceSpan",
     "Verdict",
+    "answer_accuracy",
+    "answer_recall",
     "average_precision",
     "bootstrap_interval",
     "char_f1",
@@ -50,13 +65,18 @@ __all__ = [
     "char_precision",
     "char_recall",
     "compare",
+    "compression_rate",
+    "compression_ratio",
+    "context_recall",
     "evaluate",
+    "exact_match",
     "has_answer",
     "holm",
     "judge",
     "make_sample",
     "measure",
     "ndcg",
+    "overlap_accuracy",
     "precision",
     "prepare",
     "randomisation_test",
@@ -70,4 +90,5 @@ __all__ = [
     "span_success",
     "success",
     "to_ragas_dataset",
+    "token_f1",
 ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lazyrag.arguments import known_arguments, whole_number
-from lazyrag.data.result import GenerationResult, RetrievalResult
+from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation.interface import RAGInterface
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocol import ChatModel, ChatOptions, Message, Prompt
+from lazyrag.pipeline.pipeline import RAGPipeline
 from lazyrag.retrieval.stages import NodeRetriever, asked_nodes, callable_name, check_query
 from lazyrag.text.scripts import spoken
 
@@ -134,3 +137,62 @@ class RetrieverRAG(RAGInterface[Mapping[str, Any]]):
             "generation_time": took_s,
         }
         return GenerationResult(texts[0], texts if len(texts) > 1 else None, metadata=metadata)
+
+
+@known_arguments
+class PipelineRAG(RAGInterface[Mapping[str, Any]]):
+    """A `RAGPipeline` as a system under evaluation: what it finds, and what it answers from the contexts it is given.
+
+    Contexts are those that `RAGPipeline.answer` would put into its context, reranked where the pipeline reranks. The
+    metadata of a retrieval are the pipeline's (``"query"``, ``"seconds"`` by stage) and ``"sources"``, the files. A
+    generation is the very result of the pipeline's generator.
+
+    Args:
+        pipeline: The pipeline; one without generator can be evaluated for its retrieval alone.
+        top_k: How many hits are asked for; None: as the pipeline's settings say.
+        max_tokens: Of the contexts that are built for answers; None: as the pipeline's settings say.
+
+    Raises:
+        ConfigError: If an argument cannot be used as what it is.
+
+    Example:
+        >>> from lazyrag import Document, RAGPipeline
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
+        >>> rag = PipelineRAG(RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "80 degrees [1]."))
+        >>> found = rag.retrieve_with_metadata("How hot is the water?")
+        >>> rag.generate("How hot is the water?", found.contexts)
+        '80 degrees [1].'
+    """
+
+    def __init__(self, pipeline: RAGPipeline, *, top_k: int | None = None, max_tokens: int | None = None) -> None:
+        if not isinstance(pipeline, RAGPipeline):
+            msg = f"PipelineRAG got {pipeline!r:.80}; give a RAGPipeline. For a retriever there is RetrieverRAG."
+            raise ConfigError(msg)
+        self._pipeline = pipeline
+        self._top_k = None if top_k is None else whole_number("top_k", top_k, 1)
+        self._max_tokens = None if max_tokens is None else whole_number("max_tokens", max_tokens, 1)
+
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
+        """Ask the pipeline for its hits.
+
+        Raises:
+            RetrievalError: If the retriever or the reranker fails.
+        """
+        asked = self._pipeline.sync
+        found = (asked.retrieve_and_rerank if self._pipeline.reranks else asked.retrieve)(query, self._top_k)
+        metadata = {**(found.metadata or {}), "sources": [hit.source for hit in found]}
+        return dataclasses.replace(found, metadata=metadata)  # the same lists: nothing is copied
+
+    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Mapping[str, Any]]:
+        """Have the pipeline answer from contexts; without any it says that it found nothing.
+
+        Raises:
+            ConfigError: If the pipeline has no generator, or the question is blank.
+            GenerationError: If the model fails.
+
+        Warns:
+            AnswerWarning: For each thing that is wrong with the answer.
+        """
+        hits = [Hit(str(number), text, math.nan) for number, text in enumerate(contexts, start=1)]
+        return self._pipeline.sync.answer_from(hits, self._max_tokens, query=query).generation

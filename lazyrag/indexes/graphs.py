@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrag.errors import StoreError, missing_package
+from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.codes import unit_rows
 from lazyrag.storage.array_format import DamagedError
 
@@ -152,6 +152,21 @@ class Graph:
             msg = f"is not over vectors of {dimension} numbers"
             raise DamagedError(msg)
         return cls(index)
+
+
+def read_faiss_index(path: Path) -> Any:
+    """An index that another program wrote with ``faiss.write_index``.
+
+    Raises:
+        ConfigError: If there is no such file, or faiss cannot read it.
+        MissingDependencyError: If faiss is not installed.
+    """
+    faiss = _faiss()
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as exc:
+        msg = f"{path} is no index of faiss, or cannot be read: {str(exc).splitlines()[0]}"
+        raise ConfigError(msg) from exc
 
 
 def check_installed() -> None:

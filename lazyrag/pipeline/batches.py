@@ -10,21 +10,36 @@ from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, LazyRAGError, known_names
 
 T = TypeVar("T")
+Q = TypeVar("Q")
 
 OnError: TypeAlias = Literal["raise", "collect"]
 """What becomes of an error: it ends all questions, or stands in the place of its own."""
 
 
-async def each(
+async def each_query(
     ask: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
 ) -> list[T | LazyRAGError]:
-    """Ask for each of some questions.
+    """`each` for questions.
+
+    Raises:
+        ConfigError: If queries are no list of texts, or as in `each`.
+    """
+    if isinstance(queries, str) or not isinstance(queries, Sequence) or not all(isinstance(q, str) for q in queries):
+        msg = f"queries is {queries!r:.60}; give a list of texts."
+        raise ConfigError(msg)
+    return await each(ask, queries, concurrency, on_error)
+
+
+async def each(
+    ask: Callable[[Q], Awaitable[T]], many: Sequence[Q], concurrency: int, on_error: OnError
+) -> list[T | LazyRAGError]:
+    """Do the same for each of many, a bounded number at a time.
 
     Cancelling ends all of them.
 
     Args:
         ask: What is done for one.
-        queries: The questions.
+        many: What it is done for.
         concurrency: How many at once, at least 1.
         on_error: ``"collect"`` keeps errors of this package in their places; others, which are faults of a program,
             are raised in any case.
@@ -33,23 +48,20 @@ async def each(
         What each of them gave, in their order.
 
     Raises:
-        ConfigError: If queries are no list of texts, or an argument is out of its range.
+        ConfigError: If an argument is out of its range.
     """
-    if isinstance(queries, str) or not isinstance(queries, Sequence) or not all(isinstance(q, str) for q in queries):
-        msg = f"queries is {queries!r:.60}; give a list of texts."
-        raise ConfigError(msg)
     if on_error not in get_args(OnError):
         msg = f"on_error is {on_error!r:.60}. {known_names(str(on_error), get_args(OnError))}"
         raise ConfigError(msg)
     gate = asyncio.Semaphore(whole_number("concurrency", concurrency, 1))
     over: list[BaseException] = []
 
-    async def one(query: str) -> Any:
+    async def one(given: Q) -> Any:
         async with gate:
             if over:  # the gate opened because another one failed
                 raise asyncio.CancelledError
             try:
-                return await ask(query)
+                return await ask(given)
             except LazyRAGError as exc:
                 if on_error == "collect":
                     return exc
@@ -59,7 +71,7 @@ async def each(
                 over.append(exc)
                 raise
 
-    tasks = [asyncio.ensure_future(one(query)) for query in queries]
+    tasks = [asyncio.ensure_future(one(given)) for given in many]
     try:
         found: list[T | LazyRAGError] = await asyncio.gather(*tasks)
     finally:

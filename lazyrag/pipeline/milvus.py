@@ -10,23 +10,18 @@ import dataclasses
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, RetrievalError, known_names
-from lazyrag.models.embedding import CheckedEmbedder, as_vector
-from lazyrag.models.protocol import is_embedder
+from lazyrag.errors import ConfigError, RetrievalError, known_names
 from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.finding import Found
+from lazyrag.pipeline.foreign import foreign_hit, of_distance, query_embedding
 
 _TEXTS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
-_SOURCES = ("source", "file_name", "path", "file", "url", "title")
-_DOCUMENTS = ("document_id", "doc_id", "file_id")
-_CHUNKS = ("chunk_id", "chunk_index", "number", "position")
-_QUERY_METHODS = ("embed_query", "aembed_query", "embed_text", "encode_query", "encode", "embed")
 _FIELD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f]")
 
@@ -93,7 +88,7 @@ class MilvusFinder:
 
     def __init__(self, embedding_manager: Any, collection: Any) -> None:
         given = collection if isinstance(collection, MilvusCollection) else MilvusCollection(collection)
-        self._embed = _query_embedding(embedding_manager)
+        self._embed = query_embedding(embedding_manager)
         self._given = given
         self._collection = given.name
         self._layout: _Layout | None = None
@@ -164,47 +159,6 @@ class MilvusFinder:
         return await in_thread(function, **arguments)
 
 
-def _query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
-    """How to make the vector of a question."""
-    if is_embedder(manager):
-        embedder = CheckedEmbedder(manager, "The embedding manager")
-
-        async def embedded(query: str) -> list[float]:
-            return [float(one) for one in (await in_thread(embedder.embed, [query], input_type="query"))[0]]
-
-        return embedded
-    method = next((one for one in _QUERY_METHODS if callable(getattr(manager, one, None))), None)
-    function = manager if method is None else getattr(manager, method)
-    if not callable(function) or isinstance(manager, type):
-        msg = (
-            f"embedding_manager is {manager!r:.60}; give an Embedder, a callable from one text to a vector, or an "
-            f"object with one of {', '.join(_QUERY_METHODS)}."
-        )
-        raise ConfigError(msg)
-
-    async def called(query: str) -> list[float]:
-        try:
-            value = function(query) if _awaits(function) else await in_thread(function, query)
-            value = await value if inspect.isawaitable(value) else value
-            vector = as_vector(value)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            msg = f"The embedding manager raised {type(exc).__name__} for a question: {exc}."
-            raise EmbeddingError(msg) from exc
-        if isinstance(vector, dict):
-            msg = "The embedding manager gave a sparse vector; the search of a collection needs a dense one."
-            raise EmbeddingError(msg)
-        return [float(one) for one in vector]
-
-    return called
-
-
-def _awaits(function: Any) -> bool:
-    called = function if inspect.isroutine(function) else function.__call__
-    return inspect.iscoroutinefunction(called)
-
-
 def _chosen(what: str, wanted: str | None, known: Sequence[str], likely: Sequence[str], *, dynamic: bool) -> str:
     """The field that was named, or the one that is meant."""
     if wanted is not None:
@@ -268,19 +222,5 @@ def _hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
         raise RetrievalError(msg)
     fields.pop(layout.vector, None)
     fields.pop(layout.key, None)
-    source, document = _first(fields, _SOURCES), _first(fields, _DOCUMENTS)
-    chunk = _first(fields, _CHUNKS)
     distance = float(row["distance"])
-    return Hit(
-        id=str(key),
-        text=text,
-        score=1 / (1 + distance) if layout.metric == "L2" else distance,
-        source="" if source is None else str(source),
-        document_id="" if document is None else str(document),
-        chunk_id=chunk if isinstance(chunk, int) else 0,
-        metadata=fields,
-    )
-
-
-def _first(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((fields[name] for name in names if fields.get(name) is not None), None)
+    return foreign_hit(str(key), text, of_distance(distance) if layout.metric == "L2" else distance, fields)

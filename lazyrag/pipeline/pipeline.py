@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, cast
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number, yes_or_no
+from lazyrag.arguments import known_arguments, known_keywords, yes_or_no
 from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit, RetrievalResult
@@ -17,11 +17,11 @@ from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.protocol import ChatModel
-from lazyrag.pipeline.batches import OnError, each
+from lazyrag.pipeline.batches import OnError, each_query
 from lazyrag.pipeline.defaults import PipelineSettings, as_settings
 from lazyrag.pipeline.making import make_builder, make_finder, over
 from lazyrag.pipeline.reranking import make_rerank
-from lazyrag.pipeline.run import Parts, Run, warn_of
+from lazyrag.pipeline.run import Parts, Run, warn_of, warn_of_each
 from lazyrag.pipeline.sync import SyncPipeline
 from lazyrag.retrieval.stages import check_query
 
@@ -78,9 +78,6 @@ class RAGPipeline:
         capture_content: bool = False,
     ) -> None:
         rerank, told = (None, "") if reranker is None else make_rerank(reranker)
-        if not isinstance(name, str) or not name.strip():
-            msg = f"name is {name!r:.60}; give a text that is not blank."
-            raise ConfigError(msg)
         self._parts = Parts(
             finder=make_finder(embedding_manager, milvus_client, retriever),
             rerank=rerank,
@@ -141,6 +138,11 @@ class RAGPipeline:
         return f"RAGPipeline({parts.finder.name!r}, reranker={parts.reranker!r}, generator={parts.generator!r})"
 
     @property
+    def reranks(self) -> bool:
+        """Whether `answer` reranks what is found: there is a reranker, and the settings do not turn it off."""
+        return self._parts.reranks
+
+    @property
     def sync(self) -> SyncPipeline:
         """The same methods for threads, which wait."""
         return SyncPipeline(self)
@@ -165,8 +167,7 @@ class RAGPipeline:
         """
         run = self._run(query)
         with run.span():
-            found = await run.retrieve(self._topk(top_k), filters)
-            return await run.result(found)
+            return await run.result(await run.retrieve(top_k, filters))
 
     @known_keywords
     async def retrieve_and_rerank(
@@ -193,9 +194,7 @@ class RAGPipeline:
             raise ConfigError(msg)
         run = self._run(query)
         with run.span():
-            found = await run.retrieve(self._topk(top_k), filters)
-            limit = _limit("rerank_top_k", rerank_top_k, self._parts.settings.rag_rerank_top_k)
-            return await run.result(await run.rerank(found, limit))
+            return await run.result(await run.rerank(await run.retrieve(top_k, filters), rerank_top_k))
 
     @known_keywords
     async def build_context(
@@ -215,11 +214,9 @@ class RAGPipeline:
         Raises:
             ConfigError: If template and question alone take more tokens, or an argument is not of its kind.
         """
-        metadata = results.metadata if isinstance(results, RetrievalResult) else None
-        asked = metadata.get("query", "") if query is None and isinstance(metadata, dict) else query or ""
-        run = self._run(asked)
+        run = self._run_of(results, query)
         with run.span():
-            return (await run.context(results, self._max_tokens(max_tokens))).context
+            return (await run.context(results, max_tokens)).context
 
     @known_keywords
     async def retrieve_with_context(
@@ -243,7 +240,7 @@ class RAGPipeline:
         """
         run = self._run(query)
         with run.span():
-            return await run.whole_context(self._topk(top_k), self._max_tokens(max_tokens), filters)
+            return await run.whole_context(top_k, max_tokens, filters)
 
     @known_keywords
     async def answer(
@@ -270,7 +267,33 @@ class RAGPipeline:
         Warns:
             AnswerWarning: For each thing that is wrong with the answer; they stand in its ``problems``.
         """
-        answer = await self._answer(query, top_k, max_tokens, filters)
+        answer = await self._run(query).whole_answer(top_k, max_tokens, filters)
+        warn_of(answer)
+        return answer
+
+    @known_keywords
+    async def answer_from(
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
+    ) -> Answer:
+        """A cited answer from hits that are at hand: nothing is retrieved, nothing reranked.
+
+        Args:
+            results: Hits, best first.
+            max_tokens: See `build_context`.
+            query: The question; None: the one that the results are of, if they say so.
+
+        Raises:
+            ConfigError: If the pipeline has no generator, there is no question, or as in `build_context`.
+            GenerationError: See `answer`.
+
+        Warns:
+            AnswerWarning: See `answer`.
+        """
+        answer = await self._run_of(results, query).answer_from(results, max_tokens)
         warn_of(answer)
         return answer
 
@@ -286,7 +309,7 @@ class RAGPipeline:
         Citations come with the piece that completes their number; the last piece has the whole answer. Closing the
         iterator ends the model's call.
         """
-        async with contextlib.aclosing(self._deltas(query, top_k, max_tokens, filters)) as deltas:
+        async with contextlib.aclosing(self._run(query).deltas(top_k, max_tokens, filters)) as deltas:
             async for delta in deltas:
                 if delta.answer is not None:
                     warn_of(delta.answer)
@@ -311,7 +334,7 @@ class RAGPipeline:
             concurrency: How many are asked at once, at least 1.
             on_error: ``"raise"``: the first error ends the others. ``"collect"``: it stands in its question's place.
         """
-        found = await each(lambda one: self.retrieve(one, top_k, filters), queries, concurrency, on_error)
+        found = await each_query(lambda one: self.retrieve(one, top_k, filters), queries, concurrency, on_error)
         return cast("list[RetrievalResult[dict[str, Any]]]", found)
 
     @known_keywords
@@ -326,8 +349,11 @@ class RAGPipeline:
         on_error: OnError = "raise",
     ) -> list[RAGContext]:
         """`retrieve_with_context` for each of some questions; see `batch_retrieve`."""
-        found = await each(
-            lambda one: self.retrieve_with_context(one, top_k, max_tokens, filters), queries, concurrency, on_error
+        found = await each_query(
+            lambda one: self.retrieve_with_context(one, top_k, max_tokens, filters),
+            queries,
+            concurrency,
+            on_error,
         )
         return cast("list[RAGContext]", found)
 
@@ -343,30 +369,7 @@ class RAGPipeline:
         on_error: OnError = "raise",
     ) -> list[Answer]:
         """`answer` for each of some questions; see `batch_retrieve`."""
-        answers = await self._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
-        for one in answers:
-            if isinstance(one, Answer):
-                warn_of(one)
-        return answers
-
-    async def _answer(
-        self, query: str, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
-    ) -> Answer:
-        """`answer`, without warnings: whoever called shall find them at the line of the call."""
-        run = self._run(query)
-        run.generator()  # said before anything is asked
-        with run.span() as asked:
-            answer = await run.answer(await run.whole_context(self._topk(top_k), self._max_tokens(max_tokens), filters))
-            asked.answered(answer.text)
-            return answer
-
-    def _deltas(
-        self, query: str, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
-    ) -> AsyncGenerator[AnswerDelta, None]:
-        """`astream`, without warnings."""
-        run = self._run(query)
-        run.generator()
-        return run.deltas(self._topk(top_k), self._max_tokens(max_tokens), filters)
+        return warn_of_each(await self._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error))
 
     async def _batch_answer(
         self,
@@ -378,19 +381,20 @@ class RAGPipeline:
         on_error: OnError,
     ) -> list[Answer]:
         """`batch_answer`, without warnings."""
-        found = await each(lambda one: self._answer(one, top_k, max_tokens, filters), queries, concurrency, on_error)
+        found = await each_query(
+            lambda one: self._run(one).whole_answer(top_k, max_tokens, filters),
+            queries,
+            concurrency,
+            on_error,
+        )
         return cast("list[Answer]", found)
 
     def _run(self, query: str) -> Run:
         check_query(query)
         return Run(self._parts, query)
 
-    def _topk(self, top_k: int | None) -> int:
-        return _limit("top_k", top_k, self._parts.settings.rag_top_k)
-
-    def _max_tokens(self, max_tokens: int | None) -> int:
-        return _limit("max_tokens", max_tokens, self._parts.settings.rag_max_context_tokens)
-
-
-def _limit(what: str, value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else whole_number(what, value, 1)
+    def _run_of(self, results: Any, query: str | None) -> Run:
+        """Of a question, or of the one that results are of, if they say so."""
+        metadata = results.metadata if query is None and isinstance(results, RetrievalResult) else None
+        told = metadata.get("query", "") if isinstance(metadata, Mapping) else ""
+        return self._run(told if query is None else query)

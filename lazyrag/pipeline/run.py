@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lazyrag.arguments import whole_number
 from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
@@ -55,6 +56,16 @@ class Parts:
     name: str
     capture_content: bool
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            msg = f"name is {self.name!r:.60}; give a text that is not blank."
+            raise ConfigError(msg)
+
+    @property
+    def reranks(self) -> bool:
+        """Whether answers are of reranked hits."""
+        return self.rerank is not None and self.settings.rag_use_reranker
+
 
 @dataclass(slots=True)
 class Run:
@@ -75,9 +86,9 @@ class Run:
         capture = self.parts.capture_content
         return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
 
-    async def retrieve(self, topk: int, filters: FilterLike | None) -> Found:
+    async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> Found:
         """Find nodes or hits."""
-        finder = self.parts.finder
+        finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
         with (
             self._timed("retrieve"),
             retrieval_span(finder.name, self.query, topk, capture_content=self.parts.capture_content) as asked,
@@ -87,8 +98,9 @@ class Run:
                 asked.hits(found.brief())
         return found
 
-    async def rerank(self, found: Found, topk: int) -> Found:
+    async def rerank(self, found: Found, top_k: int | None = None) -> Found:
         """The best of them by the reranker; as they are where there is none."""
+        topk = _limit("rerank_top_k", top_k, self.parts.settings.rag_rerank_top_k)
         if self.parts.rerank is None or not found.items:
             return found
         capture = self.parts.capture_content
@@ -101,8 +113,9 @@ class Run:
                 reranking.hits(best.brief(), "lazyrag.rerank.documents")
         return best
 
-    async def context(self, results: Sequence[Hit], max_tokens: int) -> RAGContext:
+    async def context(self, results: Sequence[Hit], max_tokens: int | None) -> RAGContext:
         """Write the context."""
+        max_tokens = self._max_tokens(max_tokens)
         with (
             self._timed("context"),
             context_span(max_tokens, capture_content=self.parts.capture_content) as building,
@@ -113,13 +126,34 @@ class Run:
         metadata = {**built.metadata, "seconds": self.seconds}
         return RAGContext(built.query, built.context, built.sources, built.total_tokens, metadata)
 
-    async def whole_context(self, topk: int, max_tokens: int, filters: FilterLike | None) -> RAGContext:
+    async def whole_context(self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None) -> RAGContext:
         """Retrieve, rerank where that is set, and write the context."""
-        found = await self.retrieve(topk, filters)
-        reranks = self.parts.rerank is not None and self.parts.settings.rag_use_reranker
-        if reranks:
-            found = await self.rerank(found, self.parts.settings.rag_rerank_top_k)
-        return await self.context(await self.result(found), max_tokens)
+        max_tokens = self._max_tokens(max_tokens)  # said before anything is asked
+        return await self.context(await self.result(await self.best(top_k, filters)), max_tokens)
+
+    async def best(self, top_k: int | None, filters: FilterLike | None) -> Found:
+        """Retrieve, and rerank where that is set."""
+        found = await self.retrieve(top_k, filters)
+        return await self.rerank(found) if self.parts.reranks else found
+
+    async def whole_answer(self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None) -> Answer:
+        """From the question to the answer; it warns of nothing."""
+        self.generator()  # said before anything is asked
+        with self.span() as asked:
+            answer = await self.answer(await self.whole_context(top_k, max_tokens, filters))
+            asked.answered(answer.text)
+            return answer
+
+    async def answer_from(self, results: Sequence[Hit], max_tokens: int | None) -> Answer:
+        """From hits to the answer; it warns of nothing."""
+        self.generator()
+        if not self.query.strip():
+            msg = "There is no question: give answer_from(results, query='...'), or results that a pipeline retrieved."
+            raise ConfigError(msg)
+        with self.span() as asked:
+            answer = await self.answer(await self.context(results, max_tokens))
+            asked.answered(answer.text)
+            return answer
 
     async def answer(self, context: RAGContext) -> Answer:
         """Have the model answer, and read the answer's citations."""
@@ -131,12 +165,14 @@ class Run:
             asked.generated(generation)
         return self._read(context, generation)
 
-    async def deltas(self, topk: int, max_tokens: int, filters: FilterLike | None) -> AsyncGenerator[AnswerDelta, None]:
+    async def deltas(
+        self, top_k: int | None, max_tokens: int | None, filters: FilterLike | None
+    ) -> AsyncGenerator[AnswerDelta, None]:
         """Answer piece by piece, from the beginning to the end."""
         generator = self.generator()
         with self.span(current=False) as whole:
             with whole.as_current():
-                context = await self.whole_context(topk, max_tokens, filters)
+                context = await self.whole_context(top_k, max_tokens, filters)
             if not context.sources:
                 answer = self.not_found(context)
                 yield AnswerDelta(answer.text)
@@ -195,6 +231,9 @@ class Run:
         metadata = {"seconds": self.seconds, "found": len(context.sources)}
         return Answer(self.query, generation.response, resolved.citations, context, generation, problems, metadata)
 
+    def _max_tokens(self, max_tokens: int | None) -> int:
+        return _limit("max_tokens", max_tokens, self.parts.settings.rag_max_context_tokens)
+
     def _chatting(self, generator: Generator, parent: Span | None = None) -> contextlib.AbstractContextManager[Span]:
         return chat_span(
             str(getattr(generator.model, "model", "") or generator.model.identity),
@@ -219,6 +258,14 @@ def warn_of(answer: Answer) -> None:
         warn_user(f"{answer.query!r:.60}: {problem}", AnswerWarning)
 
 
+def warn_of_each(answers: list[Answer]) -> list[Answer]:
+    """The answers, warned of; errors that stand among them are told by themselves."""
+    for one in answers:
+        if isinstance(one, Answer):
+            warn_of(one)
+    return answers
+
+
 @contextlib.contextmanager
 def _keeping(context: RAGContext) -> Iterator[None]:
     """A model's failure carries the context: what was found is not lost."""
@@ -227,3 +274,7 @@ def _keeping(context: RAGContext) -> Iterator[None]:
     except GenerationError as exc:
         exc.context = context
         raise
+
+
+def _limit(what: str, value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else whole_number(what, value, 1)

@@ -10,7 +10,7 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit, RetrievalResult
 from lazyrag.models import background
 from lazyrag.pipeline.batches import OnError
-from lazyrag.pipeline.run import warn_of
+from lazyrag.pipeline.run import warn_of, warn_of_each
 
 
 class SyncPipeline:
@@ -76,7 +76,19 @@ class SyncPipeline:
         filters: FilterLike | None = None,
     ) -> Answer:
         """See `RAGPipeline.answer`."""
-        answer: Answer = background.run(self._pipeline._answer(query, top_k, max_tokens, filters))
+        answer: Answer = background.run(self._pipeline._run(query).whole_answer(top_k, max_tokens, filters))
+        warn_of(answer)
+        return answer
+
+    def answer_from(
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
+    ) -> Answer:
+        """See `RAGPipeline.answer_from`."""
+        answer: Answer = background.run(self._pipeline._run_of(results, query).answer_from(results, max_tokens))
         warn_of(answer)
         return answer
 
@@ -88,7 +100,7 @@ class SyncPipeline:
         filters: FilterLike | None = None,
     ) -> Iterator[AnswerDelta]:
         """See `RAGPipeline.astream`; closing or dropping the iterator ends the model's call."""
-        for delta in background.stream(self._pipeline._deltas(query, top_k, max_tokens, filters)):
+        for delta in background.stream(self._pipeline._run(query).deltas(top_k, max_tokens, filters)):
             if delta.answer is not None:
                 warn_of(delta.answer)
             yield delta
@@ -138,7 +150,4 @@ class SyncPipeline:
         answers: list[Answer] = background.run(
             self._pipeline._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
         )
-        for one in answers:
-            if isinstance(one, Answer):
-                warn_of(one)
-        return answers
+        return warn_of_each(answers)

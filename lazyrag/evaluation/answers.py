@@ -1,0 +1,198 @@
+"""How good a generated answer is, against references: in English and Chinese.
+
+Texts are compared by tokens: words in one case, single characters of Chinese, Japanese and Korean; without punctuation,
+markers of citations (``[1]``) and the English articles. Unlike the terms of an index they keep "not" and are no stems.
+A measure without references, or without texts to count, is None: not known, and not 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from lazyrag.errors import EvaluationError
+from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.tokens import TokenCounter, token_counters
+
+_LETTER = rf"[^\W_{CJK_LETTERS}]"
+_TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
+_MARKER = re.compile(r"[\[【]\s*\d{1,4}(?:\s*[,、;~–-]\s*\d{1,4})*\s*[\]】]")
+_ARTICLES = frozenset({"a", "an", "the"})
+
+
+def answer_tokens(text: str) -> list[str]:
+    """The tokens that answers are compared by.
+
+    Source:
+        Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui et al.: CMRC 2018,
+        EMNLP 2019, doi:10.18653/v1/D19-1600.
+
+    Example:
+        >>> answer_tokens("The water, 80 degrees [1]."), answer_tokens("不是水。")
+        (['water', '80', 'degrees'], ['不', '是', '水'])
+    """
+    normal = _MARKER.sub(" ", unicodedata.normalize("NFKC", text).casefold())
+    return [token for token in _TOKEN.findall(normal) if token not in _ARTICLES]
+
+
+def exact_match(answer: str, references: Sequence[str]) -> float | None:
+    """1.0 if an answer has the same tokens in the same order as a reference, else 0.0; None without references.
+
+    Example:
+        >>> exact_match("The tea.", ["Tea"]), exact_match("Green tea", ["tea"])
+        (1.0, 0.0)
+    """
+    return _best(answer, references, lambda given, gold: float(given == gold))
+
+
+def token_f1(answer: str, references: Sequence[str]) -> float | None:
+    """The harmonic mean of precision and recall over tokens with repetitions, the best over the references.
+
+    Example:
+        >>> token_f1("green tea", ["tea"]), token_f1("深度学习", ["深度学习"])
+        (0.6666666666666666, 1.0)
+    """
+    return _best(answer, references, _f1)
+
+
+def answer_accuracy(answer: str, references: Sequence[str]) -> float | None:
+    """1.0 if a reference stands in the answer, its tokens one after the other, else 0.0.
+
+    Example:
+        >>> answer_accuracy("The capital of Germany is Berlin.", ["The capital of France is Paris"])
+        0.0
+        >>> answer_accuracy("答案是深度学习。", ["深度学习"])
+        1.0
+    """
+    return _best(answer, references, _holds)
+
+
+def overlap_accuracy(answer: str, references: Sequence[str], *, threshold: float = 0.3) -> float | None:
+    """1.0 if the answer has at least this share of a reference's distinct tokens, else 0.0.
+
+    It is the accuracy of the reference operators, but by tokens that work in Chinese, too. At 0.3 many wrong answers
+    pass; `answer_accuracy` is stricter.
+
+    Raises:
+        EvaluationError: If the threshold is not above 0 and at most 1.
+
+    Example:
+        >>> overlap_accuracy("The capital of Germany is Berlin.", ["The capital of France is Paris"])
+        1.0
+    """
+    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold <= 1:
+        msg = f"threshold is {threshold!r:.60}; give a number above 0 and at most 1."
+        raise EvaluationError(msg)
+    return _best(answer, references, lambda given, gold: float(_share({*given}, {*gold}) >= threshold))
+
+
+def answer_recall(answer: str, references: Sequence[str]) -> float | None:
+    """The share of a reference's tokens, with repetitions, that the answer has; the best over the references.
+
+    Example:
+        >>> answer_recall("It is green.", ["green tea"])
+        0.5
+    """
+    return _best(answer, references, _recall)
+
+
+def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float | None:
+    """The share of a reference's distinct tokens that stand in the contexts; the best over the references.
+
+    It asks what was found, not what was answered: `answer_recall` does the latter.
+
+    Example:
+        >>> context_recall(["Green leaves.", "A cup of tea."], ["green tea"])
+        1.0
+    """
+    return _best("\n".join(_texts("contexts", contexts)), references, lambda given, gold: _share({*given}, {*gold}))
+
+
+def total_tokens(texts: Sequence[str], counter: TokenCounter | None = None) -> int:
+    """The tokens of texts together; without a counter those of ``"utf8"``.
+
+    Example:
+        >>> total_tokens(["绿茶", "tea"])
+        3
+    """
+    counting = counter or token_counters["utf8"]
+    return sum(counting.count(text) for text in _texts("texts", texts))
+
+
+def compression_ratio(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
+    """Tokens after divided by tokens before: 0.3 keeps three tenths. None where there were none before.
+
+    Example:
+        >>> compression_ratio(["绿茶绿茶绿"], ["绿"])
+        0.2
+    """
+    tokens = total_tokens(before, counter)
+    return total_tokens(after, counter) / tokens if tokens else None
+
+
+def compression_rate(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
+    """Tokens before divided by tokens after: 5.0 is a fifth of the text. None where nothing is left.
+
+    Example:
+        >>> compression_rate(["绿茶绿茶绿"], ["绿"])
+        5.0
+    """
+    tokens = total_tokens(after, counter)
+    return total_tokens(before, counter) / tokens if tokens else None
+
+
+def doc_ratio(before: Sequence[str], after: Sequence[str]) -> float | None:
+    """Number of texts after divided by the number before, whatever their length. None where there were none.
+
+    Example:
+        >>> doc_ratio(["a", "b"], ["a"])
+        0.5
+    """
+    return len(_texts("after", after)) / len(before) if _texts("before", before) else None
+
+
+def _best(answer: str, references: Sequence[str], measure: Callable[[list[str], list[str]], float]) -> float | None:
+    """The best over the references that have a token."""
+    if not isinstance(answer, str):
+        msg = f"The answer is {answer!r:.60} ({type(answer).__name__}); give a text."
+        raise EvaluationError(msg)
+    given = answer_tokens(answer)
+    golds = [gold for one in _texts("references", references) if (gold := answer_tokens(one))]
+    return max((measure(given, gold) for gold in golds), default=None)
+
+
+def _texts(what: str, texts: Sequence[str]) -> Sequence[str]:
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(one, str) for one in texts):
+        msg = f"{what} is {texts!r:.60} ({type(texts).__name__}); give a list of texts."
+        raise EvaluationError(msg)
+    return texts
+
+
+def _holds(given: list[str], gold: list[str]) -> float:
+    return float(any(given[at : at + len(gold)] == gold for at in range(len(given) - len(gold) + 1)))
+
+
+def _share(given: set[str], gold: set[str]) -> float:
+    return len(given & gold) / len(gold)
+
+
+def _recall(given: list[str], gold: list[str]) -> float:
+    return (Counter(given) & Counter(gold)).total() / len(gold)
+
+
+def _f1(given: list[str], gold: list[str]) -> float:
+    return 2 * (Counter(given) & Counter(gold)).total() / (len(given) + len(gold))
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the values that are known; None where none is.
+
+    Example:
+        >>> mean([1.0, None, 0.0]), mean([None])
+        (0.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
