@@ -11,6 +11,7 @@ from pytest_httpserver import HTTPServer
 from lazyrag import Document
 from lazyrag.document.group import built_in_groups
 from lazyrag.document.readers import Readers
+from lazyrag.generation.refine import refiners
 from lazyrag.loaders import loaders
 from lazyrag.models.http import endpoint
 from lazyrag.retrieval import rerankers, similarities
@@ -29,7 +30,13 @@ def _isolated(monkeypatch: pytest.MonkeyPatch):
     """What a test registers, or defines on the Document class, is gone after it."""
     monkeypatch.setattr(Document, "_graph", built_in_groups())
     monkeypatch.setattr(Document, "_file_readers", Readers())
-    with similarities.isolated(), rerankers.isolated(), transforms.isolated(), loaders.isolated():
+    with (
+        similarities.isolated(),
+        rerankers.isolated(),
+        refiners.isolated(),
+        transforms.isolated(),
+        loaders.isolated(),
+    ):
         yield
 
 

@@ -24,6 +24,7 @@ from pytest_httpserver import HTTPServer
 
 import lazyrag
 from lazyrag import errors, register_similarity
+from lazyrag.generation.refine import refiners
 from lazyrag.loaders import loaders
 from lazyrag.ranking.fusion import fusions
 from lazyrag.stores.protocol import segment_stores, vector_stores
@@ -121,6 +122,7 @@ def _as_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         token_counters.isolated(),
         fusions.isolated(),
         loaders.isolated(),
+        refiners.isolated(),
     ):
         yield
     sys.path[:] = path

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.generation.refine import Refiner, refiners, register_refiner
+from lazyrag.generation.refine import Refiner, register_refiner
 from lazyrag.generation.tree_refiner import Part, TreeRefiner, part_of_node, part_of_text
 from lazyrag.text.tokens import token_counters
 
@@ -109,13 +109,12 @@ def test_a_node_is_refined_by_its_children(tmp_path):
 
 def test_a_refiner_that_breaks_its_word_is_named():
     """Too many tokens, another number of texts and an exception are errors with the refiner's name."""
-    with refiners.isolated():
-        register_refiner(lambda query, texts, **_: list(texts), name="all")
-        register_refiner(lambda query, texts, **_: [], name="none")
-        register_refiner(lambda query, texts, **_: 1 / 0, name="raises")
-        for name in ("all", "none", "raises"):
-            with pytest.raises(GenerationError, match=name):
-                Refiner(name, budget=1)("tea?", ["Green tea and water."])
+    register_refiner(lambda query, texts, **_: list(texts), name="all")
+    register_refiner(lambda query, texts, **_: [], name="none")
+    register_refiner(lambda query, texts, **_: 1 / 0, name="raises")
+    for name in ("all", "none", "raises"):
+        with pytest.raises(GenerationError, match=name):
+            Refiner(name, budget=1)("tea?", ["Green tea and water."])
 
 
 def test_bad_arguments_are_refused():
