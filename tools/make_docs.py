@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from lazyrag.generation.refine import refiners
 from lazyrag.loaders import loaders
 from lazyrag.loaders.formats import FORMATS, Format
 from lazyrag.ranking.fusion import fusions
@@ -123,6 +124,16 @@ SECTIONS = (
         unwrap=lambda entry: entry.func,
         skip=1,
         hidden=("query",),
+    ),
+    Section(
+        "Refiners",
+        "lazyrag.generation.refine.refiners",
+        refiners,
+        "@register_refiner",
+        '`name=`, else the function\'s own name. It goes into `Refiner("tree", **parameters)`. See '
+        "[Operators](operators.md#refiners).",
+        skip=2,
+        hidden=("budget", "counter"),
     ),
     Section(
         "Segment stores",

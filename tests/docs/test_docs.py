@@ -219,6 +219,7 @@ def test_every_registered_name_is_documented():
     """Whatever can be chosen by name stands in the documentation as code."""
     listing = """
 import json
+from lazyrag.generation.refine import refiners
 from lazyrag.loaders import loaders
 from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval import rerankers, similarities
@@ -229,10 +230,12 @@ from lazyrag.text.terms import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
 registries = (loaders, transforms, similarities, rerankers, segment_stores, vector_stores, analysers, token_counters)
-print(json.dumps([name for registry in (*registries, fusions, indexes) for name in registry]))
+print(json.dumps([name for registry in (*registries, fusions, indexes, refiners) for name in registry]))
 """
     names = json.loads(python("-c", listing).stdout)
-    assert {".pdf", "SentenceSplitter", "cosine", "KeywordFilter", "map", "zh", "utf8", "rrf", "native"} <= {*names}
+    assert {".pdf", "SentenceSplitter", "cosine", "KeywordFilter", "map", "zh", "utf8", "rrf", "native", "tree"} <= {
+        *names
+    }
     assert undocumented(names) == []
 
 

@@ -47,7 +47,7 @@ def chain():
 
 
 def test_every_operator_takes_a_dict_and_gives_one():
-    """「所有算子均采用 **字典(dict)** 作为输入输出格式,遵循统一的字段命名规范。」: dict in, dict out, whatever the stage."""
+    """「所有算子均采用 **字典(dict)** 作为输入输出格式,遵循统一的字段命名规范。」"""
     data: Any = {"query": "绿茶用几度的水?"}
     for one in chain().operators:
         assert type(data := one.execute(data)) is dict
@@ -55,7 +55,7 @@ def test_every_operator_takes_a_dict_and_gives_one():
 
 
 def test_every_stage_stays_in_the_data():
-    """「**可追溯性**: 每个阶段的输出都保留在数据流中,便于调试和分析」: each step's fields are those before and its own."""
+    """「**可追溯性**: 每个阶段的输出都保留在数据流中,便于调试和分析」: nothing is lost."""
     data: Any = {"query": "绿茶用几度的水?", "question": {"id": "q1"}}
     for one in chain().operators:
         after = one.execute(data)
@@ -65,7 +65,7 @@ def test_every_stage_stays_in_the_data():
 
 
 def test_the_types_stand_in_a_typed_dict():
-    """「**类型安全**: 使用 TypedDict 定义明确的数据类型」: RAGData has the fields and types of the document, all optional."""
+    """「**类型安全**: 使用 TypedDict 定义明确的数据类型」: the fields and types of the document."""
     assert get_type_hints(RAGData) == FIELDS
     assert RAGData.__required_keys__ == frozenset()
     assert RAGData(query="茶?") == {"query": "茶?"}
@@ -101,7 +101,7 @@ def test_a_refiner_reads_reranked_texts_before_retrieved_ones():
 
 
 def test_a_promptor_reads_the_last_stage_that_has_texts():
-    """「`refining_docs` (最高优先级,使用精炼后的文档)」, then reranked, then retrieved ones; empty lists fall through."""
+    """「`refining_docs` (最高优先级,使用精炼后的文档)」, then the others; empty lists fall through."""
     data = {"query": "茶?", "refining_docs": ["精炼"], "reranking_docs": ["重排"], "retrieval_docs": ["检索"]}
     assert "精炼" in QAPromptor()(data)["prompt"]
     assert "重排" in QAPromptor()({**data, "refining_docs": []})["prompt"]
@@ -110,10 +110,8 @@ def test_a_promptor_reads_the_last_stage_that_has_texts():
 
 def test_the_order_is_written_once():
     """「data.get("refining_docs") or data.get("reranking_docs") or data.get("retrieval_docs", [])」 is latest_docs."""
-    assert ops.latest_docs({"refining_docs": [], "reranking_docs": ["b"], "retrieval_docs": ["c"]}) == (
-        "reranking",
-        ["b"],
-    )
+    data = {"refining_docs": [], "reranking_docs": ["b"], "retrieval_docs": ["c"]}
+    assert ops.latest_docs(data) == ("reranking", ["b"])
     assert ops.latest_docs({"query": "茶"}) == ("", [])
 
 
@@ -129,7 +127,7 @@ def test_the_order_is_written_once():
     ],
 )
 def test_old_names_become_new_ones(old, new):
-    """「如果你的代码使用了旧的字段名,请按以下映射更新」: from_legacy does, and an operator that meets the old name says so."""
+    """「如果你的代码使用了旧的字段名,请按以下映射更新」: from_legacy does; an operator names it."""
     value: Any = ["茶"]
     given = {"query": "茶?", old: value}
     assert ops.from_legacy(given) == {"query": "茶?", new: value}
@@ -218,7 +216,8 @@ def test_the_names_of_the_document_are_there():
     """All operators that the document names can be imported from one place."""
     named = (
         "Wiki18FAISSRetriever ChromaRetriever MilvusRetriever BGEReranker LLMbased_Reranker RefinerOperator QAPromptor "
-        "OpenAIGenerator AccuracyEvaluate TokenCountEvaluate CompressionRateEvaluate LatencyEvaluate ContextRecallEvaluate"
+        "OpenAIGenerator AccuracyEvaluate TokenCountEvaluate CompressionRateEvaluate LatencyEvaluate "
+        "ContextRecallEvaluate"
     )
     for name in named.split():
         assert inspect.isclass(getattr(ops, name))
