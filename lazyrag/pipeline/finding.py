@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, sentence
 from lazyrag.models.threads import in_thread
 from lazyrag.retrieval.output import hits_of
 from lazyrag.retrieval.stages import callable_name
@@ -60,6 +61,22 @@ def _score(node: DocNode) -> float:
 
 def _scored(item: DocNode | Hit, score: float) -> DocNode | Hit:
     return dataclasses.replace(item, score=score) if isinstance(item, Hit) else item.with_score(score)
+
+
+@contextmanager
+def told_by(who: str) -> Iterator[None]:
+    """Within, what others raise becomes an error of this package that says who raised it; ours stay as they are.
+
+    Raises:
+        RetrievalError: In the place of any other Exception.
+    """
+    try:
+        yield
+    except LazyRAGError:
+        raise
+    except Exception as exc:
+        msg = f"{who} raised {type(exc).__name__}: {sentence(str(exc))}"
+        raise RetrievalError(msg) from exc
 
 
 class Finder(Protocol):
@@ -114,14 +131,17 @@ class RetrieverFinder:
         """See `Finder.find`.
 
         Raises:
-            RetrievalError: If it returns something else than nodes or hits; what it raises goes on.
+            RetrievalError: If it fails, or returns something else than nodes or hits.
         """
-        if self._awaits:
-            given = await self.retriever(query, filters=filters, topk=topk)
-        else:
-            given = await in_thread(self.retriever, query, filters=filters, topk=topk)
-            if inspect.isawaitable(given):
-                given = await given
+        if not query.strip():
+            return Found([])
+        with told_by(f"The retriever {self.name!r}"):
+            if self._awaits:
+                given = await self.retriever(query, filters=filters, topk=topk)
+            else:
+                given = await in_thread(self.retriever, query, filters=filters, topk=topk)
+                if inspect.isawaitable(given):
+                    given = await given
         found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
         if not any(all(isinstance(one, kind) for one in found) for kind in (DocNode, Hit)):
             msg = f"The retriever {self.name!r} returned {given!r:.80}; a list of nodes, or of hits, is needed."

@@ -18,7 +18,7 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, RetrievalError, known_names
 from lazyrag.models.threads import in_thread
-from lazyrag.pipeline.finding import Found
+from lazyrag.pipeline.finding import Found, told_by
 from lazyrag.pipeline.foreign import foreign_hit, of_distance, query_embedding
 
 _TEXTS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
@@ -51,12 +51,13 @@ class MilvusCollection:
     vector_field: str | None = None
 
     def __post_init__(self) -> None:
-        needed = ("search", "describe_collection", "list_collections", "describe_index")
+        needed = ("search", "describe_collection", "list_collections", "describe_index", "list_indexes")
         missing = [one for one in needed if not callable(getattr(self.client, one, None))]
         if missing:
             msg = (
-                f"milvus_client is {self.client!r:.60}, which has no {missing[0]}(); give a pymilvus.MilvusClient or "
-                "AsyncMilvusClient. For what finds nodes: RAGPipeline(retriever=...)."
+                f"milvus_client is {self.client!r:.60}, which has no {missing[0]}(); give a pymilvus.MilvusClient, or "
+                "an AsyncMilvusClient of pymilvus 3 (that of 2.5 lacks methods). For what finds nodes: "
+                "RAGPipeline(retriever=...)."
             )
             raise ConfigError(msg)
 
@@ -108,7 +109,7 @@ class MilvusFinder:
 
         Raises:
             ConfigError: If the collection, a field of it or a filter is not clear.
-            RetrievalError: If Milvus gives rows without a text.
+            RetrievalError: If Milvus fails, or gives rows without a text.
         """
         if not query.strip():
             return Found([])
@@ -148,15 +149,25 @@ class MilvusFinder:
             fields=tuple(fields),
             dynamic=_dynamic(told),
         )
-        index = await self._call("describe_index", collection_name=self._collection, index_name=layout.vector)
-        metric = str((index or {}).get("metric_type", "COSINE")).upper()
-        return dataclasses.replace(layout, metric=metric)
+        return dataclasses.replace(layout, metric=await self._metric(layout.vector))
+
+    async def _metric(self, vector: str) -> str:
+        """What the vectors are compared by: of the index over them, whatever its name is."""
+        names = [vector, *await self._call("list_indexes", collection_name=self._collection)]
+        for name in dict.fromkeys(names):
+            index = await self._call("describe_index", collection_name=self._collection, index_name=name)
+            # Where a version does not say which field an index is over, a collection has one index.
+            if index and index.get("field_name", vector) == vector and index.get("metric_type"):
+                return str(index["metric_type"]).upper()
+        msg = f"The collection {self._collection!r} has no index over {vector!r}. Make one: create_index."
+        raise ConfigError(msg)
 
     async def _call(self, method: str, **arguments: Any) -> Any:
         function = getattr(self._given.client, method)
-        if inspect.iscoroutinefunction(function):
-            return await function(**arguments)
-        return await in_thread(function, **arguments)
+        with told_by(f"Milvus, asked to {method.replace('_', ' ')},"):
+            if inspect.iscoroutinefunction(function):
+                return await function(**arguments)
+            return await in_thread(function, **arguments)
 
 
 def _chosen(what: str, wanted: str | None, known: Sequence[str], likely: Sequence[str], *, dynamic: bool) -> str:

@@ -15,7 +15,7 @@ from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.indexes.graphs import read_faiss_index
 from lazyrag.models.threads import in_thread
-from lazyrag.pipeline.finding import Found
+from lazyrag.pipeline.finding import Found, told_by
 from lazyrag.pipeline.foreign import foreign_hit, of_distance, query_embedding
 
 _TEXTS = ("contents", "text", "content")
@@ -52,18 +52,20 @@ class ChromaFinder:
 
         Raises:
             ConfigError: If the filters have another form.
-            RetrievalError: If Chroma gives rows without a text.
+            RetrievalError: If Chroma fails, or gives rows without a text.
         """
         if not query.strip():
             return Found([])
         asked = {"query_texts": [query]} if self._embed is None else {"query_embeddings": [await self._embed(query)]}
-        told = await in_thread(
-            self._collection.query,
-            **asked,
-            n_results=topk,
-            where=_where(filters),
-            include=["documents", "metadatas", "distances"],
-        )
+        where = _where(filters)
+        with told_by(f"The Chroma collection {self.name!r}"):
+            told = await in_thread(
+                self._collection.query,
+                **asked,
+                n_results=topk,
+                where=where,
+                include=["documents", "metadatas", "distances"],
+            )
         rows = zip(told["ids"][0], told["documents"][0], told["metadatas"][0], told["distances"][0], strict=True)
         hits = [self._hit(*row) for row in rows]
         return Found(sorted(hits, key=lambda hit: (-hit.score, hit.id)))

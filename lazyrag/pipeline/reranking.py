@@ -14,7 +14,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.models.async_rerank import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.models.threads import in_thread
-from lazyrag.pipeline.finding import Found
+from lazyrag.pipeline.finding import Found, told_by
 from lazyrag.retrieval.reranker import Reranker
 
 Rerank: TypeAlias = Callable[[str, Found, int], Awaitable[Found]]
@@ -66,7 +66,9 @@ def _by_texts(reranker: Any) -> Rerank:
         texts = found.texts()
         if not texts:
             return found
-        ranking = checked_ranking(await reranker.rerank(query, texts, topk), len(texts), repr(reranker))
+        with told_by(f"The reranker {_name(reranker)!r}"):
+            given = await reranker.rerank(query, texts, topk)
+        ranking = checked_ranking(given, len(texts), repr(reranker))
         return found.picked(ranking[:topk])
 
     return rerank

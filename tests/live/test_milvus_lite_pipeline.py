@@ -8,7 +8,8 @@ import pytest
 from pymilvus import DataType, MilvusClient
 
 from lazyrag import MilvusCollection, RAGPipeline
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.operators import MilvusRetriever
 
 ROWS = [
     {
@@ -50,7 +51,7 @@ def fill(client: MilvusClient, name: str, metric: str = "COSINE", text: str = "t
         made.add_field("document_id", DataType.VARCHAR, max_length=100)
         made.add_field("chunk_id", DataType.INT64)
     index = client.prepare_index_params()
-    index.add_index("vector", index_type="FLAT", metric_type=metric)
+    index.add_index("vector", index_type="FLAT", metric_type=metric, index_name=schema.pop("index", ""))
     client.create_collection(name, schema=made, index_params=index, consistency_level="Strong")
     client.insert(name, [{**{key: row[key] for key in row if key != "text"}, text: row["text"]} for row in ROWS])
 
@@ -118,3 +119,21 @@ def test_the_whole_way(client):
     answer = pipeline.sync.answer("咖啡用多热的水？")
     assert answer.context.context.startswith("基于以下参考资料回答问题：\n\n[资料1] 来源：咖啡.txt\n")
     assert [citation.source for citation in answer.citations] == ["咖啡.txt"]
+
+
+def test_an_index_with_a_name_of_its_own_is_read(client):
+    """By L2 the nearest row is first, whatever the index is called: its distance is no score."""
+    fill(client, "named", "L2", index="vectors_by_distance")
+    found = RAGPipeline(embed, client).sync.retrieve("绿茶", top_k=3)
+    assert [hit.source for hit in found] == ["绿茶.txt", "红茶.txt", "咖啡.txt"]
+    assert found[0].score == 1.0
+
+
+def test_the_operator_finds_what_the_pipeline_finds(client):
+    """Specification 000's MilvusRetriever over the client: same rows, same scores; Milvus's failure is told."""
+    fill(client, "docs")
+    by_pipeline = RAGPipeline(embed, client).sync.retrieve("绿茶", top_k=2)
+    rows = MilvusRetriever(client, embed, topk=2)({"query": "绿茶"})["retrieval_results"]
+    assert [(row["id"], row["score"]) for row in rows] == [(hit.id, hit.score) for hit in by_pipeline]
+    with pytest.raises(RetrievalError, match="Milvus"):
+        MilvusRetriever(MilvusCollection(client, "missing"), embed)({"query": "绿茶"})

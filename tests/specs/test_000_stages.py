@@ -221,7 +221,7 @@ def test_failures_are_raised(data):
         message = "the server is gone"
         raise OSError(message)
 
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(RetrievalError, match="gone"):
         RetrieveOperator(broken)({"query": "茶"})
     with pytest.raises(RetrievalError, match="gone"):
         RerankOperator(broken)(data)

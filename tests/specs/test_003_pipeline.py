@@ -58,8 +58,13 @@ class MilvusClient:
         return {"collection_name": collection_name, "fields": fields, "enable_dynamic_field": False}
 
     async def describe_index(self, collection_name, index_name):
-        """By cosine."""
-        return {"metric_type": "COSINE", "index_name": index_name, "collection_name": collection_name}
+        """By cosine; None for a name that no index has, as pymilvus says it."""
+        told = {"metric_type": "COSINE", "index_name": index_name, "field_name": "vector"}
+        return told if index_name == "by_cosine" else None
+
+    async def list_indexes(self, collection_name):
+        """One, with a name of its own."""
+        return ["by_cosine"]
 
     async def search(self, **arguments):
         """Its rows."""

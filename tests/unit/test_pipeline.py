@@ -163,14 +163,32 @@ class TestFinders:
         with pytest.raises(RetrievalError, match="'finds' returned"):
             RAGPipeline(retriever=finds).sync.retrieve("tea")
 
-    def test_what_a_retriever_raises_goes_on(self):
-        """As it is."""
+    def test_what_a_retriever_raises_is_told(self):
+        """As a RetrievalError that names it, with the exception as its cause."""
 
         def fails(query, filters=None, topk=None):
             raise KeyError(query)
 
-        with pytest.raises(KeyError, match="tea"):
+        with pytest.raises(RetrievalError, match="'fails' raised KeyError: 'tea'") as caught:
             RAGPipeline(retriever=fails).sync.retrieve("tea")
+        assert isinstance(caught.value.__cause__, KeyError)
+
+    def test_a_failure_of_one_question_leaves_the_others(self):
+        """With on_error="collect" it stands in its question's place, whatever the retriever raised."""
+
+        def fails(query, filters=None, topk=None):
+            if query == "b":
+                raise ConnectionError(query)
+            return []
+
+        first, error, last = RAGPipeline(retriever=fails).sync.batch_retrieve(["a", "b", "c"], on_error="collect")
+        assert isinstance(error, RetrievalError)
+        assert [len(first), len(last)] == [0, 0]
+
+    def test_a_blank_question_asks_nobody(self):
+        """A callable is not called for it, and the model is not asked."""
+        pipeline = RAGPipeline(retriever=lambda query, filters=None, topk=None: 1 / 0, generator=lambda prompt: 1 / 0)
+        assert pipeline.sync.answer("  ").citations == ()
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -466,7 +484,7 @@ class FakeClient:
     def search(self, **_):
         """Rows."""
 
-    describe_collection = list_collections = describe_index = search
+    describe_collection = list_collections = describe_index = list_indexes = search
 
 
 def test_a_collection_shows_what_it_lacks():
