@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from lazyrag.data.result import Hit
+from lazyrag.text.scripts import CJK_LETTERS
 from lazyrag.text.sentences import sentence_ends
+
+_WORD_END = re.compile(rf"\S(?=\s)|[{CJK_LETTERS}]")
 
 Order: TypeAlias = Literal["rank", "lost_in_the_middle", "document"]
 """How sources stand in a context: best first; the best at both ends; as they stand in their documents."""
@@ -68,7 +72,9 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
     """Hits into a number of tokens, the best first.
 
     A hit that does not fit is shortened to the sentences that do, at most one of all hits; one of which not even the
-    first sentence fits is left out, and those behind it, which may be shorter, are still tried.
+    first sentence fits is left out, and those behind it, which may be shorter, are still tried. Where nothing at all
+    would go in, the best one goes in up to a word if it is a single sentence: a table without full stops is better begun
+    than not read.
 
     Args:
         hits: Best first.
@@ -101,6 +107,13 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
         taken.append(kept)
         chosen.add(hit, kept)
         room -= needed
+    if not taken and left_out:
+        best = next(hit for hit in hits if hit.text.strip())
+        single = len(list(sentence_ends(best.text))) == 1
+        if single and (begun := beginning(best, room, cost)):
+            taken.append(begun)
+            cut.append(best.id)
+            left_out.remove(best.id)
     return Packed(tuple(taken), tuple(cut), tuple(left_out), tuple(blank), tuple(duplicates))
 
 
@@ -115,6 +128,21 @@ def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
         else:
             high = middle - 1
     return _kept(hit, ends[low - 1]) if low and hit.text[: ends[low - 1]].strip() else None
+
+
+def beginning(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
+    """A hit with as much of its beginning as fits, up to the end of a word; None where nothing does."""
+    low, high = 0, len(hit.text)  # so many characters fit; so many may
+    while low < high:
+        middle = (low + high + 1) // 2
+        if cost(_kept(hit, middle)) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    ends = [found.end() for found in _WORD_END.finditer(hit.text, 0, low)] if low < len(hit.text) else [low]
+    while ends and cost(_kept(hit, ends[-1])) > room:  # fewer characters may be more tokens
+        ends.pop()
+    return _kept(hit, ends[-1]) if ends and hit.text[: ends[-1]].strip() else None
 
 
 def _kept(hit: Hit, end: int) -> Hit:

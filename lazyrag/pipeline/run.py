@@ -28,6 +28,11 @@ NOT_FOUND: Mapping[str, str] = {
     "zh": "没有找到可以回答这个问题的资料。",
 }
 """What is answered where nothing is found: the model is not asked then."""
+NO_ROOM: Mapping[str, str] = {
+    "en": "What was found does not fit into the context.",
+    "zh": "找到了资料，但上下文中放不下。",
+}
+"""What is answered where something is found and nothing of it goes into the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +225,16 @@ class Run:
 
     def not_found(self, context: RAGContext) -> Answer:
         """The answer where there is nothing to answer from."""
-        text = NOT_FOUND[spoken("auto", self.query)]
-        generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": []})
-        return Answer(self.query, text, (), context, generation, (), {"seconds": self.seconds, "found": 0})
+        left_out = context.metadata.get("left_out", ())
+        language = context.metadata.get("language") or spoken("auto", self.query)
+        text = (NO_ROOM if left_out else NOT_FOUND)[language]
+        problems: tuple[str, ...] = ()
+        if left_out:
+            limit = context.metadata.get("max_tokens")
+            problems = (f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not asked.",)
+        generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": [*problems]})
+        metadata = {"seconds": self.seconds, "found": len(left_out)}
+        return Answer(self.query, text, (), context, generation, problems, metadata)
 
     def _read(self, context: RAGContext, generation: GenerationResult[Any]) -> Answer:
         resolved = self.parts.citations.resolve(generation.response, context.sources)

@@ -360,3 +360,16 @@ def test_counting_stays_linear():
     context = ContextBuilder(counter=Counting()).build("q", hits, 400)
     assert len(context.sources) > 20
     assert Counting.calls < 250
+
+
+def test_a_text_without_sentences_goes_in_up_to_a_word():
+    """Where nothing else goes in, the best hit is begun, in words of spaces as of characters, within the budget."""
+    for text, end in (("word " * 2000, "word"), ("茶" * 3000, "茶")):
+        builder = ContextBuilder(counter="utf8")
+        context = builder.build("q", [Hit("1", text, 1.0), Hit("2", text + "x", 0.5)], max_tokens=200)
+        assert context.total_tokens <= 200
+        assert [hit.id for hit in context.sources] == ["1"]
+        assert context.sources[0].text.endswith(end)
+        assert len(context.sources[0].text) > 50
+        assert context.metadata["cut"] == ("1",)
+        assert context.metadata["left_out"] == ("2",)

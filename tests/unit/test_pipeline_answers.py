@@ -556,3 +556,18 @@ def test_a_source_can_be_taken_out_and_asked_again(docs, chat, model):
     fewer = builder.without(context, 1)
     assert [hit.id for hit in fewer.sources] == [hit.id for hit in context.sources][1:]
     assert manager.renumber("Hot [1], boiling [2].", {1: None, 2: 1}) == "Hot, boiling [1]."
+
+
+def test_what_does_not_fit_is_not_taken_for_nothing():
+    """Hits of which nothing goes into the context are told as such, in the context's language, and counted."""
+    hit = Hit("1", "x" * 9000, 1.0, "table.csv")
+    pipeline = RAGPipeline(
+        retriever=lambda query, filters=None, topk=None: [hit],
+        generator=lambda prompt: 1 / 0,
+        context_builder=ContextBuilder(counter="utf8", language="zh"),
+    )
+    with pytest.warns(AnswerWarning, match="None of 1 hits fits into max_tokens=200"):
+        answer = pipeline.sync.answer("tea?", max_tokens=200)
+    assert answer.text == "找到了资料，但上下文中放不下。"
+    assert answer.metadata["found"] == 1
+    assert len(answer.problems) == 1
