@@ -73,8 +73,8 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
 
     A hit that does not fit is shortened to the sentences that do, at most one of all hits; one of which not even the
     first sentence fits is left out, and those behind it, which may be shorter, are still tried. Where nothing at all
-    would go in, the best one goes in up to a word if it is a single sentence: a table without full stops is better begun
-    than not read.
+    would go in, the best one goes in up to a word if it is a single sentence: a table without full stops is better
+    begun than not read.
 
     Args:
         hits: Best first.
