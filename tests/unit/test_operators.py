@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import Document, Hit, Reranker, Retriever
+from lazyrag import Document, Hit, PipelineSettings, RAGPipeline, Reranker, Retriever
 from lazyrag.errors import ConfigError, EvaluationError, GenerationError, RetrievalError
-from lazyrag.evaluation import MeasureReport
+from lazyrag.evaluation import MeasureReport, PipelineRAG
 from lazyrag.operators import (
     AccuracyEvaluate,
     BGEReranker,
@@ -337,3 +337,47 @@ class TestIndexesOfOthers:
         retrieve = RetrieveOperator(lambda query, filters=None, topk=None: [Hit("1", "Tea.", float("nan"))])
         assert retrieve({"query": "tea"})["retrieval_results"][0]["score"] is None
         assert isinstance(retrieve._finder, RetrieverFinder)
+
+
+class TestPipelineRAG:
+    """A pipeline as a system under evaluation, and answers from hits at hand."""
+
+    def test_it_reranks_where_the_pipeline_does(self, docs):
+        """The contexts are those of an answer: the reranker's where there is one and it is on, else the finder's."""
+        retriever = Retriever(docs, "FineChunk", "bm25")
+        backwards = lambda query, documents, top_n: [(at, float(at)) for at in range(len(documents))][::-1]  # noqa: E731
+        plain, reranked = RAGPipeline(retriever=retriever), RAGPipeline(retriever=retriever, reranker=backwards)
+        off = RAGPipeline(
+            retriever=retriever, reranker=backwards, settings=PipelineSettings(rag_use_reranker=False, rag_top_k=2)
+        )
+        assert [one.reranks for one in (plain, reranked, off)] == [False, True, False]
+        found = PipelineRAG(plain, top_k=2).retrieve("water tea")
+        assert len(found) == 2
+        assert PipelineRAG(reranked, top_k=2).retrieve("water tea") == found[::-1]
+        assert PipelineRAG(off).retrieve("water tea") == found
+
+    def test_generations_are_the_generators_own(self, docs):
+        """Candidates, confidence and metadata are handed on; without contexts it says that it found nothing."""
+        pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1].")
+        rag = PipelineRAG(pipeline)
+        result = rag.generate_with_metadata("How hot?", [DOCS[0]])
+        assert result.response == "Of 80 degrees [1]."
+        assert result.metadata["language"] == "en"
+        assert rag.generate("How hot?", []).startswith("No source was found")
+
+    def test_an_answer_from_hits_cites_them(self, docs):
+        """Their sources are cited; the question is that of the results, or the one that is given; without one none."""
+        pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1].")
+        found = pipeline.sync.retrieve("How hot is water for green tea?", top_k=1)
+        answer = asyncio.run(pipeline.answer_from(found))
+        assert (answer.query, answer.citations[0].source) == ("How hot is water for green tea?", "0.txt")
+        assert pipeline.sync.answer_from(list(found), query="Hot?").query == "Hot?"
+        with pytest.raises(ConfigError, match="There is no question"):
+            pipeline.sync.answer_from(list(found))
+        with pytest.raises(ConfigError, match="no generator"):
+            RAGPipeline(retriever=Retriever(docs, "FineChunk", "bm25")).sync.answer_from(found)
+
+    def test_what_is_no_pipeline_is_refused(self):
+        """With the name of what takes a retriever."""
+        with pytest.raises(ConfigError, match="RetrieverRAG"):
+            PipelineRAG(len)  # type: ignore[arg-type]
