@@ -9,12 +9,12 @@ from lazyrag.operators.evaluate import (
     CompressionRateEvaluate,
     ContextRecallEvaluate,
     EMEvaluate,
-    EvaluateOperator,
     F1Evaluate,
     LatencyEvaluate,
     TokenCountEvaluate,
     evaluate_traces,
 )
+from lazyrag.operators.evaluator import EvaluateOperator
 from lazyrag.operators.generate import OpenAIGenerator, QAPromptor
 from lazyrag.operators.operator import FunctionOperator, Operator, OperatorChain
 from lazyrag.operators.refine import RefinerOperator

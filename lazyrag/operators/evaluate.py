@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from lazyrag.errors import ConfigError, EvaluationError
 from lazyrag.evaluation import answers
 from lazyrag.evaluation.report import MeasureReport
 from lazyrag.generation.refine import as_counter
-from lazyrag.operators.data import STAGES, RAGData, checked_data, latest_docs, references_of
-from lazyrag.operators.operator import Operator
+from lazyrag.operators.data import STAGES, checked_data, latest_docs, references_of
+from lazyrag.operators.evaluator import EvaluateOperator, answer_of, name_of
 from lazyrag.text.tokens import TokenCounter
-
-Values = Mapping[str, "float | None"]
-
-
-class EvaluateOperator(Operator, abc.ABC):
-    """Measures traces. As a step it hands out the very dict that it got, and keeps what it measured.
-
-    What a trace lacks is None: not known, and not 0.
-    """
-
-    def __init__(self) -> None:
-        self._measured: list[tuple[str, Values]] = []
-
-    @abc.abstractmethod
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
-        """The values of a trace, by measure."""
-
-    def process(self, data: RAGData) -> Mapping[str, Any]:
-        """Nothing: it is not for evaluators to change data."""
-        self._measured.append((_name(data), self.measure(data)))
-        return {}
-
-    def execute(self, data: Mapping[str, Any]) -> RAGData:
-        """Measure a trace; the same object comes back."""
-        self.process(checked_data(data))
-        return cast("RAGData", data)
-
-    async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
-        """See `execute`; in any event loop."""
-        await self.aprocess(checked_data(data))
-        return cast("RAGData", data)
-
-    @property
-    def report(self) -> MeasureReport:
-        """What was measured as a step so far, in the order of the traces' ends."""
-        measured = list(self._measured)
-        return MeasureReport([name for name, _ in measured], [row for _, row in measured])
 
 
 class AccuracyEvaluate(EvaluateOperator):
@@ -76,7 +38,7 @@ class AccuracyEvaluate(EvaluateOperator):
 
     def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
         """See the class."""
-        given = _answer(data)
+        given = answer_of(data)
         if given is None:
             return {"accuracy": None}
         if self.threshold is None:
@@ -94,7 +56,7 @@ class F1Evaluate(EvaluateOperator):
 
     def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
         """See the class."""
-        given = _answer(data)
+        given = answer_of(data)
         return {"f1": None if given is None else answers.token_f1(given, references_of(data))}
 
 
@@ -108,7 +70,7 @@ class EMEvaluate(EvaluateOperator):
 
     def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
         """See the class."""
-        given = _answer(data)
+        given = answer_of(data)
         return {"em": None if given is None else answers.exact_match(given, references_of(data))}
 
 
@@ -127,7 +89,7 @@ class ContextRecallEvaluate(EvaluateOperator):
 
     def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
         """See the class."""
-        references, given = references_of(data), _answer(data)
+        references, given = references_of(data), answer_of(data)
         stage, docs = latest_docs(data)
         return {
             "context_recall": None if given is None else answers.answer_recall(given, references),
@@ -242,7 +204,7 @@ def evaluate_traces(
         raise ConfigError(msg)
     traces = [checked_data(data) for data in many]
     rows = [{name: value for one in asked for name, value in one.measure(data).items()} for data in traces]
-    return MeasureReport([_name(data) for data in traces], rows)
+    return MeasureReport([name_of(data) for data in traces], rows)
 
 
 EVALUATORS: tuple[type[EvaluateOperator], ...] = (
@@ -255,18 +217,3 @@ EVALUATORS: tuple[type[EvaluateOperator], ...] = (
     LatencyEvaluate,
 )
 """All of them, in the order of a report."""
-
-
-def _answer(data: Mapping[str, Any]) -> str | None:
-    """What was generated; None where nothing was, which is not an empty answer."""
-    generated = data.get("generated")
-    if generated is not None and not isinstance(generated, str):
-        msg = f"generated is {generated!r:.60} ({type(generated).__name__}); give a text."
-        raise EvaluationError(msg)
-    return generated
-
-
-def _name(data: Mapping[str, Any]) -> str:
-    question = data.get("question")
-    told = question.get("id") if isinstance(question, Mapping) else None
-    return str(told if told is not None else data.get("query", ""))
