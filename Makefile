@@ -30,6 +30,7 @@ bench: $(VENV)/installed-test build/peers/installed  ## Measure everything besid
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/quality.py
 	$(BIN)/python benchmarks/quality.py --pool
+	$(BIN)/python benchmarks/refine.py --questions 1190
 	$(BIN)/python benchmarks/lexical.py --language en zh
 	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/dense.py
