@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lazyrag.data.node import DocNode
+from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.extractive import cut, scores_of
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import RerankCallable
@@ -19,6 +21,7 @@ from lazyrag.text.tokens import TokenCounter
 
 _HEADING_WEIGHT = 0.5
 _TOP = 0
+_UNDERLINE = re.compile(r"\A {0,3}(?:=+|-+)[ \t]*(?:\n|\Z)")  # of a heading in the line above
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +65,7 @@ def part_of_text(text: str, title: str = "") -> Part:
 
 
 def _section(text: str, title: str) -> Part:
-    body = text.partition("\n")[2]
+    body = _UNDERLINE.sub("", text.partition("\n")[2], count=1)
     return Part(text.strip(), title, part_of_text(body).parts or ((Part(body.strip()),) if body.strip() else ()))
 
 
@@ -80,11 +83,21 @@ def part_of_node(node: DocNode, *groups: str) -> Part:
         node: The whole.
         groups: Names of node groups, each made of the one before; without one the node is a leaf.
 
+    Raises:
+        ConfigError: If a group is not made of the one before, or nothing has asked for it yet.
+
     Example:
         >>> part_of_node(DocNode(text="Green tea.")).parts
         ()
     """
-    below = node.children.get(groups[0], []) if groups else []
+    children = node.children if groups else {}
+    if groups and groups[0] not in children:
+        msg = (
+            f"No node group {groups[0]!r:.60} is made of {node.group!r}, or nothing has asked for it yet: "
+            f"docs.activate_group({groups[0]!r:.60}). {known_names(groups[0], children)}"
+        )
+        raise ConfigError(msg)
+    below = children[groups[0]] if groups else []
     title = node.metadata.get("title")
     return Part(
         node.text, title if isinstance(title, str) else "", tuple(part_of_node(one, *groups[1:]) for one in below)

@@ -61,6 +61,14 @@ def test_a_section_takes_the_place_of_its_sentences():
     assert small.text == "Hot water of 80 degrees."
 
 
+def test_underlined_headings_are_headings():
+    """The line under a heading is no text: it is never taken for a sentence."""
+    text = "Brewing\n=======\n\nHot water of 80 degrees. Wait a minute.\n\nHills\n-----\n\nThey are far and steep."
+    [kept] = Refiner("tree", budget=9)("how hot is the water?", [text])
+    assert kept.text == "Hot water of 80 degrees."
+    assert not [part for part in below(part_of_text(text)) if set(part.text) <= set("=-")]
+
+
 def test_the_extractive_refiner_takes_the_sentences_that_share_words():
     """Of a Chinese text, the sentence about the question is left."""
     [kept] = Refiner("extractive", budget=12)("绿茶用多少度的水？", ["茶园在山上。绿茶用80度的水。山很高，路很远。"])
@@ -103,6 +111,8 @@ def test_a_node_is_refined_by_its_children(tmp_path):
         docs.activate_group("lines")
         [root] = docs.get_nodes(group="lazyllm_root")
         tree = part_of_node(root, "lines")
+        with pytest.raises(ConfigError, match="No node group 'line' is made of.*Did you mean 'lines'"):
+            part_of_node(root, "line")
     assert len(tree.parts) == 3
     assert TreeRefiner().refine("How hot?", [tree], budget=9, counter=UTF8) == ["Hot water of 80 degrees."]
 
