@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lazyrag.arguments import whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.extractive import cut, scores_of
+from lazyrag.generation.refine import as_counter
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import RerankCallable
 from lazyrag.ranking.scores import min_max
@@ -133,12 +135,27 @@ class TreeRefiner:
         self.model = model
         self.heading_weight = heading_weight
 
-    def refine(self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter) -> list[str]:
+    def refine(self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter | str) -> list[str]:
         """What is chosen of each tree, its parts in order, on lines of their own.
+
+        Args:
+            query: What the parts are to answer.
+            trees: Of `part_of_text` or `part_of_node`.
+            budget: Tokens at most, at least 1.
+            counter: Counts them; the name of a registered counter, or an object with ``name`` and ``count(text)``.
 
         Returns:
             One text for each tree, "" where nothing is chosen. Their tokens together are at most the budget.
+
+        Raises:
+            ConfigError: If an argument is not of its kind.
+            GenerationError: If the model has no score for a part.
         """
+        whole_number("budget", budget, 1)
+        counter = as_counter(counter)
+        if isinstance(trees, str) or not all(isinstance(one, Part) for one in trees):
+            msg = f"trees is {trees!r:.60}; give a list of trees: [part_of_text(text)] or [part_of_node(node, group)]."
+            raise ConfigError(msg)
         chosen = self.choose(query, trees, budget=budget, counter=counter)
         if not any(chosen):
             return self._cut(query, trees, budget, counter)

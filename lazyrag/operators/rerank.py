@@ -88,6 +88,7 @@ def _score(row: Mapping[str, Any]) -> float:
     return float(score) if isinstance(score, (int, float)) else math.nan
 
 
+@known_arguments
 class BGEReranker(RerankOperator):
     """Spec 000's reranker by a cross-encoder.
 
@@ -104,6 +105,7 @@ class BGEReranker(RerankOperator):
         super().__init__(model, topk)
 
 
+@known_arguments
 class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
     """Spec 000's reranker by a chat model, which is asked about each text.
 

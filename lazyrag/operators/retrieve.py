@@ -52,6 +52,9 @@ class RetrieveOperator(Operator):
     writes: ClassVar = ("retrieval_results", "retrieval_docs", "retrieval_time")
 
     def __init__(self, retriever: Any, topk: int = _TOPK, *, filters: FilterLike | None = None) -> None:
+        if _is_document(retriever):
+            msg = f"RetrieveOperator got {retriever!r:.60}; give a retriever over it, Retriever(docs, group_name, ...)."
+            raise ConfigError(msg)
         self._finder = retriever if isinstance(retriever, _FINDERS) else RetrieverFinder(retriever)
         self._topk = whole_number("topk", topk, 1)
         self._filters = filters
@@ -105,6 +108,7 @@ def _refuse_embed(name: str, embed: Any) -> None:
         raise ConfigError(msg)
 
 
+@known_arguments
 class Wiki18FAISSRetriever(RetrieveOperator):
     """Spec 000's retriever over a faiss index: over a Document, or over such an index that is built already.
 
@@ -144,6 +148,7 @@ class Wiki18FAISSRetriever(RetrieveOperator):
         super().__init__(FaissFinder(embed, source, documents), topk)
 
 
+@known_arguments
 class ChromaRetriever(RetrieveOperator):
     """Spec 000's retriever over Chroma: over a Document (with a store on Chroma or any other), or over a collection.
 
@@ -177,6 +182,7 @@ class ChromaRetriever(RetrieveOperator):
             super().__init__(ChromaFinder(embed, source), topk, filters=filters)
 
 
+@known_arguments
 class MilvusRetriever(RetrieveOperator):
     """Spec 000's retriever over Milvus: over a Document (with a store on Milvus or any other), or over a collection.
 

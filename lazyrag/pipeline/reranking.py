@@ -15,7 +15,7 @@ from lazyrag.models.async_rerank import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.finding import Found, told_by
-from lazyrag.retrieval.reranker import Reranker
+from lazyrag.retrieval.reranker import Reranker, rerankers
 
 Rerank: TypeAlias = Callable[[str, Found, int], Awaitable[Found]]
 """Of a question and what was found for it, the best, with the reranker's scores."""
@@ -34,6 +34,9 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
     """
     if isinstance(reranker, Reranker):
         return _by_nodes(reranker), reranker.name
+    if isinstance(reranker, str) and reranker in rerankers:
+        msg = f"reranker is the name {reranker!r}; give the reranker itself: Reranker({reranker!r}, ...)."
+        raise ConfigError(msg)
     if isinstance(reranker, (str, os.PathLike)):
         return _by_texts(AsyncReranker(reranker)), os.fspath(reranker)
     if inspect.iscoroutinefunction(getattr(reranker, "rerank", None)):

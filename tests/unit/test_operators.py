@@ -194,7 +194,10 @@ class TestRefusals:
         [
             (lambda: RetrieveOperator(3), "give a retriever"),
             (lambda: RetrieveOperator(lambda query, filters=None, topk=None: [], 0), "topk"),
+            (lambda: RetrieveOperator(Document()), "Retriever\\(docs"),
+            (lambda: ChromaRetriever(Document(), top_k=3), "Did you mean 'topk'"),
             (lambda: RerankOperator(3), "reranker is 3"),
+            (lambda: RerankOperator("BM25Reranker"), "Reranker\\('BM25Reranker'"),
             (lambda: BGEReranker("no/such/folder"), "no/such/folder"),
             (lambda: RefinerOperator(3), "refiner is 3"),  # type: ignore[arg-type]
             (lambda: RefinerOperator("tree", budgte=3), "budget"),

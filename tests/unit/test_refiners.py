@@ -135,6 +135,8 @@ def test_bad_arguments_are_refused():
         lambda: Refiner("chat"),
         lambda: Refiner(counter=3),
         lambda: Refiner()(" ", ["a"]),
+        lambda: TreeRefiner().refine("a", ["a"], budget=1, counter="utf8"),
+        lambda: TreeRefiner().refine("a", [], budget=0, counter="utf8"),
         lambda: Refiner()("a", "a"),
     ):
         with pytest.raises(ConfigError):
