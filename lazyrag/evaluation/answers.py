@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lazyrag.errors import EvaluationError
+from lazyrag.generation.marker_scanner import without_markers
 from lazyrag.text.scripts import CJK_LETTERS
 from lazyrag.text.tokens import TokenCounter, token_counters
 
 _LETTER = rf"[^\W_{CJK_LETTERS}]"
 _TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
-_MARKER = re.compile(r"[\[【]\s*\d{1,4}(?:\s*[,、;~–-]\s*\d{1,4})*\s*[\]】]")
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
@@ -34,7 +34,7 @@ def answer_tokens(text: str) -> list[str]:
         >>> answer_tokens("The water, 80 degrees [1]."), answer_tokens("不是水。")
         (['water', '80', 'degrees'], ['不', '是', '水'])
     """
-    normal = _MARKER.sub(" ", unicodedata.normalize("NFKC", text).casefold())
+    normal = unicodedata.normalize("NFKC", without_markers(text)).casefold()
     return [token for token in _TOKEN.findall(normal) if token not in _ARTICLES]
 
 

@@ -9,6 +9,7 @@ from lazyrag.arguments import whole_number
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError
 from lazyrag.generation.citation_stream import CitationStream
+from lazyrag.generation.hit_names import place_of, source_of
 from lazyrag.generation.marker_scanner import scan
 from lazyrag.generation.markers import Marker, rewritten
 from lazyrag.generation.quotes import QuoteCheck
@@ -59,7 +60,7 @@ class CitationManager:
             [1] tea.pdf, page 3
         """
         return "\n".join(
-            f"[{number}] " + ", ".join(filter(None, (hit.source or hit.id, str(hit.metadata.get("place", "")))))
+            f"[{number}] {source_of(hit) if hit.source else ', '.join(filter(None, (hit.id, place_of(hit))))}"
             for number, hit in enumerate(checked_sources(results), start=1)
         )
 

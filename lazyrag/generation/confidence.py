@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
+from lazyrag.generation.marker_scanner import without_markers
 from lazyrag.text.scripts import CJK_LETTERS
 
 _ABOVE_ZERO = 0.01
@@ -17,9 +18,6 @@ _ABOVE_ZERO = 0.01
 # not serve here: they leave out "not" and "no", and stem, so that answers that contradict each other would agree.
 _LETTER = rf"[^\W_{CJK_LETTERS}]"
 _TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
-_NUMBER = r"(?:[^\W\d_]{1,10}\s*)?\d{1,4}"
-_MARKER = re.compile(rf"\[\s*{_NUMBER}(?:\s*[-–—~,;、]\s*{_NUMBER})*\s*\]")
-"""A marker of citations, after NFKC, which makes ［1］ of full width [1]."""
 
 
 def likelihood(logprobs: Sequence[float]) -> float | None:
@@ -89,8 +87,7 @@ def overlap(first: str, second: str) -> float:
 
 
 def _counts(text: str) -> Counter[str]:
-    normal = unicodedata.normalize("NFKC", text).casefold().replace("【", "[").replace("】", "]")
-    return Counter(_TOKEN.findall(_MARKER.sub(" ", normal)))
+    return Counter(_TOKEN.findall(unicodedata.normalize("NFKC", without_markers(text)).casefold()))
 
 
 def _f1(first: Counter[str], second: Counter[str]) -> float:

@@ -13,6 +13,7 @@ from lazyrag.data.context import RAGContext
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RetrievalResult
 from lazyrag.errors import ConfigError, known_names
+from lazyrag.generation.hit_names import source_of
 from lazyrag.generation.packing import Order, Packed, arranged, pack, shortened
 from lazyrag.generation.templates import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.scripts import Language, spoken
@@ -273,18 +274,6 @@ class _Page:
     def written(self, number: int, hit: Hit) -> str:
         """One source."""
         return self.template.write(number, source_of(hit), harmless(hit.text.rstrip()))
-
-
-def source_of(hit: Hit) -> str:
-    """File and place of a hit, as a person would look it up; "" where nothing is known.
-
-    Example:
-        >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"place": "page 3"}))
-        'tea.pdf, page 3'
-    """
-    place = hit.metadata.get("place")
-    told = " ".join(str(hit.source).split()), " ".join(place.split()) if isinstance(place, str) else ""
-    return ", ".join(one for one in told if one)
 
 
 def _with(ids: tuple[str, ...], one: str) -> tuple[str, ...]:

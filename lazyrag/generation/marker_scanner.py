@@ -50,6 +50,20 @@ def scan(text: str) -> Scanned:
     return Scanned((*markers, *scanner.finish()), tuple(scanner.code))
 
 
+def without_markers(text: str) -> str:
+    """A text with a space in the place of each marker, be it malformed or not.
+
+    Example:
+        >>> without_markers("80 degrees [1][2].")
+        '80 degrees   .'
+    """
+    pieces, at = [], 0
+    for marker in scan(text).markers:
+        pieces.append(text[at : marker.start])
+        at = marker.end
+    return " ".join([*pieces, text[at:]])
+
+
 class MarkerScanner:
     """Finds markers in a text that comes in pieces.
 

@@ -18,17 +18,23 @@ _LABEL = (
 _LABELLED = rf"(?:{_LABEL}[\s.:：#_-]*)"
 _DASH = r"(?:[-‐‑‒–—−~～〜]|至|到|to\b)"
 _SEPARATOR = r"(?:[,，、;；&和与及]|and\b)"
+_PLACE = r"(?:pp?\.|pages?\b|sections?\b|sec\.|chapters?\b|ch\.|lines?\b|§|第|页)"
 _ITEM = rf"{_LABELLED}?{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
 _SPANS = re.compile(rf"{_LABELLED}?({_DIGITS}+)(?:\s*({_DASH})\s*{_LABELLED}?({_DIGITS}+))?", re.IGNORECASE)
 _WELL_FORMED = re.compile(
     rf"(?P<head>\^?\s*{_LABELLED}?)(?P<items>{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
-    rf"(?:\s*(?P<separator>{_SEPARATOR}\s*){_ITEM})*)(?P<tail>\s*(?:†.*)?|\s*[:：|].*)",
+    rf"(?:\s*(?P<separator>{_SEPARATOR}\s*){_ITEM})*)(?P<tail>\s*(?:†.*)?|\s*[,，:：]\s*{_PLACE}.*|\s*[:：|].*)",
     re.IGNORECASE,
 )
+_PLACED = re.compile(rf"\s*[,，:：]\s*{_PLACE}", re.IGNORECASE)
+# Between items that have words of their own: "Source 1: tea.txt, Source 2: milk.txt".
+_NEXT_NOTED = re.compile(rf"(\s*{_SEPARATOR}\s*)(?={_LABELLED}{_DIGITS}|{_DIGITS}+\s*[†:：|])", re.IGNORECASE)
 _DATE = re.compile(rf"{_DIGITS}{{4}}[-/.]{_DIGITS}{{1,2}}[-/.]{_DIGITS}{{1,2}}")
 # Nothing but numbers and what stands between them, or a label before a number: it was meant as a marker.
 _MEANT = re.compile(
-    rf"(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|\^?{_LABELLED}[\s-]*{_DIGITS}.*)", re.IGNORECASE
+    rf"(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|{_DIGITS}+(?:\s*(?:\bor\b|或|[/|])\s*{_DIGITS}+)+"
+    rf"|\^?{_LABELLED}[\s-]*{_DIGITS}.*)",
+    re.IGNORECASE,
 )
 _BEGUN = re.compile(rf"\s*\^?{_LABELLED}?{_DIGITS}+(?![0-9０-９A-Za-z:/])", re.IGNORECASE)
 
@@ -81,17 +87,17 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
         meant = _MEANT.fullmatch(body.strip()) and not _DATE.fullmatch(body.strip())
         fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
         return Marker(start, end, text, fault=fault) if meant else None
-    ranges = []
-    for first, _, last in _SPANS.findall(found["items"]):
-        low, high = int(first), int(last or first)
+    noted = _noted(body)
+    items = " ".join(one["items"] for one, _ in noted) if noted else found["items"]
+    ranges = _ranges(items)
+    for low, high in ranges:
         if low > high:
             fault = f"The marker {_shown(text)} runs backwards; write the smaller number first."
             return Marker(start, end, text, fault=fault)
         if high - low >= WIDEST_RANGE:
             fault = f"The marker {_shown(text)} names more than {WIDEST_RANGE} sources; name at most that many."
             return Marker(start, end, text, fault=fault)
-        ranges.append((low, high))
-    return Marker(start, end, text, tuple(ranges))
+    return Marker(start, end, text, ranges)
 
 
 def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
@@ -119,6 +125,8 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
     Example:
         >>> rewritten(read_marker(0, "【", "资料1，资料2"), {1: 4})
         '【资料4，资料2】'
+        >>> rewritten(read_marker(0, "[", "Source 1: tea.txt, Source 2: milk.txt"), {1: 2, 2: 1})
+        '[Source 2: tea.txt, Source 1: milk.txt]'
     """
     numbers = marker.numbers
     kept = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
@@ -130,18 +138,45 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
     if found is None:  # of a marker that nobody read
         msg = f"{marker.text!r} is no marker without a fault."
         raise ValueError(msg)
-    body = found["head"] + _items(kept, found) + found["tail"]
+    body = _rewritten_notes(_noted(marker.text[len(opener) : -len(closer)]), mapping)
+    body = body or found["head"] + _items(kept, found) + found["tail"]
     if len(body) > LONGEST_BODY:  # would not be read again
         return "".join(f"{opener}{number}{closer}" for number in kept)
     return f"{opener}{body}{closer}"
 
 
 def _well_formed(body: str) -> re.Match[str] | None:
-    """The parts of a body that is well-formed; a colon and words behind the numbers only where they have a label."""
+    """The parts of a body that is well-formed; words behind the numbers only after a label, or of a place."""
     found = _WELL_FORMED.fullmatch(body.strip())
-    if found is None or (found["tail"].lstrip()[:1] in (":", "：", "|") and not found["head"].strip(" \t^")):
-        return None
-    return found
+    if found is None or found["head"].strip(" \t^") or _PLACED.match(found["tail"]):
+        return found
+    return None if found["tail"].lstrip()[:1] in (":", "：", "|") else found
+
+
+def _noted(body: str) -> list[tuple[re.Match[str], str]]:
+    """Items with words of their own, each with the separator before it; [] where there are no two of them."""
+    found = _well_formed(body)
+    if found is None or not _NEXT_NOTED.search(found["tail"]):
+        return []
+    pieces = _NEXT_NOTED.split(body.strip())  # item, separator, item, ...
+    read = [_well_formed(piece) for piece in pieces[::2]]
+    separators = ["", *pieces[1::2]]
+    items = [(one, separator) for one, separator in zip(read, separators, strict=True) if one is not None]
+    return items if len(items) == len(read) else []
+
+
+def _rewritten_notes(items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]) -> str:
+    """Items with words of their own, each with its words behind the new number, those that are dropped left out."""
+    kept = []
+    for one, separator in items:
+        marker = Marker(0, 0, f"[{one.group()}]", _ranges(one["items"]))
+        if written := rewritten(marker, mapping)[1:-1]:
+            kept.append((separator if kept else "") + written)
+    return "".join(kept)
+
+
+def _ranges(items: str) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(last or first)) for first, _, last in _SPANS.findall(items))
 
 
 def _items(numbers: Sequence[int], found: re.Match[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from lazyrag.generation.marker_scanner import scan
 from lazyrag.models.answers import THOUGHTS
 
 _ANY_TAG = "|".join(THOUGHTS)
@@ -96,11 +97,22 @@ def split_unopened(text: str) -> tuple[str | None, str]:
     """Thoughts and answer of a text whose thoughts end but do not begin: some templates leave that to the prompt.
 
     Returns:
-        The thoughts, None where nothing ends or something begins; and the rest.
+        The thoughts, None where nothing ends or something begins; and the rest. A tag in code, or in the middle of a
+        line behind a space or a quotation mark, is one that the answer speaks of.
 
     Example:
         >>> split_unopened("Tea, so ...</think>80 degrees")
         ('Tea, so ...', '80 degrees')
     """
-    closed = None if _OPENED.search(text) else next(reversed(list(_CLOSED.finditer(text))), None)
-    return (None, text) if closed is None else (text[: closed.start()].strip(), text[closed.end() :])
+    if _OPENED.search(text) or not _CLOSED.search(text):
+        return None, text
+    code = scan(text).code
+    ends = [tag for tag in _CLOSED.finditer(text) if _ends(tag) and not any(a <= tag.start() < b for a, b in code)]
+    return (text[: ends[-1].start()].strip(), text[ends[-1].end() :]) if ends else (None, text)
+
+
+def _ends(tag: re.Match[str]) -> bool:
+    """Whether a tag ends something, and is not spoken of: it ends its line, or stands right behind what came before."""
+    rest = tag.string[tag.end() :].lstrip(" \t")
+    before = tag.string[tag.start() - 1 : tag.start()]
+    return not rest or rest[0] in "\r\n" or before not in (" ", "\t", '"', "'", "“", "「", "‘", "(", "（")

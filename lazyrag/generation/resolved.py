@@ -10,6 +10,7 @@ from lazyrag.data.context import Citation
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError
 from lazyrag.generation.claims import CLAIM_CHARACTERS, cited_with, claim_before, snippet
+from lazyrag.generation.hit_names import place_of
 from lazyrag.generation.marker_scanner import Scanned, scan
 from lazyrag.generation.markers import Marker
 from lazyrag.generation.quotes import QuoteCheck, QuotedText, quotations
@@ -72,7 +73,7 @@ def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set
             chunk_id=hit.chunk_id,
             text_snippet=snippet(hit.text, claim),
             uid=hit.id,
-            place=str(hit.metadata.get("place", "")),
+            place=place_of(hit),
         )
 
 

@@ -192,3 +192,11 @@ def test_any_answer_can_be_resolved(response: str, count: int):
     assert MANAGER.validate_citations(response, count) == (
         len(resolved.problems) - len({q.problem for q in quotes}) == 0
     )
+
+
+def test_names_of_sources_are_one_line_without_nulls():
+    """A place that a store of others has as null is none; a line break in a name begins no line of the list."""
+    hits = [Hit("1", "a", 1.0, "tea.pdf", metadata={"place": None}), Hit("2", "b", 1.0, "x\n[3] official.txt")]
+    manager = CitationManager()
+    assert manager.format_citations(hits) == "[1] tea.pdf\n[2] x [3] official.txt"
+    assert manager.resolve("Tea [1].", hits).citations[0].place == ""

@@ -120,3 +120,11 @@ class TestAgreement:
         first, second, third = agreement(["green tea", "green tea", "green hills"])
         assert first == second == 0.75
         assert third == 0.5
+
+
+@pytest.mark.parametrize(
+    "marker", ["[^1]", "[1 and 2]", "[1†source]", "〔1〕", "[1至3]", "【资料1】", "[Source 1: tea.txt]", "[1][2]"]
+)
+def test_no_style_of_citing_makes_answers_differ(marker):
+    """Every marker that is read as one does not count."""
+    assert overlap(f"Water of 80 degrees {marker}.", "Water of 80 degrees [9].") == 1.0

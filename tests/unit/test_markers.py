@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag import CitationManager
 from lazyrag.generation.marker_scanner import MarkerScanner, scan
-from lazyrag.generation.markers import CLOSER_OF
+from lazyrag.generation.markers import CLOSER_OF, read_marker, rewritten
 
 NUMBERS = st.integers(1, 99)
 WORDS = st.text("泡茶用水 abc.，。\n", max_size=12)
@@ -199,3 +199,36 @@ def test_pieces_of_one_character_hold_back_little(unit: str):
     for character in unit * (10_000 // len(unit)):
         scanner.feed(character)
         assert len(scanner._text) <= 1001
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "swapped", "without"),
+    [
+        (
+            "[Source 1: tea.txt, Source 2: milk.txt]",
+            (1, 2),
+            "[Source 2: tea.txt, Source 1: milk.txt]",
+            "[Source 2: milk.txt]",
+        ),
+        ("[资料1：茶.txt；资料2]", (1, 2), "[资料2：茶.txt；资料1]", "[资料2]"),
+        ("[1†a, 2†b]", (1, 2), "[2†a, 1†b]", "[2†b]"),
+        ("[1, p. 3]", (1,), "[2, p. 3]", ""),
+        ("[1: page 3]", (1,), "[2: page 3]", ""),
+        ("[1，第3页]", (1,), "[2，第3页]", ""),
+    ],
+)
+def test_items_may_have_words_of_their_own(text, numbers, swapped, without):
+    """Each item is read, and keeps its words behind its new number; a page is a place within the source."""
+    marker = read_marker(0, "[", text[1:-1])
+    assert marker is not None
+    assert marker.numbers == numbers
+    assert rewritten(marker, {1: 2, 2: 1}) == swapped
+    assert rewritten(marker, {1: None}) == without
+
+
+@pytest.mark.parametrize("text", ["1 or 2", "1/2", "1|2", "1 或 2"])
+def test_what_leaves_open_which_source_is_malformed(text):
+    """It was meant as a marker, and is told, not taken for text."""
+    marker = read_marker(0, "[", text)
+    assert marker is not None
+    assert "malformed" in marker.fault

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.generation.answers import AnswerReader, read_answer
+from lazyrag.generation.reasoning import split_unopened
 
 PROMPT = "Answer from this material: [1] Water of 80 degrees suits green tea.\r\n\r\nHow hot should it be?"
 BITS = st.sampled_from(
@@ -164,3 +165,27 @@ def test_how_an_answer_ended_is_told(text, reason, told):
 def test_an_answer_that_ended_well_has_no_problem(reason):
     """Whatever else a server calls it."""
     assert read_answer("80 degrees [1].", PROMPT, reason).problems == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Use `</think>` to close it [1].",
+        "In HTML the tag </think> closes the thinking [1].",
+        "The tag '</think>' ends it.",
+        "```\na</think>\n```\nThat is how it looks.",
+    ],
+)
+def test_a_tag_that_is_spoken_of_cuts_nothing(text):
+    """In code, in quotation marks and in the middle of a line it is a part of the answer."""
+    assert split_unopened(text) == (None, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Tea, so ...</think>80 degrees", "Tea.\n</think>\n80 degrees", "Tea. </think>\n80 degrees"]
+)
+def test_a_tag_that_ends_thoughts_takes_them_off(text):
+    """Templates that begin the thoughts themselves leave the model to end them: what stood before is reasoning."""
+    read = read_answer(text, "How hot?")
+    assert read.text == "80 degrees"
+    assert read.reasoning.startswith("Tea")
