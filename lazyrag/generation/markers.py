@@ -167,7 +167,7 @@ def _noted(body: str) -> list[tuple[re.Match[str], str]]:
 
 def _rewritten_notes(items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]) -> str:
     """Items with words of their own, each with its words behind the new number, those that are dropped left out."""
-    kept = []
+    kept: list[str] = []
     for one, separator in items:
         marker = Marker(0, 0, f"[{one.group()}]", _ranges(one["items"]))
         if written := rewritten(marker, mapping)[1:-1]:

@@ -6,11 +6,12 @@ import dataclasses
 import math
 from typing import Any
 
-from lazyrag.arguments import whole_number, yes_or_no
+from lazyrag.arguments import known_arguments, whole_number, yes_or_no
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ranking.fusion import fusions
 
 
+@known_arguments
 @dataclasses.dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """Spec 003's settings and their defaults. `lazyrag.Settings` reads the same from the environment.

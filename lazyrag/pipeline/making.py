@@ -27,7 +27,7 @@ def over(
     doc: Document | Sequence[Document], group_name: str, settings: PipelineSettings | None, reranker: Any
 ) -> tuple[NodeRetriever, Any]:
     """A retriever over a Document, or several, and the reranker behind it; see `lazyrag.RAGPipeline.over`."""
-    documents = [doc] if isinstance(doc, Document) else list(doc)
+    documents = [doc] if isinstance(doc, Document) else list(doc) if isinstance(doc, (list, tuple)) else []
     if not documents or not all(isinstance(one, Document) for one in documents):
         msg = f"RAGPipeline.over got {doc!r:.60}; give a Document, or a list of Documents."
         raise ConfigError(msg)

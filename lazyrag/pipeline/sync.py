@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
+from lazyrag.arguments import known_keywords
 from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit, RetrievalResult
@@ -30,12 +31,14 @@ class SyncPipeline:
     def __repr__(self) -> str:
         return f"{self._pipeline!r}.sync"
 
+    @known_keywords
     def retrieve(
         self, query: str, top_k: int | None = None, filters: FilterLike | None = None
     ) -> RetrievalResult[dict[str, Any]]:
         """See `RAGPipeline.retrieve`."""
         return background.run(self._pipeline.retrieve(query, top_k, filters))
 
+    @known_keywords
     def retrieve_and_rerank(
         self,
         query: str,
@@ -46,6 +49,7 @@ class SyncPipeline:
         """See `RAGPipeline.retrieve_and_rerank`."""
         return background.run(self._pipeline.retrieve_and_rerank(query, top_k, rerank_top_k, filters))
 
+    @known_keywords
     def build_context(
         self,
         results: Sequence[Hit] | RetrievalResult[Any],
@@ -57,6 +61,7 @@ class SyncPipeline:
         text: str = background.run(self._pipeline.build_context(results, max_tokens, query=query))
         return text
 
+    @known_keywords
     def retrieve_with_context(
         self,
         query: str,
@@ -68,6 +73,7 @@ class SyncPipeline:
         context: RAGContext = background.run(self._pipeline.retrieve_with_context(query, top_k, max_tokens, filters))
         return context
 
+    @known_keywords
     def answer(
         self,
         query: str,
@@ -80,6 +86,7 @@ class SyncPipeline:
         warn_of(answer)
         return answer
 
+    @known_keywords
     def answer_from(
         self,
         results: Sequence[Hit] | RetrievalResult[Any],
@@ -92,6 +99,7 @@ class SyncPipeline:
         warn_of(answer)
         return answer
 
+    @known_keywords
     def stream(
         self,
         query: str,
@@ -100,11 +108,9 @@ class SyncPipeline:
         filters: FilterLike | None = None,
     ) -> Iterator[AnswerDelta]:
         """See `RAGPipeline.astream`; closing or dropping the iterator ends the model's call."""
-        for delta in background.stream(self._pipeline._run(query).deltas(top_k, max_tokens, filters)):
-            if delta.answer is not None:
-                warn_of(delta.answer)
-            yield delta
+        return _warning(self._pipeline._run(query).deltas(top_k, max_tokens, filters))
 
+    @known_keywords
     def batch_retrieve(
         self,
         queries: Sequence[str],
@@ -119,6 +125,7 @@ class SyncPipeline:
             self._pipeline.batch_retrieve(queries, top_k, filters, concurrency=concurrency, on_error=on_error)
         )
 
+    @known_keywords
     def batch_retrieve_with_context(
         self,
         queries: Sequence[str],
@@ -136,6 +143,7 @@ class SyncPipeline:
             )
         )
 
+    @known_keywords
     def batch_answer(
         self,
         queries: Sequence[str],
@@ -151,3 +159,11 @@ class SyncPipeline:
             self._pipeline._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
         )
         return warn_of_each(answers)
+
+
+def _warning(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:
+    """The deltas, and warnings where the last of them is taken."""
+    for delta in background.stream(deltas):
+        if delta.answer is not None:
+            warn_of(delta.answer)
+        yield delta

@@ -75,10 +75,11 @@ def test_a_file_is_read_where_it_is_named_and_only_there(monkeypatch, tmp_path):
     ("name", "value", "message"),
     [
         ("LAZYRAG_RAG_TOP_K", "many", "LAZYRAG_RAG_TOP_K is 'many'"),
-        ("LAZYRAG_RAG_TOP_K", "0", "rag_top_k is 0"),
-        ("LAZYRAG_HYBRID_VECTOR_WEIGHT", "-1", "hybrid_vector_weight is -1.0"),
-        ("LAZYRAG_HYBRID_FUSION_METHOD", "rrff", "Did you mean 'rrf'"),
-        ("LAZYRAG_RERANKER_MODEL", " ", "reranker_model is ' '"),
+        ("LAZYRAG_RAG_TOP_K", "0", "LAZYRAG_RAG_TOP_K: rag_top_k is 0"),
+        ("LAZYRAG_HYBRID_VECTOR_WEIGHT", "-1", "LAZYRAG_HYBRID_VECTOR_WEIGHT: hybrid_vector_weight is -1.0"),
+        ("LAZYRAG_HYBRID_FUSION_METHOD", "rrff", "LAZYRAG_HYBRID_FUSION_METHOD.*Did you mean 'rrf'"),
+        ("LAZYRAG_RERANKER_MODEL", " ", "LAZYRAG_RERANKER_MODEL: reranker_model is ' '"),
+        ("LAZYRAG_RAG_TOPK", "8", "no setting LAZYRAG_RAG_TOPK.*Did you mean 'LAZYRAG_RAG_TOP_K'"),
     ],
 )
 def test_what_does_not_fit_is_refused(monkeypatch, name, value, message):

@@ -502,3 +502,14 @@ def test_a_pipeline_shows_its_parts(docs):
     pipeline = RAGPipeline(retriever=retriever, reranker=Reranker("BM25Reranker"))
     assert repr(pipeline) == f"RAGPipeline({callable_name(retriever)!r}, reranker='BM25Reranker', generator=None)"
     assert repr(pipeline.sync).endswith(".sync")
+
+
+def test_the_waiting_methods_name_unknown_keywords_too():
+    """As the coroutines do; and a stream refuses a question that is no text when it is asked, not when it is read."""
+    pipeline = RAGPipeline(retriever=lambda query, filters=None, topk=None: [], generator=lambda prompt: "x")
+    with pytest.raises(UnknownKeywordError, match="Did you mean 'top_k'"):
+        pipeline.sync.retrieve("tea", topk=3)
+    with pytest.raises(ConfigError, match="12"):
+        pipeline.sync.stream(12)
+    with pytest.raises(ConfigError, match="give a Document"):
+        RAGPipeline.over("corpus", "FineChunk")
