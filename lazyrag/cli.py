@@ -74,6 +74,9 @@ def run_eval(golden: Path, *, as_json: bool = False, output: Path | None = None)
     except (LazyRAGError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return BAD_INPUT
+    except Exception as exc:  # noqa: BLE001  a status of its own: 1 would say that retrieval is not good enough
+        sys.stderr.write(f"{type(exc).__name__}: {exc}\n")
+        return BAD_INPUT
     if as_json:
         sys.stdout.write(told + "\n")
     else:

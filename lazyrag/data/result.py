@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -173,7 +174,7 @@ class GenerationResult(Generic[M_co]):
         metadata: Anything about the call: tokens, seconds.
 
     Raises:
-        ConfigError: If the confidence is out of its range.
+        ConfigError: If the confidence is out of its range, or multi_responses is one string.
 
     Example:
         >>> GenerationResult("42", confidence=0.9).to_dict()["confidence"]
@@ -186,9 +187,12 @@ class GenerationResult(Generic[M_co]):
     metadata: M_co | None = None
 
     def __post_init__(self) -> None:
-        number = isinstance(self.confidence, (int, float)) and not isinstance(self.confidence, bool)
+        number = isinstance(self.confidence, numbers.Real) and not isinstance(self.confidence, bool)
         if self.confidence is not None and not (number and 0.0 <= self.confidence <= 1.0):
             msg = f"confidence is {self.confidence!r}; give a number from 0 to 1, or None where it is not known."
+            raise ConfigError(msg)
+        if isinstance(self.multi_responses, str):
+            msg = f"multi_responses is one text ({self.multi_responses[:40]!r}); give a list of texts, or None."
             raise ConfigError(msg)
 
     @classmethod

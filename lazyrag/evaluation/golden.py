@@ -221,6 +221,9 @@ def _question(number: int, held: Checked) -> GoldenQuestion:
     if not entries.keys() & {*LABELS}:
         raise asked.wrong(f"says nothing that must be found. Give one of: {', '.join(LABELS)}.")
     listed = {name: tuple(entries[name].items()) if name in entries else () for name in LABELS}
+    empty = next((name for name in LABELS if name in entries and not listed[name]), None)
+    if empty is not None:
+        raise entries[empty].wrong("is empty. Say what must be found, or leave it out.")
     return GoldenQuestion(
         entries["question"].text(),
         held.line,

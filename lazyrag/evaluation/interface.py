@@ -24,9 +24,10 @@ class RAGInterface(Generic[M_co]):
     The ``batch_`` methods are loops over these. A system that answers many questions faster together overrides them;
     a default of theirs prefers what keeps metadata to what is fast.
 
-    A class that implements neither method of a pair is refused when it is made. A base that leaves them to its
-    subclasses says so as any abstract class does: ``class Base(RAGInterface, abc.ABC)``. Asked all the same, a default
-    that finds nothing but the other default is an error, and never a recursion.
+    A class that implements neither method of a pair is refused when it is made, and so is one that implements the
+    old form where a class above it implements the new one, which would answer for it unseen. A base that leaves them
+    to its subclasses says so as any abstract class does: ``class Base(RAGInterface, abc.ABC)``. Asked all the same, a
+    default that finds nothing but the other default is an error, and never a recursion.
 
     The type parameter is that of both results' metadata: ``RAGInterface[dict[str, int]]``. A method may promise a
     narrower one. An override that calls its own default must leave the other form to a class above it.
@@ -194,6 +195,13 @@ def _check_complete(cls: type) -> None:
             msg = (
                 f"{cls.__name__} implements neither {old}() nor {new}(). Implement one of them; a mixin that does goes "
                 "before RAGInterface among the bases. A base for other classes names abc.ABC among its own."
+            )
+            raise InterfaceError(msg)
+        if old in vars(cls) and new not in vars(cls) and _overrides(cls, new):
+            writer = next(base.__name__ for base in cls.__mro__ if new in vars(base))
+            msg = (
+                f"{cls.__name__} implements {old}(), and {writer} implements {new}(), which an evaluation asks: yours "
+                f"would never be heard. Implement {new}(), or say {new} = RAGInterface.{new}, which asks yours."
             )
             raise InterfaceError(msg)
 

@@ -111,13 +111,22 @@ class GoldenReport:
                     "line": one.line,
                     "values": dict(one.values),
                     "found": [
-                        {"id": hit.id, "source": hit.source, "place": hit.metadata.get("place", ""), "score": hit.score}
+                        {
+                            "id": hit.id,
+                            "source": hit.source,
+                            "place": hit.metadata.get("place", ""),
+                            "score": _known(hit),
+                        }
                         for hit in one.found
                     ],
                 }
                 for one in self.questions
             ],
         }
+
+
+def _known(hit: Hit) -> float | None:
+    return None if math.isnan(hit.score) else hit.score  # JSON has no nan
 
 
 def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever | None = None) -> GoldenReport:

@@ -53,6 +53,8 @@ def prepare(records: Sequence[Mapping[str, Any]], rag: RAGInterface[Any], *, gen
     )
     answers: Sequence[GenerationResult[Any] | None] = [None] * len(queries)
     if generate:
+        for number, (record, retrieval) in enumerate(zip(expected, found, strict=True), start=1):
+            _sample(number, record, retrieval, None)  # what cannot be used is told before any model is paid for
         given = rag.batch_generate_with_metadata(queries, [one.contexts for one in found])
         answers = _many(rag, "batch_generate_with_metadata", given, GenerationResult, queries)
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,11 @@ class Sample:
             from ragas import SingleTurnSample  # seconds, and half a gigabyte of packages
         except ModuleNotFoundError as exc:
             raise missing_package("Sample.to_ragas", exc, "ragas") from exc
-        return SingleTurnSample(**self.to_dict())
+        plain = self.to_dict()
+        for name in _IDS:
+            if name in plain:  # numbers of numpy are none to it
+                plain[name] = [one if isinstance(one, str) else int(one) for one in plain[name]]
+        return SingleTurnSample(**plain)
 
 
 FIELDS = tuple(one.name for one in fields(Sample))
@@ -120,7 +125,7 @@ def _is_texts(value: Any) -> bool:
 
 def _is_ids(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(
-        isinstance(one, (str, int)) and not isinstance(one, bool) for one in value
+        isinstance(one, (str, numbers.Integral)) and not isinstance(one, bool) for one in value
     )
 
 

@@ -14,7 +14,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RetrievalResult
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.hit_names import source_of
-from lazyrag.generation.packing import Order, Packed, arranged, pack, shortened
+from lazyrag.generation.packing import Order, Packed, arranged, beginning, pack, shortened
 from lazyrag.generation.templates import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.scripts import Language, spoken
 from lazyrag.text.tiktoken import counter_for_model
@@ -178,6 +178,9 @@ class ContextBuilder:
             [1] tea.txt
             black
         """
+        if not isinstance(context, RAGContext):
+            msg = f"context is {context!r:.60}; give a RAGContext that this builder built."
+            raise ConfigError(msg)
         count = len(context.sources)
         for index in indices:
             if not 1 <= whole_number("index", index, 1) <= count:
@@ -185,10 +188,12 @@ class ContextBuilder:
                 raise ConfigError(msg)
         kept = [hit for number, hit in enumerate(context.sources, start=1) if number not in indices]
         template = context.metadata.get("template")
-        page = self._page(context.query, template if isinstance(template, ContextTemplate) else None, context.sources)
+        own = template if isinstance(template, ContextTemplate) else None
+        page = self._page(context.query, own, context.sources, context.metadata.get("language"))
         text = page.text(kept)
         removed = [hit.id for number, hit in enumerate(context.sources, start=1) if number in indices]
-        metadata = {**context.metadata, "removed": (*context.metadata.get("removed", ()), *removed)}
+        cut = tuple(one for one in context.metadata.get("cut", ()) if one not in removed)
+        metadata = {**context.metadata, "cut": cut, "removed": (*context.metadata.get("removed", ()), *removed)}
         return RAGContext(context.query, text, _result(context.sources, kept), self.counter.count(text), metadata)
 
     def add_citations(self, context: str, results: Sequence[Hit] | RetrievalResult[Any]) -> str:
@@ -207,13 +212,15 @@ class ContextBuilder:
         lines = [f"[{number}] {source_of(hit) or unknown}" for number, hit in enumerate(hits, start=1)]
         return "\n".join([context, "", SOURCES_HEAD[language], *lines]) if lines else context
 
-    def _page(self, query: str, template: ContextTemplate | str | None, hits: Sequence[Hit]) -> _Page:
+    def _page(
+        self, query: str, template: ContextTemplate | str | None, hits: Sequence[Hit], spoken_before: Any = None
+    ) -> _Page:
         if not isinstance(query, str):
             msg = f"The query is {query!r:.60} ({type(query).__name__}); give a text."
             raise ConfigError(msg)
         asked = query.strip()
         # Without a question the sources say which language to speak.
-        language = spoken(self.language, asked or " ".join(hit.text[:200] for hit in hits[:3]))
+        language = spoken_before or spoken(self.language, asked or " ".join(hit.text[:200] for hit in hits[:3]))
         own = self.template if template is None else as_template(template)
         return _Page(own or TEMPLATES[language], asked, language)
 
@@ -246,6 +253,8 @@ class ContextBuilder:
             return self.counter.count(page.text(arranged([*before, hit], self.order)))
 
         shorter = shortened(last, limit, cost)
+        if shorter is None and not before and last.id in packed.cut:
+            shorter = beginning(last, limit, cost)
         if shorter is not None:
             return dataclasses.replace(packed, hits=(*before, shorter), cut=_with(packed.cut, last.id))
         cut = tuple(one for one in packed.cut if one != last.id)

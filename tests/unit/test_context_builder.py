@@ -373,3 +373,17 @@ def test_a_text_without_sentences_goes_in_up_to_a_word():
         assert len(context.sources[0].text) > 50
         assert context.metadata["cut"] == ("1",)
         assert context.metadata["left_out"] == ("2",)
+
+
+def test_what_is_taken_away_changes_nothing_else():
+    """Without a question the language stays that of the first build; what was removed is no longer said to be cut."""
+    chinese = [Hit(f"c{at}", "茶叶" * 400 + "。好茶" * 200, 1.0) for at in range(3)]
+    builder = ContextBuilder(counter="utf8")
+    context = builder.build("", [*chinese, Hit("e", "Green tea.", 0.5)], max_tokens=150)
+    assert context.metadata["language"] == "zh"
+    assert builder.without(context).context == context.context
+    one_cut = builder.build("q", [Hit("a", "Tea. " * 300, 1.0)], max_tokens=100)
+    assert one_cut.metadata["cut"] == ("a",)
+    assert builder.without(one_cut, 1).metadata["cut"] == ()
+    with pytest.raises(ConfigError, match="RAGContext"):
+        builder.without("x", 1)

@@ -324,3 +324,18 @@ def test_an_answer_stands_in_a_text(text, answer, found):
     """Case, width and white space do not count; parts of Latin words and numbers are not the answer."""
     assert has_answer([text], ["no such", answer]) == float(found)
     assert has_answer(["nothing", text], [answer], k=1) == 0.0
+
+
+def test_an_empty_list_of_labels_is_a_mistake(golden):
+    """A question that asks for nothing would pass unseen; the message has the line."""
+    with pytest.raises(ConfigError, match=r"line \d+: .*is empty"):
+        read_golden(golden(("    texts:\n      - Steep green tea at 80 degrees\n", "    texts: []\n")))
+
+
+def test_a_report_is_json_whatever_the_scores(golden):
+    """A retriever without scores leaves none, not a number that JSON does not have."""
+    path = golden(("retriever:\n  method: full_text_search\n  topk: 3\n", ""), ("  span_recall@3: 1.0\n", ""))
+    docs = Document(path.parent / "texts")
+    report = judge(read_golden(path), docs, lambda query, filters=None, topk=None: docs.get_nodes("FineChunk"))
+    told = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert told["questions"][0]["found"][0]["score"] is None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import abc
 
+import numpy as np
 import pytest
 
 from lazyrag import GenerationResult, LazyRAGError, RAGInterface, RetrievalResult
 from lazyrag.errors import ConfigError, InterfaceError
+from lazyrag.evaluation import RetrieverRAG, Sample, prepare
 
 
 class Old(RAGInterface):
@@ -221,3 +223,54 @@ def test_all_eight_methods_answer_whichever_form_is_written(made):
     assert made.batch_generate(["q", "r"], contexts) == ["q|a", "r|a"]
     assert [one.response for one in made.batch_generate_with_metadata(["q", "r"], contexts)] == ["q|a", "r|a"]
     assert made.batch_retrieve([]) == made.batch_retrieve_with_metadata([]) == made.batch_generate([], []) == []
+
+
+def test_an_old_form_over_a_new_one_is_refused():
+    """An evaluation would ask the base's new form: another system than the one that was written."""
+    with pytest.raises(
+        InterfaceError, match=r"Mine implements generate.*RetrieverRAG implements generate_with_metadata"
+    ):
+
+        class Mine(RetrieverRAG):
+            def generate(self, query, contexts):
+                """Never heard."""
+                return "mine"
+
+    class Heard(RetrieverRAG):
+        generate_with_metadata = RAGInterface.generate_with_metadata
+
+        def generate(self, query, contexts):
+            """Asked by the default."""
+            return "mine"
+
+    heard = Heard(lambda query, filters=None, topk=None: [])
+    [sample] = prepare([{"user_input": "tea?"}], heard)
+    assert sample.response == "mine"
+
+
+def test_what_was_retrieved_is_checked_before_the_model_is_paid_for():
+    """Ids of another kind are told, and no answer is asked for; numbers of numpy are ids."""
+
+    class Odd(RAGInterface):
+        asked = 0
+
+        def retrieve_with_metadata(self, query):
+            """Ids that are none."""
+            return RetrievalResult(["a"], [1.5])
+
+        def generate(self, query, contexts):
+            """Counts."""
+            Odd.asked += 1
+            return "a"
+
+    with pytest.raises(ConfigError, match="retrieved_context_ids"):
+        prepare([{"user_input": "tea?"}], Odd())
+    assert Odd.asked == 0
+    assert Sample("q", retrieved_context_ids=[np.int64(3)]).retrieved_context_ids == [3]
+
+
+def test_confidences_of_numpy_are_numbers():
+    """From 0 to 1 as any; one text is no list of candidates."""
+    assert GenerationResult("a", confidence=np.float32(0.5)).confidence == 0.5
+    with pytest.raises(ConfigError, match="one text"):
+        GenerationResult("a", "abc")
