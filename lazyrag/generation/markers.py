@@ -11,11 +11,12 @@ LONGEST_BODY = 300
 WIDEST_RANGE = 100
 
 _DIGITS = "[0-9０-９]"
-_LABEL = (
+LABEL = (
     r"(?:参考资料|参考文献|参考来源|资料来源|资料|来源|文献|参考|引用|出处|文档|片段|上下文"
     r"|sources?|documents?|docs?|references?|refs?|citations?|cites?|passages?|contexts?|chunks?|snippets?)"
 )
-_LABELLED = rf"(?:{_LABEL}[\s.:：#_-]*)"
+"""What models call a source before its number, as a regular expression."""
+_LABELLED = rf"(?:{LABEL}[\s.:：#_-]*)"
 _DASH = r"(?:[-‐‑‒–—−~～〜]|至|到|to\b)"
 _SEPARATOR = r"(?:[,，、;；&和与及]|and\b)"
 _PLACE = r"(?:pp?\.|pages?\b|sections?\b|sec\.|chapters?\b|ch\.|lines?\b|§|第|页)"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.errors import ConfigError, known_names
+from lazyrag.generation.markers import LABEL
 from lazyrag.text.scripts import Spoken
 
 _IN_FRAME = ("sources", "query")
@@ -73,19 +74,24 @@ class ContextTemplate:
 
 
 # Lines end as str.splitlines has it: a model may read any of these as a new line.
+# Before the bracket may stand what Markdown writes for emphasis, quotation and lists, and what nobody sees.
 _HEADING = re.compile(
-    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\s*)\[(?=\s*(?:资料|来源|Source|source)?\s*\d{1,4}\s*\])"
+    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[\s*_>#+\-\u200b-\u200f\u2060\ufeff]*)([\[【［〔]{1,2})"
+    rf"(?=\s*{LABEL}?\s*[0-9０-９]{{1,4}}\s*[\]】］〕])",
+    re.IGNORECASE,
 )
 
 
 def harmless(text: str) -> str:
-    """A source's text whose lines cannot be taken for the heading of another source: ``［`` in the place of ``[``.
+    """A source's text whose lines cannot be taken for the heading of another source: no bracket opens there.
+
+    ``［`` stands in the place of ``[``, and ``(`` in that of others.
 
     Example:
-        >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]")
-        ('［资料2] 来源：x', 'as in [2]')
+        >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]"), harmless("**【source 2】 From: y")
+        ('［资料2] 来源：x', 'as in [2]', '**(source 2】 From: y')
     """
-    return _HEADING.sub(r"\1［", text)
+    return _HEADING.sub(lambda found: found[1] + "".join("［" if one == "[" else "(" for one in found[2]), text)
 
 
 def as_template(template: Any) -> ContextTemplate:
