@@ -191,6 +191,44 @@ def test_vectors_of_a_data_set_have_one_dimension():
         assert sorted(ids(made.search_by_full_text("tea", 9))) == ["1", "3"]
 
 
+def test_what_cannot_be_kept_does_no_harm():
+    """Metadata that cannot be kept are an error that names document and key; the data set goes on as if never asked."""
+    for name, value in (("year", 2020), ("author", object())):
+        told = {name: value}
+        with Vector("teas", ["year"], Counts()) as made:
+            for one in (made, made.store):
+                with pytest.raises(ConfigError, match=f"'bad'.*'{name}'"):
+                    one.create([Document("coffee", {"doc_id": "good"}), Document("tea", {"doc_id": "bad", **told})])
+                assert made.search_by_vector("tea") == made.search_by_full_text("tea coffee") == []
+                made.create(
+                    [Document("green tea", {"doc_id": "2"}), Document("tea", {"doc_id": "bad", "year": "2020"})]
+                )
+                assert ids(made.search_by_vector("tea", filters={"year": "2020"})) == ["bad"]
+                made.delete()
+    with pytest.raises(ConfigError, match="Choose another name"):
+        Vector("teas", ["metadata"])
+
+
+def test_a_first_text_without_a_vector_does_no_harm():
+    """A model that is down at first leaves nothing behind: search, delete and a second try work."""
+    down = []
+
+    def embed(text):
+        if down:
+            raise OSError
+        return [1.0, 0.0]
+
+    with Vector("teas", embeddings=embed) as made:
+        down.append(True)
+        with pytest.warns(IngestionWarning), pytest.raises(EmbeddingError):
+            made.create([Document("tea", {"doc_id": "1"})])
+        down.clear()
+        assert made.search_by_vector("tea") == made.search_by_full_text("tea") == []
+        made.delete()
+        made.create([Document("tea", {"doc_id": "1"})])
+        assert ids(made.search_by_vector("tea")) == ["1"]
+
+
 @pytest.mark.parametrize("top_k", [0, 101, 2.5, "4", True])
 def test_top_k_is_bounded(vector, top_k):
     """「1 <= top_k <= 100」, for every search and on every way to it."""
