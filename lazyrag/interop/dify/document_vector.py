@@ -60,12 +60,14 @@ class GroupVector(BaseVector):
         self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
     ) -> list[Document]:
         """Nodes by their embeddings; a score is the cosine, or 0 where that is below."""
-        nodes = _by_vector(self.docs, self.group_name, query, top_k, score_threshold, **_search_keywords(kwargs))
+        nodes = _by_vector(
+            self.docs, self.group_name, query, top_k, score_threshold, **_search_keywords(self.docs, kwargs)
+        )
         return Document.from_nodes(nodes, self.dataset, normalise="none")
 
     def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
         """Nodes by BM25; a score is the BM25 score divided by the best one."""
-        nodes = _by_words(self.docs, self.group_name, query, top_k, **_search_keywords(kwargs))
+        nodes = _by_words(self.docs, self.group_name, query, top_k, **_search_keywords(self.docs, kwargs))
         return Document.from_nodes(nodes, self.dataset, normalise="none")
 
     def _unsupported(self, method: str, instead: str) -> UnsupportedError:
@@ -145,12 +147,14 @@ class DocumentVector(BaseVector):
         Raises:
             ConfigError: If an argument is out of its range, or the data set has no embeddings.
         """
-        nodes = _by_vector(self.docs, LAZY_ROOT_NAME, query, top_k, score_threshold, **_search_keywords(kwargs))
+        nodes = _by_vector(
+            self.docs, LAZY_ROOT_NAME, query, top_k, score_threshold, **_search_keywords(self.docs, kwargs)
+        )
         return [_restored(node) for node in nodes]
 
     def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
         """The documents that share words with a query, by BM25; a score is the BM25 score divided by the best one."""
-        nodes = _by_words(self.docs, LAZY_ROOT_NAME, query, top_k, **_search_keywords(kwargs))
+        nodes = _by_words(self.docs, LAZY_ROOT_NAME, query, top_k, **_search_keywords(self.docs, kwargs))
         return [_restored(node) for node in nodes]
 
     def delete(self) -> None:
@@ -220,9 +224,9 @@ def _by_words(docs: Collection, group: str, query: str, top_k: int, filters: Fil
     return [node.with_score(score) for node, score in zip(nodes, scores, strict=True)]
 
 
-def _search_keywords(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _search_keywords(docs: Collection, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     check_keywords("The search", _known_keywords, kwargs, skip=0)
-    return {"filters": filter_of(kwargs.get("filters"))}
+    return {"filters": filter_of(kwargs.get("filters"), docs.fields)}
 
 
 def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
