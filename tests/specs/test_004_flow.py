@@ -62,6 +62,27 @@ def test_from_files_to_answers(tmp_path):
     assert len(found) == 2
 
 
+def test_long_files_are_cut_as_they_are_read(tmp_path):
+    """「最长 100,000 字符」 holds for documents, and files may be longer: with a rule they come in as its chunks."""
+    rule = ProcessRule("custom", {"segmentation": {"max_tokens": 100}})
+    short, long = tmp_path / "short.md", tmp_path / "long.md"
+    short.write_text(TEXT, encoding="utf-8")
+    long.write_text("\n\n".join([TEXT] * 500), encoding="utf-8")
+    setting = ExtractSetting("upload_file", upload_file=short)
+    assert extract(setting, rule=rule, dataset_id="teas") == transform(extract(setting), rule, "teas")
+    assert extract(setting, dataset_id="teas")[0].metadata["dataset_id"] == "teas"
+    setting = ExtractSetting("upload_file", upload_file=long)
+    pieces = extract(setting, rule=rule, dataset_id="teas")
+    assert len(long.read_text(encoding="utf-8")) > 100_000 >= max(len(one.page_content) for one in pieces)
+    assert "".join("".join(one.page_content for one in pieces).split()) == "".join(TEXT.split()) * 500
+    assert [one.metadata["position"] for one in pieces] == [*range(len(pieces))]
+    assert {(one.metadata["source"], one.metadata["dataset_id"]) for one in pieces} == {("long.md", "teas")}
+    with pytest.raises(ConfigError, match=r"'long\.md' has .* characters.*extract\(setting, rule="):
+        extract(setting)
+    with pytest.raises(ConfigError, match="give a Rule"):
+        extract(setting, rule="automatic")
+
+
 def test_chunks_know_their_document(chunks):
     """「IndexProcessor.transform → Document 分块列表」: each has its own id and its document's metadata."""
     assert "\n\n".join(chunk.page_content.strip() for chunk in chunks) == TEXT
@@ -91,6 +112,11 @@ def test_documents_keep_their_order():
         transform([documents[0], Document("白茶", {"source": "z"})], rule)
     with pytest.raises(ConfigError, match="give a Rule"):
         transform(documents, "automatic")
+    with pytest.raises(ConfigError, match="'z' is blank"):
+        transform([documents[1], Document(" \n", {"source": "z"})], rule)
+    for wrong in (documents[0], "tea", ["tea"], None):
+        with pytest.raises(ConfigError, match=r"give a list of lazyrag\.interop\.dify\.Document"):
+            transform(wrong, rule)
 
 
 def test_children_are_what_is_searched():

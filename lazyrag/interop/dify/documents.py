@@ -48,10 +48,9 @@ class Document:
     def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
         if not isinstance(page_content, str) or not 0 < len(page_content) <= MAX_CHARACTERS:
             given = f"{len(page_content):,} characters" if isinstance(page_content, str) else repr(page_content)[:80]
-            msg = (
-                f"page_content is {given}; give a text of 1 to {MAX_CHARACTERS:,} characters. A longer one is cut by a "
-                "Rule: lazyrag.interop.dify.transform(documents, rule)."
-            )
+            msg = f"page_content is {given}; give a text of 1 to {MAX_CHARACTERS:,} characters."
+            if isinstance(page_content, str) and page_content:
+                msg += " A longer file is cut as it is read: lazyrag.interop.dify.extract(setting, rule=rule)."
             raise ConfigError(msg)
         if metadata is not None and not isinstance(metadata, dict):
             msg = f"metadata is {metadata!r:.80}; give a dict of names to values, or None."
