@@ -214,6 +214,18 @@ def test_retrieval_segments():
     assert [(one.segment.content, one.child_chunks, one.score) for one in whole] == [(TEXT, (), None)]
 
 
+def test_segments_of_long_documents():
+    """「检索类：… `RetrievalSegments`」: a segment that is read may be a whole file, however long it is."""
+    docs = lazyrag.Document()
+    docs.create_node_group("line", transform=str.splitlines)
+    docs.add_texts({"teas.md": "\n".join([TEXT] * 600)})
+    [found] = RetrievalSegments.from_nodes(Retriever(docs, "line", "bm25_chinese", topk=2)("白茶第3段"), "teas")
+    assert len(found.segment.content) > 100_000
+    assert (found.segment.metadata["source"], len(found.child_chunks), found.score) == ("teas.md", 2, 1.0)
+    [whole] = RetrievalSegments.from_nodes(docs.get_nodes())
+    assert (whole.segment.content, whole.score) == (found.segment.content, None)
+
+
 def test_all_classes_of_the_overview_are_there():
     """「RAG 模块的核心数据结构分为以下几类」: every class that the overview lists can be imported from one place."""
     listed = """Document ExtractSetting DocumentSegment RetrievalMethod MetadataCondition RetrievalSegments
