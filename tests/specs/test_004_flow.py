@@ -188,6 +188,12 @@ def test_thresholds_and_bounds(chunks):
             assert kept
             assert all(one.metadata["score"] >= scores[0] for one in kept)
         assert retrieve(vector, "  ") == []
+        for query in (None, ["白茶"], 7):
+            with pytest.raises(ConfigError, match=r"query is .*; give a text"):
+                retrieve(vector, query)
+        for other in (lazyrag.Document(), "teas", Vector):
+            with pytest.raises(ConfigError, match=r"give a Vector.*GroupVector"):
+                retrieve(other, "白茶")
         with pytest.raises(ConfigError, match="give reranker="):
             retrieve(vector, "白茶", "hybrid_search")
         with pytest.raises(ConfigError, match="Did you mean 'hybrid_search'"):

@@ -150,8 +150,10 @@ def test_delete_by_ids(vector):
     assert len(vector.search_by_vector("tea", 3)) == 3
     vector.delete_by_ids(["2", "2", "nobody"])
     assert ids(vector.search_by_vector("tea", 3)) == ["1", "3"]
-    with pytest.raises(ConfigError, match="list of doc_ids"):
-        vector.delete_by_ids("1")
+    for wrong in ("1", None, 1, [1], [["1"]]):
+        with pytest.raises(ConfigError, match="list of doc_ids"):
+            vector.delete_by_ids(wrong)
+    assert ids(vector.search_by_vector("tea", 3)) == ["1", "3"]
 
 
 def test_a_known_id_is_replaced(vector):

@@ -46,8 +46,14 @@ def retrieve(
         Documents with ``metadata["score"]`` in [0, 1], best first.
 
     Raises:
-        ConfigError: If an argument is out of its range, or a hybrid search has no reranker.
+        ConfigError: If an argument is out of its range or none, or a hybrid search has no reranker.
     """
+    if not isinstance(vector, (Vector, BaseVector)):
+        msg = (
+            f"vector is {vector!r:.80}; give a Vector. A node group of a lazyrag.Document is one by "
+            "GroupVector(docs, group_name)."
+        )
+        raise ConfigError(msg)
     known = [one.value for one in RetrievalMethod]
     if retrieval_method not in known:
         msg = f"The retrieval method is {retrieval_method!r:.80}. {known_names(str(retrieval_method), known)}"
@@ -59,7 +65,10 @@ def retrieve(
         )
         raise ConfigError(msg)
     limit, lowest = checked_top_k(top_k), checked_threshold(score_threshold)
-    if not isinstance(query, str) or not query.strip():
+    if not isinstance(query, str):
+        msg = f"query is {query!r:.80}; give a text."
+        raise ConfigError(msg)
+    if not query.strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
     found: list[Document] = []
