@@ -257,6 +257,24 @@ def test_attributes_are_what_filters_read(vector):
         vector.search_by_vector("tea", 3, filter={"author": ["Wu"]})
 
 
+def test_filters_may_be_json(vector):
+    """A `MetadataCondition` as JSON filters as it does itself; a field of such a name is read as a field."""
+    told = {"logical_operator": "and", "conditions": [{"name": "author", "comparison_operator": "is", "value": "Wu"}]}
+    assert ids(vector.search_by_vector("tea", 3, filters=told)) == ["3"]
+    assert ids(vector.search_by_full_text("coffee tea", 3, filters={"conditions": told["conditions"]})) == ["3"]
+    assert len(vector.search_by_vector("tea", 3, filters={"logical_operator": "or"})) == 3
+    with pytest.raises(UnknownKeywordError, match="author"):
+        vector.search_by_vector("tea", 3, filters={**told, "author": "Wu"})
+    docs = lazyrag.Document(name="teas")
+    docs.add_texts({"a": "green tea", "b": "black tea"})
+    told["conditions"] = [{"name": "file_name", "comparison_operator": "is", "value": "b"}]
+    [found] = GroupVector(docs, "FineChunk").search_by_full_text("tea", 3, filters=told)
+    assert found.metadata["source"] == "b"
+    with Vector("teas", ["conditions"]) as made:
+        made.create([Document("tea", {"doc_id": one, "conditions": one}) for one in ("dry", "wet")])
+        assert ids(made.search_by_full_text("tea", 3, filters={"conditions": ["wet"]})) == ["wet"]
+
+
 def test_attributes_may_have_types():
     """Numbers and dates are declared as a Document's fields are, and ordered conditions hold."""
     with Vector("teas", {"position": DocField(DataType.INT64)}, Counts()) as made:

@@ -20,6 +20,7 @@ _LAST = chr(0x10FFFF)
 _SURROGATES = range(0xD800, 0xE000)
 _NO_VALUE = ("empty", "not empty")
 _AMONG = ("in", "not in")
+_KEYS = ("logical_operator", "conditions")
 _NUMBERS = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
 _SAME = {"==": "=", "!=": "≠", ">=": "≥", "<=": "≤"}
 
@@ -146,12 +147,14 @@ class MetadataCondition:
 def filter_of(
     condition: MetadataCondition | Filter | Mapping[str, Any] | None, fields: Schema | None = None
 ) -> Filter | Mapping[str, Any] | None:
-    """What a retriever takes as filters: a `MetadataCondition` translated, anything else as it is.
+    """What a retriever takes as filters: a `MetadataCondition`, or its JSON, translated; anything else as it is.
 
     Example:
         >>> filter_of(MetadataCondition()) is None
         True
     """
+    if isinstance(condition, Mapping) and any(one in condition and one not in (fields or {}) for one in _KEYS):
+        condition = MetadataCondition.from_dict(condition)
     return condition.to_filter(fields) if isinstance(condition, MetadataCondition) else condition
 
 

@@ -139,7 +139,7 @@ class DocumentVector(BaseVector):
             query: A text; a blank one finds nothing.
             top_k: At most so many, from 1 to 100.
             score_threshold: The lowest score that is kept, in [0, 1].
-            kwargs: ``filters``: a `MetadataCondition`, a mapping or a filter.
+            kwargs: ``filters``: a `MetadataCondition` or its JSON, a mapping of fields, or a filter.
 
         Returns:
             Documents as they were inserted, with the cosine, or 0 where that is below, as ``metadata["score"]``.
