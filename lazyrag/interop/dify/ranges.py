@@ -43,6 +43,22 @@ def checked_threshold(score_threshold: Any) -> float:
     return 0.0 if score_threshold is None else unit_score(score_threshold, "score_threshold")
 
 
+def checked_query(query: Any) -> str:
+    """A question, which may be blank.
+
+    Raises:
+        ConfigError: If it is no text.
+
+    Example:
+        >>> checked_query("tea?")
+        'tea?'
+    """
+    if not isinstance(query, str):
+        msg = f"query is {query!r:.80}; give a text."
+        raise ConfigError(msg)
+    return query
+
+
 def unit_score(score: Any, what: str = "score") -> float:
     """A score in [0, 1]; one that passes a bound by a rounding error becomes the bound.
 

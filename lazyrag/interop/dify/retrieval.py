@@ -13,7 +13,7 @@ from lazyrag.errors import ConfigError, known_names
 from lazyrag.interop.dify.base_vector import BaseVector
 from lazyrag.interop.dify.conditions import MetadataCondition
 from lazyrag.interop.dify.documents import Document, DocumentSegment, metadata_of
-from lazyrag.interop.dify.ranges import checked_threshold, checked_top_k, unit_score, unit_scores
+from lazyrag.interop.dify.ranges import checked_query, checked_threshold, checked_top_k, unit_score, unit_scores
 from lazyrag.interop.dify.reranking import BaseRerankRunner, distinct
 from lazyrag.interop.dify.vectors import Vector
 from lazyrag.retrieval.methods import RetrievalMethod
@@ -65,10 +65,7 @@ def retrieve(
         )
         raise ConfigError(msg)
     limit, lowest = checked_top_k(top_k), checked_threshold(score_threshold)
-    if not isinstance(query, str):
-        msg = f"query is {query!r:.80}; give a text."
-        raise ConfigError(msg)
-    if not query.strip():
+    if not checked_query(query).strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
     found: list[Document] = []
