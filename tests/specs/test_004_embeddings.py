@@ -204,3 +204,24 @@ def test_rows_of_several_models_are_not_mixed(tmp_path):
         with pytest.raises(ConfigError, match="two vectors"):
             keep_rows(cache, SPACE, rows, ["茶"])
         assert len(cache) == 0
+
+
+@pytest.mark.parametrize("row", [("small", "cohere"), ("large", "openai"), ("small", "")])
+def test_rows_of_another_model_are_not_taken(tmp_path, row):
+    """「Embedding 模型名称 … 模型提供商名称」 are those of the space; others are an error, unless it is told so."""
+    other, same = Embedding(row[0], doc_hash("茶"), row[1]), Embedding("small", doc_hash("茶"), "openai")
+    space = VectorSpace("openai:small", dimension=2)
+    for one in (other, same):
+        one.set_embedding([1.0, 2.0])
+    with EmbeddingCache(tmp_path / "cache.db") as cache:
+        with pytest.raises(ConfigError, match=f"'{row[0]}' of provider '{row[1]}'.*'openai:small'.*rename=True"):
+            keep_rows(cache, space, [other], ["茶"])
+        for texts in ("茶", ""):
+            with pytest.raises(ConfigError, match="list of texts"):
+                keep_rows(cache, space, [same], texts)
+            with pytest.raises(ConfigError, match="list of texts"):
+                rows_of(cache, space, texts)
+        assert len(cache) == 0
+        assert keep_rows(cache, space, [same], ["茶"]) == 1
+        assert keep_rows(cache, space, rows_of(cache, space, ["茶"]), ["茶"]) == 1
+        assert keep_rows(cache, VectorSpace("other"), [other], ["茶"], rename=True) == 1

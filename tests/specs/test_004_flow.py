@@ -62,6 +62,27 @@ def test_from_files_to_answers(tmp_path):
     assert len(found) == 2
 
 
+def test_long_files_are_cut_as_they_are_read(tmp_path):
+    """「最长 100,000 字符」 holds for documents, and files may be longer: with a rule they come in as its chunks."""
+    rule = ProcessRule("custom", {"segmentation": {"max_tokens": 100}})
+    short, long = tmp_path / "short.md", tmp_path / "long.md"
+    short.write_text(TEXT, encoding="utf-8")
+    long.write_text("\n\n".join([TEXT] * 500), encoding="utf-8")
+    setting = ExtractSetting("upload_file", upload_file=short)
+    assert extract(setting, rule=rule, dataset_id="teas") == transform(extract(setting), rule, "teas")
+    assert extract(setting, dataset_id="teas")[0].metadata["dataset_id"] == "teas"
+    setting = ExtractSetting("upload_file", upload_file=long)
+    pieces = extract(setting, rule=rule, dataset_id="teas")
+    assert len(long.read_text(encoding="utf-8")) > 100_000 >= max(len(one.page_content) for one in pieces)
+    assert "".join("".join(one.page_content for one in pieces).split()) == "".join(TEXT.split()) * 500
+    assert [one.metadata["position"] for one in pieces] == [*range(len(pieces))]
+    assert {(one.metadata["source"], one.metadata["dataset_id"]) for one in pieces} == {("long.md", "teas")}
+    with pytest.raises(ConfigError, match=r"'long\.md' has .* characters.*extract\(setting, rule="):
+        extract(setting)
+    with pytest.raises(ConfigError, match="give a Rule"):
+        extract(setting, rule="automatic")
+
+
 def test_chunks_know_their_document(chunks):
     """「IndexProcessor.transform → Document 分块列表」: each has its own id and its document's metadata."""
     assert "\n\n".join(chunk.page_content.strip() for chunk in chunks) == TEXT
@@ -91,6 +112,11 @@ def test_documents_keep_their_order():
         transform([documents[0], Document("白茶", {"source": "z"})], rule)
     with pytest.raises(ConfigError, match="give a Rule"):
         transform(documents, "automatic")
+    with pytest.raises(ConfigError, match="'z' is blank"):
+        transform([documents[1], Document(" \n", {"source": "z"})], rule)
+    for wrong in (documents[0], "tea", ["tea"], None):
+        with pytest.raises(ConfigError, match=r"give a list of lazyrag\.interop\.dify\.Document"):
+            transform(wrong, rule)
 
 
 def test_children_are_what_is_searched():
@@ -162,6 +188,12 @@ def test_thresholds_and_bounds(chunks):
             assert kept
             assert all(one.metadata["score"] >= scores[0] for one in kept)
         assert retrieve(vector, "  ") == []
+        for query in (None, ["白茶"], 7):
+            with pytest.raises(ConfigError, match=r"query is .*; give a text"):
+                retrieve(vector, query)
+        for other in (lazyrag.Document(), "teas", Vector):
+            with pytest.raises(ConfigError, match=r"give a Vector.*GroupVector"):
+                retrieve(other, "白茶")
         with pytest.raises(ConfigError, match="give reranker="):
             retrieve(vector, "白茶", "hybrid_search")
         with pytest.raises(ConfigError, match="Did you mean 'hybrid_search'"):
@@ -186,6 +218,18 @@ def test_retrieval_segments():
     assert (found[0].segment.dataset_id, found[0].segment.metadata["source"]) == ("teas", "teas.md")
     whole = RetrievalSegments.from_nodes(docs.get_nodes())
     assert [(one.segment.content, one.child_chunks, one.score) for one in whole] == [(TEXT, (), None)]
+
+
+def test_segments_of_long_documents():
+    """「检索类：… `RetrievalSegments`」: a segment that is read may be a whole file, however long it is."""
+    docs = lazyrag.Document()
+    docs.create_node_group("line", transform=str.splitlines)
+    docs.add_texts({"teas.md": "\n".join([TEXT] * 600)})
+    [found] = RetrievalSegments.from_nodes(Retriever(docs, "line", "bm25_chinese", topk=2)("白茶第3段"), "teas")
+    assert len(found.segment.content) > 100_000
+    assert (found.segment.metadata["source"], len(found.child_chunks), found.score) == ("teas.md", 2, 1.0)
+    [whole] = RetrievalSegments.from_nodes(docs.get_nodes())
+    assert (whole.segment.content, whole.score) == (found.segment.content, None)
 
 
 def test_all_classes_of_the_overview_are_there():

@@ -11,7 +11,7 @@ from lazyrag import DataType, DocField, Not
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import bind_filter, matches
 from lazyrag.errors import ConfigError, UnknownKeywordError
-from lazyrag.interop.dify import Condition, MetadataCondition
+from lazyrag.interop.dify import Condition, Document, MetadataCondition, Vector
 from lazyrag.interop.dify.conditions import COMPARISONS
 
 SCHEMA = make_schema(
@@ -65,6 +65,31 @@ def test_each_operator(name, operator, value, expected):
     )
 
 
+@pytest.mark.parametrize("given", [2**53 + 1, str(2**53 + 1), f" +{2**53 + 1} ", float(2**53), "2e3", 0.5, "0.5"])
+def test_numbers_are_exact(given):
+    """A whole number is compared as such, not as the nearest float; so is a text of one."""
+    whole = {2**53: 2**53, "2e3": 2000, 0.5: 0.5, "0.5": 0.5}.get(given, 2**53 + 1)
+    told = Condition("year", "=", given).to_filter().value
+    assert (told, type(told)) == (whole, type(whole))
+
+
+def test_texts_among_numbers():
+    """``in`` and ``not in`` read texts as numbers on a field of numbers, and leave them on any other."""
+    for value in ("2019, 2021", ["2019", 2021]):
+        told = MetadataCondition("and", [Condition("year", "in", value)])
+        assert told.to_filter(SCHEMA).value == (2019, 2021)
+        bound = bind_filter(Condition("year", "not in", value).to_filter(SCHEMA), SCHEMA)
+        assert [matches(bound, row) for row in ROWS] == [False, True, False, False]
+    assert Condition("author", "in", "2019, 2021").to_filter(SCHEMA).value == ("2019", "2021")
+    with pytest.raises(ConfigError, match="'many'; give a finite number"):
+        Condition("year", "in", "2019, many").to_filter(SCHEMA)
+    with Vector("teas", {"n": DocField(DataType.INT64)}) as vector:
+        vector.create([Document("tea", {"doc_id": str(n), "n": n}) for n in (2**53, 2**53 + 1)])
+        for told in (Condition("n", "=", 2**53 + 1), Condition("n", "in", f"{2**53 + 1},1")):
+            [found] = vector.search_by_full_text("tea", filters=MetadataCondition("and", [told]))
+            assert found.metadata["n"] == 2**53 + 1
+
+
 def test_every_operator_is_tested():
     """No operator is without a row in the table of tests; endings are no filter, which the error says."""
     [mark] = test_each_operator.pytestmark
@@ -116,8 +141,11 @@ def test_a_beginning_at_the_end_of_the_characters(prefix):
         (("author", "is", None), "needs a value"),
         (("author", "empty", "L"), "takes no value"),
         (("", "is", "L"), "name of a field"),
-        (("year", "=", "many"), "give a number"),
-        (("year", ">", True), "give a number"),
+        (("year", "=", "many"), "give a finite number"),
+        (("year", ">", True), "give a finite number"),
+        (("year", ">", "nan"), "with 'nan'; give a finite number"),
+        (("year", ">", float("inf")), "give a finite number"),
+        (("year", "=", 10**400), "a whole number of 1329 bits; give a finite number"),
         (("author", "contains", 7), "not empty"),
         (("author", "in", 7), "list of values"),
     ],

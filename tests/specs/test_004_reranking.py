@@ -110,6 +110,9 @@ def test_doubles_are_taken_once():
     assert told(RerankModelRunner(by_length).run("tea", more)) == ["black tea", "green tea", "coffee", "new"]
     with pytest.raises(ConfigError, match="Document objects"):
         RerankModelRunner(by_length).run("tea", ["green tea"])
+    for doc_id in (["1"], ({},)):
+        with pytest.raises(ConfigError, match=r"has the doc_id .*give a text"):
+            RerankModelRunner(by_length).run("tea", [Document("green tea", {"doc_id": doc_id})])
 
 
 def test_scores_of_a_model_that_knows_no_bounds():
@@ -148,6 +151,18 @@ def test_what_scores_came_with_does_not_count():
     """「vector_score」 is the cosine of query and text, whatever ``metadata["score"]`` says."""
     documents = [Document("coffee", {"doc_id": "1", "score": 1.0}), Document("tea", {"doc_id": "2", "score": 0.0})]
     assert told(WeightRerankRunner(weights(1.0), embed).run("tea", documents)) == ["tea", "coffee"]
+
+
+def test_a_blank_query():
+    """To a blank query nothing is close: every score is 0, and the order stays. What is no text is an error."""
+    runner = WeightRerankRunner(weights(0.7), embed)
+    for query in ("", " \n"):
+        found = runner.run(query, DOCS)
+        assert [(one.page_content, one.metadata["score"]) for one in found] == [(text, 0.0) for text in told(DOCS)]
+        assert runner.run(query, DOCS, score_threshold=0.1) == []
+    for one in (runner, RerankModelRunner(by_length)):
+        with pytest.raises(ConfigError, match="query is None; give a text"):
+            one.run(None, DOCS)
 
 
 def test_words_alone_need_no_model():

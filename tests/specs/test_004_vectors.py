@@ -150,8 +150,10 @@ def test_delete_by_ids(vector):
     assert len(vector.search_by_vector("tea", 3)) == 3
     vector.delete_by_ids(["2", "2", "nobody"])
     assert ids(vector.search_by_vector("tea", 3)) == ["1", "3"]
-    with pytest.raises(ConfigError, match="list of doc_ids"):
-        vector.delete_by_ids("1")
+    for wrong in ("1", None, 1, [1], [["1"]]):
+        with pytest.raises(ConfigError, match="list of doc_ids"):
+            vector.delete_by_ids(wrong)
+    assert ids(vector.search_by_vector("tea", 3)) == ["1", "3"]
 
 
 def test_a_known_id_is_replaced(vector):
@@ -191,6 +193,44 @@ def test_vectors_of_a_data_set_have_one_dimension():
         assert sorted(ids(made.search_by_full_text("tea", 9))) == ["1", "3"]
 
 
+def test_what_cannot_be_kept_does_no_harm():
+    """Metadata that cannot be kept are an error that names document and key; the data set goes on as if never asked."""
+    for name, value in (("year", 2020), ("author", object())):
+        told = {name: value}
+        with Vector("teas", ["year"], Counts()) as made:
+            for one in (made, made.store):
+                with pytest.raises(ConfigError, match=f"'bad'.*'{name}'"):
+                    one.create([Document("coffee", {"doc_id": "good"}), Document("tea", {"doc_id": "bad", **told})])
+                assert made.search_by_vector("tea") == made.search_by_full_text("tea coffee") == []
+                made.create(
+                    [Document("green tea", {"doc_id": "2"}), Document("tea", {"doc_id": "bad", "year": "2020"})]
+                )
+                assert ids(made.search_by_vector("tea", filters={"year": "2020"})) == ["bad"]
+                made.delete()
+    with pytest.raises(ConfigError, match="Choose another name"):
+        Vector("teas", ["metadata"])
+
+
+def test_a_first_text_without_a_vector_does_no_harm():
+    """A model that is down at first leaves nothing behind: search, delete and a second try work."""
+    down = []
+
+    def embed(text):
+        if down:
+            raise OSError
+        return [1.0, 0.0]
+
+    with Vector("teas", embeddings=embed) as made:
+        down.append(True)
+        with pytest.warns(IngestionWarning), pytest.raises(EmbeddingError):
+            made.create([Document("tea", {"doc_id": "1"})])
+        down.clear()
+        assert made.search_by_vector("tea") == made.search_by_full_text("tea") == []
+        made.delete()
+        made.create([Document("tea", {"doc_id": "1"})])
+        assert ids(made.search_by_vector("tea")) == ["1"]
+
+
 @pytest.mark.parametrize("top_k", [0, 101, 2.5, "4", True])
 def test_top_k_is_bounded(vector, top_k):
     """「1 <= top_k <= 100」, for every search and on every way to it."""
@@ -215,6 +255,24 @@ def test_attributes_are_what_filters_read(vector):
         vector.search_by_vector("tea", 3, filters={"position": [1]})
     with pytest.raises(UnknownKeywordError, match="filters"):
         vector.search_by_vector("tea", 3, filter={"author": ["Wu"]})
+
+
+def test_filters_may_be_json(vector):
+    """A `MetadataCondition` as JSON filters as it does itself; a field of such a name is read as a field."""
+    told = {"logical_operator": "and", "conditions": [{"name": "author", "comparison_operator": "is", "value": "Wu"}]}
+    assert ids(vector.search_by_vector("tea", 3, filters=told)) == ["3"]
+    assert ids(vector.search_by_full_text("coffee tea", 3, filters={"conditions": told["conditions"]})) == ["3"]
+    assert len(vector.search_by_vector("tea", 3, filters={"logical_operator": "or"})) == 3
+    with pytest.raises(UnknownKeywordError, match="author"):
+        vector.search_by_vector("tea", 3, filters={**told, "author": "Wu"})
+    docs = lazyrag.Document(name="teas")
+    docs.add_texts({"a": "green tea", "b": "black tea"})
+    told["conditions"] = [{"name": "file_name", "comparison_operator": "is", "value": "b"}]
+    [found] = GroupVector(docs, "FineChunk").search_by_full_text("tea", 3, filters=told)
+    assert found.metadata["source"] == "b"
+    with Vector("teas", ["conditions"]) as made:
+        made.create([Document("tea", {"doc_id": one, "conditions": one}) for one in ("dry", "wet")])
+        assert ids(made.search_by_full_text("tea", 3, filters={"conditions": ["wet"]})) == ["wet"]
 
 
 def test_attributes_may_have_types():

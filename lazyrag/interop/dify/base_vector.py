@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lazyrag.data.fields import DataType, DocField
 from lazyrag.errors import ConfigError, UnsupportedError
 from lazyrag.interop.dify.documents import Document
 
@@ -71,6 +72,26 @@ class BaseVector(abc.ABC):
     @abc.abstractmethod
     def delete_by_ids(self, ids: list[str]) -> None:
         """Delete documents by their ``doc_id``; one that is not there is no error."""
+
+
+def checked_attributes(attributes: Any) -> dict[str, DocField]:
+    """The fields that filters may read: as they are declared, and as text where only their names are given.
+
+    Raises:
+        ConfigError: If they are none, or one has the name under which all of the metadata is kept.
+
+    Example:
+        >>> checked_attributes(["source"])["source"].data_type
+        <DataType.VARCHAR: 'varchar'>
+    """
+    mapping = isinstance(attributes, Mapping)
+    if not mapping and not (isinstance(attributes, (list, tuple)) and all(isinstance(one, str) for one in attributes)):
+        msg = f"attributes is {attributes!r:.80}; give a list of names, or a mapping from names to DocField."
+        raise ConfigError(msg)
+    if Field.METADATA_KEY.value in attributes:
+        msg = "attributes has the name 'metadata', under which all of the metadata is kept. Choose another name."
+        raise ConfigError(msg)
+    return dict(attributes) if mapping else {name: DocField(DataType.VARCHAR) for name in attributes}
 
 
 def checked_documents(documents: Any) -> dict[str, Document]:

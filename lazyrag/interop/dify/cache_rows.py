@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.arguments import known_arguments
+from lazyrag.arguments import known_arguments, known_keywords
 from lazyrag.errors import ConfigError
 from lazyrag.interop.dify.documents import doc_hash
 from lazyrag.models.cache import EmbeddingCache, VectorSpace
@@ -92,11 +92,11 @@ def rows_of(cache: EmbeddingCache, space: VectorSpace, texts: Iterable[str]) -> 
         texts: The texts.
 
     Raises:
-        ConfigError: If the vectors are sparse.
+        ConfigError: If the vectors are sparse, or texts is a single text.
         StoreError: If the cache cannot be read.
     """
     provider, model = spec_names(space.identity, space.dimension, space.normalised)
-    asked = list(dict.fromkeys(texts))
+    asked = _distinct(texts)
     found: dict[str, Any] = dict(cache.get_many(space, asked))
     rows = []
     for text in asked:
@@ -107,22 +107,28 @@ def rows_of(cache: EmbeddingCache, space: VectorSpace, texts: Iterable[str]) -> 
     return rows
 
 
-def keep_rows(cache: EmbeddingCache, space: VectorSpace, rows: Iterable[Embedding], texts: Iterable[str]) -> int:
+@known_keywords
+def keep_rows(
+    cache: EmbeddingCache, space: VectorSpace, rows: Iterable[Embedding], texts: Iterable[str], *, rename: bool = False
+) -> int:
     """Take the vectors of some texts from rows of the table into a cache.
 
     Args:
         cache: The cache.
         space: Under which model they are kept; see `rows_of`.
-        rows: Rows of one model and one provider.
+        rows: Rows of one model and one provider, those of the space.
         texts: The texts; those that no row has the hash of are passed over.
+        rename: Keep rows that call provider or model otherwise than the space does; you know them to be the same.
 
     Returns:
         How many texts have got a vector.
 
     Raises:
-        ConfigError: If the rows are of several models, two of one text differ, or a vector does not fit the space.
+        ConfigError: If the rows are of several models, or of another one than the space; if two of one text differ, a
+            vector does not fit the space, or texts is a single text.
         StoreError: If the cache cannot be written.
     """
+    asked = _distinct(texts)
     by_hash: dict[str, Embedding] = {}
     models = set()
     for row in rows:
@@ -133,9 +139,31 @@ def keep_rows(cache: EmbeddingCache, space: VectorSpace, rows: Iterable[Embeddin
     if len(models) > 1:
         msg = f"The rows are of several models: {sorted(models)!r:.200}. Keep those of one at a time."
         raise ConfigError(msg)
-    found = {text: by_hash[doc_hash(text)] for text in dict.fromkeys(texts) if doc_hash(text) in by_hash}
+    if not rename:
+        for provider, model in models - _names(space):
+            msg = (
+                f"The rows are of the model {model!r:.80} of provider {provider!r:.80}, and the space is "
+                f"{space.identity!r:.80}; vectors of two models do not compare. Give the rows' space, or say that "
+                "only the names differ: keep_rows(..., rename=True)."
+            )
+            raise ConfigError(msg)
+    found = {text: by_hash[doc_hash(text)] for text in asked if doc_hash(text) in by_hash}
     cache.put_many(space, {text: _numbers(row.get_embedding()) for text, row in found.items()})
     return len(found)
+
+
+def _names(space: VectorSpace) -> set[tuple[str, str]]:
+    """What the rows of a space may be called: as `rows_of` does, and without what it adds to the model's name."""
+    provider, _, model = space.identity.partition(":")
+    plain = (provider, model) if provider and model else ("", space.identity)
+    return {plain, spec_names(space.identity, space.dimension, space.normalised)}
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str):
+        msg = f"texts is the text {texts!r:.80}; give a list of texts."
+        raise ConfigError(msg)
+    return list(dict.fromkeys(texts))
 
 
 def _numbers(embedding: Any) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from lazyrag.arguments import known_arguments
+from lazyrag.data.fields import DataType, Schema
 from lazyrag.data.filters import And, Filter, Or, both
 from lazyrag.data.filters import Condition as FieldCondition
 from lazyrag.errors import ConfigError, known_names
+from lazyrag.interop.dify.ranges import exact_number
 
 LogicalOperator: TypeAlias = Literal["and", "or"]
 _LOGICAL = ("and", "or")
 _LAST = chr(0x10FFFF)
 _SURROGATES = range(0xD800, 0xE000)
 _NO_VALUE = ("empty", "not empty")
+_AMONG = ("in", "not in")
+_KEYS = ("logical_operator", "conditions")
+_NUMBERS = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
 _SAME = {"==": "=", "!=": "≠", ">=": "≥", "<=": "≤"}
 
 
@@ -28,7 +34,7 @@ class Condition:
         name: The name: a field that filters may read.
         comparison_operator: One of `COMPARISONS`.
         value: What to compare with. For ``in`` and ``not in`` a list, or a text with commas; for ``=`` ``≠`` ``>``
-            ``<`` ``≥`` ``≤`` a number, or a text of one; none for ``empty`` and ``not empty``.
+            ``<`` ``≥`` ``≤`` a number, or a text of one; none for ``empty`` and ``not empty``. Whole numbers are exact.
 
     Raises:
         ConfigError: If the operator is unknown, or the value does not go with it.
@@ -58,9 +64,24 @@ class Condition:
             raise ConfigError(msg)
         self.to_filter()
 
-    def to_filter(self) -> Filter:
-        """The same as a filter of this package."""
-        return _FILTERS[self.comparison_operator](self.name, self.value)
+    def to_filter(self, fields: Schema | None = None) -> Filter:
+        """The same as a filter of this package.
+
+        Args:
+            fields: The fields of the data set. ``in`` and ``not in`` read texts as numbers where the field has numbers.
+
+        Raises:
+            ConfigError: If such a text is no number.
+        """
+        value, field = self.value, (fields or {}).get(self.name)
+        if (
+            self.comparison_operator in _AMONG
+            and field is not None
+            and (field.element_type or field.data_type) in _NUMBERS
+        ):
+            held = _values(self.name, value)
+            value = [_number(self.name, one) if isinstance(one, str) else one for one in held]
+        return _FILTERS[self.comparison_operator](self.name, value)
 
 
 @known_arguments
@@ -115,22 +136,26 @@ class MetadataCondition:
             raise ConfigError(msg)
         return cls(**{name: value for name, value in values.items() if value is not None})
 
-    def to_filter(self) -> Filter | None:
-        """The same as a filter for a retriever; None where there is no condition."""
-        filters = [one.to_filter() for one in self.conditions if isinstance(one, Condition)]
+    def to_filter(self, fields: Schema | None = None) -> Filter | None:
+        """The same as a filter for a retriever; None where there is no condition. See `Condition.to_filter`."""
+        filters = [one.to_filter(fields) for one in self.conditions if isinstance(one, Condition)]
         if len(filters) < 2:
             return filters[0] if filters else None
         return And(*filters) if self.logical_operator == "and" else Or(*filters)
 
 
-def filter_of(condition: MetadataCondition | Filter | Mapping[str, Any] | None) -> Filter | Mapping[str, Any] | None:
-    """What a retriever takes as filters: a `MetadataCondition` translated, anything else as it is.
+def filter_of(
+    condition: MetadataCondition | Filter | Mapping[str, Any] | None, fields: Schema | None = None
+) -> Filter | Mapping[str, Any] | None:
+    """What a retriever takes as filters: a `MetadataCondition`, or its JSON, translated; anything else as it is.
 
     Example:
         >>> filter_of(MetadataCondition()) is None
         True
     """
-    return condition.to_filter() if isinstance(condition, MetadataCondition) else condition
+    if isinstance(condition, Mapping) and any(one in condition and one not in (fields or {}) for one in _KEYS):
+        condition = MetadataCondition.from_dict(condition)
+    return condition.to_filter(fields) if isinstance(condition, MetadataCondition) else condition
 
 
 def _condition(given: Any) -> Condition:
@@ -156,14 +181,13 @@ def _text(name: str, value: Any) -> str:
 
 
 def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value) if not isinstance(value, bool) else None
-    except (TypeError, ValueError):
-        number = None
+    number = None if isinstance(value, bool) else exact_number(value)
     if number is None:
-        msg = f"The comparison on {name!r} is with {value!r:.80}; give a number. Texts are compared by 'is', 'is not'."
+        big = isinstance(value, int) and value.bit_length() > sys.float_info.max_exp
+        told = f"a whole number of {value.bit_length()} bits" if big else f"{value!r:.80}"
+        msg = f"The comparison on {name!r} is with {told}; give a finite number. Texts are compared by 'is', 'is not'."
         raise ConfigError(msg)
-    return int(number) if number.is_integer() else number
+    return number
 
 
 def _values(name: str, value: Any) -> list[Any]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lazyrag.arguments import check_keywords
-from lazyrag.data.fields import DataType, DocField
+from lazyrag.data.fields import DocField, check_value
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, copy_value
+from lazyrag.data.segment import LAZY_ROOT_NAME, check_metadata, copy_value
 from lazyrag.document.document import Document as Collection
 from lazyrag.errors import ConfigError, UnsupportedError
-from lazyrag.interop.dify.base_vector import BaseVector, Field, checked_documents
+from lazyrag.interop.dify.base_vector import BaseVector, Field, checked_attributes, checked_documents
 from lazyrag.interop.dify.conditions import MetadataCondition, filter_of
 from lazyrag.interop.dify.documents import Document
 from lazyrag.interop.dify.ranges import checked_threshold, checked_top_k, clipped_cosine, unit_scores
@@ -60,12 +60,14 @@ class GroupVector(BaseVector):
         self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
     ) -> list[Document]:
         """Nodes by their embeddings; a score is the cosine, or 0 where that is below."""
-        nodes = _by_vector(self.docs, self.group_name, query, top_k, score_threshold, **_search_keywords(kwargs))
+        nodes = _by_vector(
+            self.docs, self.group_name, query, top_k, score_threshold, **_search_keywords(self.docs, kwargs)
+        )
         return Document.from_nodes(nodes, self.dataset, normalise="none")
 
     def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
         """Nodes by BM25; a score is the BM25 score divided by the best one."""
-        nodes = _by_words(self.docs, self.group_name, query, top_k, **_search_keywords(kwargs))
+        nodes = _by_words(self.docs, self.group_name, query, top_k, **_search_keywords(self.docs, kwargs))
         return Document.from_nodes(nodes, self.dataset, normalise="none")
 
     def _unsupported(self, method: str, instead: str) -> UnsupportedError:
@@ -99,7 +101,7 @@ class DocumentVector(BaseVector):
         *,
         store_conf: Mapping[str, Any] | None = None,
     ) -> None:
-        fields = _fields(attributes)
+        fields = checked_attributes(attributes)
         super().__init__(dataset, list(fields), embeddings)
         embed = None if embeddings is None else embedder_of(embeddings)
         self.docs = Collection(name=_dataset_id(dataset), embed=embed, doc_fields=fields, store_conf=store_conf)
@@ -107,20 +109,22 @@ class DocumentVector(BaseVector):
     def create(self, documents: list[Document]) -> None:
         """Insert documents; one whose ``doc_id`` is there takes the old one's place.
 
-        Returns when they are found by every reader. One that fails is not kept, and what it was to replace stays; the
-        others are inserted.
+        Returns when they are found by every reader. One that cannot be embedded is not kept, and what it was to replace
+        stays; the others are inserted.
 
         Raises:
-            ConfigError: If a document has no ``doc_id`` of its own, its text is blank, or metadata cannot be kept.
+            ConfigError: If a document has no ``doc_id`` of its own, its text is blank, or metadata cannot be kept; then
+                nothing is inserted.
             EmbeddingError: If a text has no vector, or one of another length than the data set's.
         """
         by_id = checked_documents(documents)
         if not by_id:
             return
+        stored = {doc_id: self._stored(doc_id, one) for doc_id, one in by_id.items()}
         if self.docs.embed_keys:  # before it is filled, so that nothing becomes live without its vector
             Retriever(self.docs, LAZY_ROOT_NAME, "cosine").prepare()
         texts = {doc_id: one.page_content for doc_id, one in by_id.items()}
-        report = self.docs.add_texts(texts, {doc_id: self._stored(one) for doc_id, one in by_id.items()})
+        report = self.docs.add_texts(texts, stored)
         failed = {one.path: one.error for one in report.failed if one.path in texts}
         if failed:
             self.docs.delete_files([path for path in failed if path in report.added])
@@ -135,7 +139,7 @@ class DocumentVector(BaseVector):
             query: A text; a blank one finds nothing.
             top_k: At most so many, from 1 to 100.
             score_threshold: The lowest score that is kept, in [0, 1].
-            kwargs: ``filters``: a `MetadataCondition`, a mapping or a filter.
+            kwargs: ``filters``: a `MetadataCondition` or its JSON, a mapping of fields, or a filter.
 
         Returns:
             Documents as they were inserted, with the cosine, or 0 where that is below, as ``metadata["score"]``.
@@ -143,12 +147,14 @@ class DocumentVector(BaseVector):
         Raises:
             ConfigError: If an argument is out of its range, or the data set has no embeddings.
         """
-        nodes = _by_vector(self.docs, LAZY_ROOT_NAME, query, top_k, score_threshold, **_search_keywords(kwargs))
+        nodes = _by_vector(
+            self.docs, LAZY_ROOT_NAME, query, top_k, score_threshold, **_search_keywords(self.docs, kwargs)
+        )
         return [_restored(node) for node in nodes]
 
     def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
         """The documents that share words with a query, by BM25; a score is the BM25 score divided by the best one."""
-        nodes = _by_words(self.docs, LAZY_ROOT_NAME, query, top_k, **_search_keywords(kwargs))
+        nodes = _by_words(self.docs, LAZY_ROOT_NAME, query, top_k, **_search_keywords(self.docs, kwargs))
         return [_restored(node) for node in nodes]
 
     def delete(self) -> None:
@@ -164,10 +170,20 @@ class DocumentVector(BaseVector):
         """Let go of files and connections; twice does no harm."""
         self.docs.close()
 
-    def _stored(self, document: Document) -> dict[str, Any]:
-        """What is kept of a document's metadata: all of it but the score, and beside it what filters read."""
+    def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
+        """What is kept of a document's metadata: all of it but the score, and beside it what filters read.
+
+        It is checked here, as a Document whose texts all fail to load answers nothing from then on.
+        """
         kept = {name: value for name, value in document.metadata.items() if name != "score"}
-        fields = {name: kept[name] for name in self.attributes if kept.get(name) is not None and name != _CONTENT}
+        fields = {name: kept[name] for name in self.attributes if kept.get(name) is not None}
+        try:
+            check_metadata(kept)
+            for name, value in fields.items():
+                check_value(name, self.docs.fields[name], value)
+        except ConfigError as exc:
+            msg = f"The document {doc_id!r:.80} cannot be kept. {exc}"
+            raise ConfigError(msg) from exc
         return {**fields, _CONTENT: kept}
 
 
@@ -208,9 +224,9 @@ def _by_words(docs: Collection, group: str, query: str, top_k: int, filters: Fil
     return [node.with_score(score) for node, score in zip(nodes, scores, strict=True)]
 
 
-def _search_keywords(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _search_keywords(docs: Collection, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     check_keywords("The search", _known_keywords, kwargs, skip=0)
-    return {"filters": filter_of(kwargs.get("filters"))}
+    return {"filters": filter_of(kwargs.get("filters"), docs.fields)}
 
 
 def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
@@ -228,12 +244,3 @@ def _dataset_id(dataset: Any) -> str:
         msg = f"dataset is {dataset!r:.80}; give the data set's id as a text, or an object that has one."
         raise ConfigError(msg)
     return told
-
-
-def _fields(attributes: Any) -> dict[str, DocField]:
-    if isinstance(attributes, Mapping):
-        return dict(attributes)
-    if isinstance(attributes, (list, tuple)) and all(isinstance(name, str) for name in attributes):
-        return {name: DocField(DataType.VARCHAR) for name in attributes}
-    msg = f"attributes is {attributes!r:.80}; give a list of names, or a mapping from names to DocField."
-    raise ConfigError(msg)

@@ -48,10 +48,9 @@ class Document:
     def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
         if not isinstance(page_content, str) or not 0 < len(page_content) <= MAX_CHARACTERS:
             given = f"{len(page_content):,} characters" if isinstance(page_content, str) else repr(page_content)[:80]
-            msg = (
-                f"page_content is {given}; give a text of 1 to {MAX_CHARACTERS:,} characters. A longer one is cut by a "
-                "Rule: lazyrag.interop.dify.transform(documents, rule)."
-            )
+            msg = f"page_content is {given}; give a text of 1 to {MAX_CHARACTERS:,} characters."
+            if isinstance(page_content, str) and page_content:
+                msg += " A longer file is cut as it is read: lazyrag.interop.dify.extract(setting, rule=rule)."
             raise ConfigError(msg)
         if metadata is not None and not isinstance(metadata, dict):
             msg = f"metadata is {metadata!r:.80}; give a dict of names to values, or None."
@@ -91,19 +90,7 @@ class Document:
             >>> Document.from_node(DocNode(text="Green tea", uid="7")).metadata["doc_id"]
             '7'
         """
-        metadata = copy_value({**node.global_metadata, **node.metadata})
-        if node.group:
-            metadata |= {"document_id": node.document_id, "position": node.number - 1}
-            metadata.setdefault("source", node.path)
-            pages = [place.label for place in node.places if place.kind == "page" and place.label.isdecimal()]
-            if pages:
-                metadata.setdefault("page", int(pages[0]))
-        metadata |= {"doc_id": node.uid, "doc_hash": doc_hash(node.text)}
-        if dataset_id:
-            metadata["dataset_id"] = dataset_id
-        if node.score is not None:
-            metadata["score"] = unit_score(node.score)
-        return cls(node.text, metadata)
+        return cls(node.text, metadata_of(node, dataset_id))
 
     @classmethod
     @known_keywords
@@ -219,6 +206,31 @@ class DocumentSegment:
         if self.score is not None:
             known["score"] = self.score
         return Document(self.content, {**copy_value(dict(self.metadata)), **known})
+
+
+def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
+    """What `Document.from_node` knows of a node, however long its text is.
+
+    Raises:
+        ConfigError: If the score lies outside of [0, 1].
+
+    Example:
+        >>> metadata_of(DocNode(text="Green tea", uid="7"), "teas")["dataset_id"]
+        'teas'
+    """
+    metadata = copy_value({**node.global_metadata, **node.metadata})
+    if node.group:
+        metadata |= {"document_id": node.document_id, "position": node.number - 1}
+        metadata.setdefault("source", node.path)
+        pages = [place.label for place in node.places if place.kind == "page" and place.label.isdecimal()]
+        if pages:
+            metadata.setdefault("page", int(pages[0]))
+    metadata |= {"doc_id": node.uid, "doc_hash": doc_hash(node.text)}
+    if dataset_id:
+        metadata["dataset_id"] = dataset_id
+    if node.score is not None:
+        metadata["score"] = unit_score(node.score)
+    return metadata
 
 
 def doc_hash(text: str) -> str:

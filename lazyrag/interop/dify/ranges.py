@@ -43,6 +43,22 @@ def checked_threshold(score_threshold: Any) -> float:
     return 0.0 if score_threshold is None else unit_score(score_threshold, "score_threshold")
 
 
+def checked_query(query: Any) -> str:
+    """A question, which may be blank.
+
+    Raises:
+        ConfigError: If it is no text.
+
+    Example:
+        >>> checked_query("tea?")
+        'tea?'
+    """
+    if not isinstance(query, str):
+        msg = f"query is {query!r:.80}; give a text."
+        raise ConfigError(msg)
+    return query
+
+
 def unit_score(score: Any, what: str = "score") -> float:
     """A score in [0, 1]; one that passes a bound by a rounding error becomes the bound.
 
@@ -93,3 +109,20 @@ def clipped_cosine(cosine: float) -> float:
         (0.0, 0.8)
     """
     return 0.0 if math.isnan(cosine) else min(max(cosine, 0.0), 1.0)
+
+
+def exact_number(value: Any) -> float | None:
+    """A number, or a text of one; a whole one without rounding. None for what is none, or not finite.
+
+    Example:
+        >>> exact_number("9007199254740993"), exact_number(2.0), exact_number("nan")
+        (9007199254740993, 2, None)
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not number.is_integer():
+        return number if math.isfinite(number) else None
+    digits = not isinstance(value, str) or value.strip().lstrip("+-").replace("_", "").isdecimal()
+    return int(value if digits else number)

@@ -11,7 +11,7 @@ from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
 from lazyrag.interop.dify.documents import Document
-from lazyrag.interop.dify.ranges import checked_threshold, checked_top_k, clipped_cosine, unit_scores
+from lazyrag.interop.dify.ranges import checked_query, checked_threshold, checked_top_k, clipped_cosine, unit_scores
 from lazyrag.interop.dify.reranking import BaseRerankRunner, distinct
 from lazyrag.interop.embedders import TwoWayEmbeddings, embedder_of
 from lazyrag.models.callables import EmbedCallable
@@ -68,7 +68,7 @@ class RerankModelRunner(BaseRerankRunner):
             RetrievalError: If the model fails.
         """
         found = distinct(documents)
-        ranking = self.model(query, [one.page_content for one in found], None) if found else []
+        ranking = self.model(checked_query(query), [one.page_content for one in found], None) if found else []
         scores = unit_scores([score for _, score in ranking], self.normalise)
         return _kept(
             [(found[place], score) for (place, _), score in zip(ranking, scores, strict=True)], score_threshold, top_n
@@ -118,7 +118,7 @@ class WeightRerankRunner(BaseRerankRunner):
         top_n: int | None = None,
         user: str | None = None,  # noqa: ARG002  of the interface
     ) -> list[Document]:
-        """See `BaseRerankRunner.run`.
+        """See `BaseRerankRunner.run`. To a blank query nothing is close: the order stays, and every score is 0.
 
         Raises:
             ConfigError: If an argument is out of its range.
@@ -127,7 +127,7 @@ class WeightRerankRunner(BaseRerankRunner):
         found = distinct(documents)
         if not found:
             return []
-        vectors = self._vectors(query, [one.page_content for one in found])
+        vectors = self._vectors(checked_query(query), [one.page_content for one in found])
         nodes = [
             DocNode(text=one.page_content, uid=str(place), embeddings={"": vector})
             for place, (one, vector) in enumerate(zip(found, vectors[1:], strict=True))
@@ -139,8 +139,8 @@ class WeightRerankRunner(BaseRerankRunner):
         return _kept([(found[place], score) for place, score in ranking], score_threshold, top_n)
 
     def _vectors(self, query: str, texts: list[str]) -> list[Any]:
-        """The query's vector and the texts'; of no length where they count nothing."""
-        if self.embedder is None or not self.weights.vector_setting.vector_weight:
+        """The query's vector and the texts'; of no length where they count nothing, or the query is blank."""
+        if self.embedder is None or not self.weights.vector_setting.vector_weight or not query.strip():
             return [np.zeros(1, np.float32)] * (len(texts) + 1)
         [asked] = self.embedder.embed([query], input_type="query")
         return [asked, *self.embedder.embed(texts, dimension=len(asked))]

@@ -116,17 +116,26 @@ class RerankRunnerFactory:
 def distinct(documents: Sequence[Document]) -> list[Document]:
     """Documents without those that come again: by ``doc_id``, and by text and metadata where they have none.
 
+    Raises:
+        ConfigError: If one is no document, or its ``doc_id`` is none.
+
     Example:
         >>> len(distinct([Document("tea", {"doc_id": "1", "score": 0.5}), Document("tea", {"doc_id": "1"})]))
         1
     """
-    seen, kept = set(), []
+    seen: set[Any] = set()
+    kept: list[Document] = []
     for document in documents:
         if not isinstance(document, Document):
             msg = f"documents holds {document!r:.80}; give lazyrag.interop.dify.Document objects."
             raise ConfigError(msg)
         doc_id = document.metadata.get("doc_id")
-        if doc_id in seen if doc_id is not None else document in kept:
+        try:
+            known = doc_id in seen if doc_id is not None else document in kept
+        except TypeError as exc:
+            msg = f"A document has the doc_id {doc_id!r:.80}; give a text."
+            raise ConfigError(msg) from exc
+        if known:
             continue
         seen.add(doc_id)
         kept.append(document)

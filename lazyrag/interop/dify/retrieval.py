@@ -12,8 +12,8 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.interop.dify.base_vector import BaseVector
 from lazyrag.interop.dify.conditions import MetadataCondition
-from lazyrag.interop.dify.documents import Document, DocumentSegment
-from lazyrag.interop.dify.ranges import checked_threshold, checked_top_k, unit_score
+from lazyrag.interop.dify.documents import Document, DocumentSegment, metadata_of
+from lazyrag.interop.dify.ranges import checked_query, checked_threshold, checked_top_k, unit_score, unit_scores
 from lazyrag.interop.dify.reranking import BaseRerankRunner, distinct
 from lazyrag.interop.dify.vectors import Vector
 from lazyrag.retrieval.methods import RetrievalMethod
@@ -46,8 +46,14 @@ def retrieve(
         Documents with ``metadata["score"]`` in [0, 1], best first.
 
     Raises:
-        ConfigError: If an argument is out of its range, or a hybrid search has no reranker.
+        ConfigError: If an argument is out of its range or none, or a hybrid search has no reranker.
     """
+    if not isinstance(vector, (Vector, BaseVector)):
+        msg = (
+            f"vector is {vector!r:.80}; give a Vector. A node group of a lazyrag.Document is one by "
+            "GroupVector(docs, group_name)."
+        )
+        raise ConfigError(msg)
     known = [one.value for one in RetrievalMethod]
     if retrieval_method not in known:
         msg = f"The retrieval method is {retrieval_method!r:.80}. {known_names(str(retrieval_method), known)}"
@@ -59,7 +65,7 @@ def retrieve(
         )
         raise ConfigError(msg)
     limit, lowest = checked_top_k(top_k), checked_threshold(score_threshold)
-    if not isinstance(query, str) or not query.strip():
+    if not checked_query(query).strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
     found: list[Document] = []
@@ -124,10 +130,10 @@ class RetrievalSegments:
         Raises:
             ConfigError: If a score is below 0, or not finite.
         """
-        documents = Document.from_nodes(nodes, dataset_id)
+        scores = iter(unit_scores([node.score for node in nodes if node.score is not None], "max"))
         found: dict[str, tuple[DocNode, list[RetrievalChildChunk], float | None]] = {}
-        for node, document in zip(nodes, documents, strict=True):
-            score = document.metadata["score"] if node.score is not None else None
+        for node in nodes:
+            score = None if node.score is None else next(scores)
             parent = None if node.group == LAZY_ROOT_NAME else node.parent
             read = node if parent is None else parent
             _, children, _ = found.setdefault(read.uid, (read, [], score))
@@ -139,13 +145,12 @@ class RetrievalSegments:
 
 
 def _segment(node: DocNode, score: float | None, dataset_id: str) -> DocumentSegment:
-    document = Document.from_node(node.with_score(score), dataset_id)
-    metadata = document.metadata
+    metadata = metadata_of(node.with_score(score), dataset_id)
     return DocumentSegment(
         id=node.uid,
         dataset_id=dataset_id,
         document_id=node.document_id,
-        content=document.page_content,
+        content=node.text,
         position=max(node.number - 1, 0),
         score=score,
         metadata={name: value for name, value in metadata.items() if name != "score"},

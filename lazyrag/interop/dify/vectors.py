@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.arguments import known_keywords
@@ -159,12 +159,17 @@ class Vector:
         self.store.delete()
 
     def delete_by_ids(self, ids: list[str]) -> None:
-        """Delete documents by ``doc_id``; an empty list deletes nothing."""
-        if isinstance(ids, str):
-            msg = f"ids is the text {ids!r:.80}; give a list of doc_ids."
+        """Delete documents by ``doc_id``; an empty list deletes nothing.
+
+        Raises:
+            ConfigError: If it is no list of texts.
+        """
+        given = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [None]
+        if not all(isinstance(one, str) for one in given):
+            msg = f"ids is {ids!r:.80}; give a list of doc_ids, which are texts."
             raise ConfigError(msg)
-        if ids:
-            self.store.delete_by_ids(list(ids))
+        if given:
+            self.store.delete_by_ids(given)
 
     def close(self) -> None:
         """Let go of files and connections, where the store has a method ``close``."""
