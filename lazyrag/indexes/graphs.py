@@ -161,7 +161,7 @@ def read_faiss_index(path: Path) -> Any:
         ConfigError: If there is no such file, or faiss cannot read it.
         MissingDependencyError: If faiss is not installed.
     """
-    faiss = _faiss()
+    faiss = _faiss("An index of faiss in a file")
     try:
         return faiss.read_index(str(path))
     except RuntimeError as exc:
@@ -178,13 +178,13 @@ def check_installed() -> None:
     _faiss()
 
 
-def _faiss() -> Any:
+def _faiss(what: str = "index='ann' of the map store") -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # what its bindings are made with is its own affair
             import faiss  # an optional package
     except ModuleNotFoundError as exc:
-        raise missing_package("index='ann' of the map store", exc, "ann") from exc
+        raise missing_package(what, exc, "ann") from exc
     return faiss
 
 
