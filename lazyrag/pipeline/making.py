@@ -78,6 +78,13 @@ def _hybrid(documents: list[Document], group_name: str, settings: PipelineSettin
     named, takes_any = keyword_names(fusions[method].func, skip=1)
     # Specification 003's RRF has no weights.
     weighs = method != "rrf" and (takes_any or "weights" in named)
+    usual = PipelineSettings()
+    if not weighs and weights != [usual.hybrid_vector_weight, usual.hybrid_bm25_weight]:
+        msg = (
+            f"The settings weigh by {weights[0]:g} and {weights[1]:g}, and hybrid_fusion_method={method!r} has no "
+            "weights; set it to 'weighted', or leave the weights as they are."
+        )
+        raise ConfigError(msg)
     return HybridRetriever(vector, words, fusion_method=method, weights=weights if weighs else None)
 
 

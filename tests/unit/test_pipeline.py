@@ -261,12 +261,9 @@ class TestOver:
     @pytest.mark.parametrize("method", ["rrf", "weighted"])
     def test_settings_say_a_hybrid(self, embedded, method):
         """With their method and weights."""
+        own = {"hybrid_vector_weight": 0.2, "hybrid_bm25_weight": 0.8} if method == "weighted" else {}
         settings = PipelineSettings(
-            rag_use_hybrid_search=True,
-            rag_use_reranker=False,
-            hybrid_fusion_method=method,
-            hybrid_vector_weight=0.2,
-            hybrid_bm25_weight=0.8,
+            rag_use_hybrid_search=True, rag_use_reranker=False, hybrid_fusion_method=method, **own
         )
         result = RAGPipeline.over(embedded, "FineChunk", settings=settings).sync.retrieve("green tea")
         weights = {"weights": [0.2, 0.8]} if method == "weighted" else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lazyrag import PipelineSettings, Settings
+from lazyrag import Document, PipelineSettings, RAGPipeline, Settings
 from lazyrag.errors import ConfigError, UnknownKeywordError
 from lazyrag.pipeline.settings import read_settings
 
@@ -49,3 +49,13 @@ def test_messages_end_as_sentences_do(monkeypatch):
         with pytest.raises(ConfigError) as caught:
             read_settings()
         assert not str(caught.value).endswith("..")
+
+
+def test_weights_that_would_do_nothing_are_refused():
+    """Under a fusion without weights, other weights than the usual are a mistake; under "weighted" they hold."""
+    docs = Document(embed=lambda text: [float(len(text)), 1.0])
+    docs.add_texts({"a": "green tea"})
+    given = {"rag_use_hybrid_search": True, "rag_use_reranker": False, "hybrid_vector_weight": 0.9}
+    with pytest.raises(ConfigError, match="'weighted'"):
+        RAGPipeline.over(docs, "FineChunk", settings=PipelineSettings(**given))
+    RAGPipeline.over(docs, "FineChunk", settings=PipelineSettings(**given, hybrid_fusion_method="weighted"))
