@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections import deque
@@ -28,6 +29,7 @@ Events: TypeAlias = Callable[[threading.Event], Iterator[bool]]
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
+_LOOK_S = 0.1  # within a pause, how often it is looked whether somebody waits
 _KEPT_ERRORS = 100
 _SHORTEST_TICK_S, _LONGEST_TICK_S = 0.05, 0.2
 _LEASE_WAIT_S = 5.0  # for another program that writes; after it the sync is tried again, and close() waits no longer
@@ -91,6 +93,9 @@ class Watcher:
         for what, function in (("on_report", on_report), ("on_error", on_error)):
             if function is not None and not callable(function):
                 msg = f"{what} is {function!r}; give a function of one argument, or None."
+                raise ConfigError(msg)
+            if inspect.iscoroutinefunction(function):
+                msg = f"{what} is {function!r}, which is asynchronous; nobody would await it. Give a plain function."
                 raise ConfigError(msg)
         self._name = name
         self._sync = sync
@@ -235,7 +240,10 @@ class Watcher:
             return False
         self._note(error)
         self._told = True  # what changes meanwhile goes unseen
-        self._stop.wait(_LONGEST_PAUSE_S)
+        until = time.monotonic() + _LONGEST_PAUSE_S
+        while time.monotonic() < until and not self._stop.wait(_LOOK_S):
+            if self._asked_for > self._begun:  # files can be read, even where they cannot be watched
+                self._sync_now()
         return True
 
     def _step(self, changed: bool) -> None:
@@ -361,7 +369,8 @@ def seconds(what: str, value: float, least: float) -> float:
         >>> seconds("debounce_s", 0.5, 0.0)
         0.5
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
-        msg = f"{what} is {value!r}; give a number of seconds, at least {least:g}."
+    most = threading.TIMEOUT_MAX  # what the system can wait for: centuries on most
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        msg = f"{what} is {value!r}; give a number of seconds, at least {least:g} and at most {most:g}."
         raise ConfigError(msg)
     return value

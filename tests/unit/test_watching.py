@@ -302,6 +302,22 @@ def test_watching_that_fails_later_begins_again():
     assert [str(one) for one in watcher.errors] == ["no more watches"]
 
 
+def test_who_waits_is_heard_while_watching_is_broken():
+    """In the minute before it begins anew, a sync that somebody waits for is done."""
+    hand, broken = Hand(), threading.Event()
+
+    def events(stop):
+        yield False
+        if not broken.is_set():
+            broken.set()
+            raise DatasetPathError("no more watches")
+        yield from hand.events(stop)
+
+    with Watcher("the test", hand.sync, events, Patience(0.0, 0.0), on_error=lambda _: None).start() as watcher:
+        until(lambda: len(watcher.errors) == 1)
+        assert watcher.wait_for_sync(timeout_s=watching._LONGEST_PAUSE_S / 2) is not None
+
+
 @pytest.mark.usefixtures("_quick_pauses")
 def test_one_warning_for_a_row_of_errors():
     """Without on_error the first error of a row is warned of, and those after it are not."""
@@ -630,6 +646,10 @@ def test_what_cannot_be_watched(shelf):
         docs.watch()
 
 
+async def asynchronous(told):
+    """Nobody awaits it."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -641,6 +661,8 @@ def test_what_cannot_be_watched(shelf):
         ({"poll_s": "1"}, "poll_s is '1'"),
         ({"max_deleted": 2}, "max_deleted is 2"),
         ({"on_report": 3}, "on_report is 3"),
+        ({"on_report": asynchronous}, "asynchronous; nobody would await it"),
+        ({"debounce_s": 0, "max_wait_s": 1e12}, "max_wait_s is 1000"),
         ({"on_error": "print"}, "on_error is 'print'"),
         ({"debounce": 1}, "Did you mean 'debounce_s'"),
     ],
