@@ -15,7 +15,8 @@ from lazyrag.evaluation.finding import Texts
 from lazyrag.evaluation.golden_measures import GoldenMeasure, golden_measure
 from lazyrag.evaluation.spans import SourceSpan
 from lazyrag.loaders.located import Located, located_json
-from lazyrag.retrieval.methods import retriever_for
+from lazyrag.retrieval.methods import RetrievalMethod, retriever_for
+from lazyrag.retrieval.similarity import similarities
 from lazyrag.retrieval.stages import NodeRetriever
 
 LABELS = ("ids", "spans", "texts", "references")
@@ -212,6 +213,9 @@ def _documents(path: Path, held: Checked) -> Path:
 def _settings(held: Checked) -> RetrieverSettings:
     entries = held.mapping("method", "group", "topk", "similarity")
     texts = {name: entries[name].text() for name in ("method", "group", "similarity") if name in entries}
+    for name, known in (("method", [one.value for one in RetrievalMethod]), ("similarity", similarities)):
+        if name in texts and texts[name] not in known:
+            raise entries[name].wrong(f"is {texts[name]!r:.60}. {known_names(texts[name], known)}")
     return RetrieverSettings(**texts, topk=entries["topk"].whole(1) if "topk" in entries else RetrieverSettings().topk)
 
 

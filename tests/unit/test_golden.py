@@ -339,3 +339,16 @@ def test_a_report_is_json_whatever_the_scores(golden):
     report = judge(read_golden(path), docs, lambda query, filters=None, topk=None: docs.get_nodes("FineChunk"))
     told = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert told["questions"][0]["found"][0]["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("  method: semantic", r"line 3: .*method is 'semantic'.*semantic_search"),
+        ("  method: full_text_search\n  similarity: bm", r"line 4: .*similarity is 'bm'.*'bm25'"),
+    ],
+)
+def test_names_in_the_settings_are_told_with_their_line(golden, line, told):
+    """A misspelt method or similarity is a mistake in the file, and names the nearest."""
+    with pytest.raises(ConfigError, match=told):
+        read_golden(golden(("  method: full_text_search", line)))
