@@ -115,7 +115,11 @@ class RAGInterface(Generic[M_co]):
         Returns:
             n lists of texts, in the order of the questions. By default those of `batch_retrieve_with_metadata`, if
             that is implemented; else `retrieve` is called for one after the other.
+
+        Raises:
+            ConfigError: If the questions are one text.
         """
+        _check_queries(queries)
         if not _is_own(self, "batch_retrieve_with_metadata"):
             return [self.retrieve(query) for query in queries]
         results = _as_many(self, "batch_retrieve_with_metadata", queries, self.batch_retrieve_with_metadata(queries))
@@ -131,6 +135,7 @@ class RAGInterface(Generic[M_co]):
             n results, in the order of the questions. By default `retrieve_with_metadata` is called for one after the
             other; where only the old form is implemented, and `batch_retrieve` is, its lists are wrapped.
         """
+        _check_queries(queries)
         if _is_own(self, "retrieve_with_metadata") or not _is_own(self, "batch_retrieve"):
             return [self.retrieve_with_metadata(query) for query in queries]
         lists = _as_many(self, "batch_retrieve", queries, self.batch_retrieve(queries))
@@ -252,7 +257,14 @@ def _returned(system: RAGInterface[Any], method: str, given: Any, needed: str) -
     return InterfaceError(msg)
 
 
+def _check_queries(queries: Sequence[str]) -> None:
+    if isinstance(queries, str):
+        msg = f"queries is the text {queries!r:.60}; give a list of questions."
+        raise ConfigError(msg)
+
+
 def _paired(queries: Sequence[str], contexts_list: Sequence[list[str]]) -> list[tuple[str, list[str]]]:
+    _check_queries(queries)
     if len(queries) != len(contexts_list):
         msg = f"There are {len(queries)} queries and {len(contexts_list)} lists of contexts; give one list for each."
         raise ConfigError(msg)

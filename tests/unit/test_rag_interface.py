@@ -274,3 +274,15 @@ def test_confidences_of_numpy_are_numbers():
     assert GenerationResult("a", confidence=np.float32(0.5)).confidence == 0.5
     with pytest.raises(ConfigError, match="one text"):
         GenerationResult("a", "abc")
+
+
+def test_one_text_is_no_list_of_questions():
+    """Its characters would be asked one by one."""
+    system = RetrieverRAG(lambda query, filters=None, topk=None: [], lambda prompt: "a")
+    for call in (
+        lambda: system.batch_retrieve("abc"),
+        lambda: system.batch_retrieve_with_metadata("abc"),
+        lambda: system.batch_generate("abc", [[], [], []]),
+    ):
+        with pytest.raises(ConfigError, match="list of questions"):
+            call()
