@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import re
 import tracemalloc
 import typing
 
@@ -379,10 +381,12 @@ def test_the_type_of_metadata_is_kept():
 def test_the_migration_has_steps(page):
     """「应当有清晰的迁移步骤」: the page lists them in order, and the cookbook goes through them."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert "\n1. " in text
-    assert "\n2. " in text
-    assert "\n3. " in text
-    assert (ROOT / "cookbook" / "18_migrate_interface_v2.py").exists()
+    steps = re.findall(r"^(\d)\. (.*)$", text, re.MULTILINE)
+    assert [number for number, _ in steps] == ["1", "2", "3", "4"]
+    named = ("", "retrieve_with_metadata", "generate_with_metadata", "batch_retrieve_with_metadata")
+    assert [name for name, (_, step) in zip(named, steps, strict=True) if name not in step] == []
+    script = ast.parse((ROOT / "cookbook" / "18_migrate_interface_v2.py").read_text(encoding="utf-8"))
+    assert [node.name for node in script.body if isinstance(node, ast.ClassDef)] == ["Step1", "Step2", "Step3"]
 
 
 @pytest.mark.parametrize("page", ["docs/evaluation.md", "docs/zh/evaluation.md"])
@@ -398,8 +402,15 @@ def test_the_migration_shows_both_forms(page):
 def test_a_whole_system_is_shown(page):
     """「应当有完整的实现示例」: one class in the page with both new methods and both batches."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert all(f"def {name}(self" in text for name in ("retrieve_with_metadata", "generate_with_metadata"))
-    assert "def batch_retrieve_with_metadata(self" in text
+    [block] = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class After(" in one]
+    [shown] = [node for node in ast.parse(block).body if isinstance(node, ast.ClassDef)]
+    methods = {node.name for node in shown.body if isinstance(node, ast.FunctionDef)}
+    assert methods == {
+        "retrieve_with_metadata",
+        "generate_with_metadata",
+        "batch_retrieve_with_metadata",
+        "batch_generate_with_metadata",
+    }
 
 
 def test_all_metadata_are_shown():
