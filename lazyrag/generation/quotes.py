@@ -131,6 +131,16 @@ class QuotedText:
         return -1
 
 
+def plain(text: str) -> str:
+    """What of a text is compared.
+
+    Example:
+        >>> plain("The Tea-Grower's Handbook.pdf") == plain("the tea-grower's handbook pdf")
+        True
+    """
+    return _plain(text)[0]
+
+
 def _plain(text: str) -> tuple[str, list[int]]:
     """What of a text is compared, and the place of each of its characters in the text."""
     plain: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from lazyrag.data.context import Citation
 from lazyrag.data.result import Hit
@@ -13,7 +14,7 @@ from lazyrag.generation.claims import CLAIM_CHARACTERS, cited_with, claim_before
 from lazyrag.generation.hit_names import place_of
 from lazyrag.generation.marker_scanner import Scanned, scan
 from lazyrag.generation.markers import Marker
-from lazyrag.generation.quotes import QuoteCheck, QuotedText, quotations
+from lazyrag.generation.quotes import QuoteCheck, QuotedText, plain, quotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,12 @@ def marker_problem(marker: Marker, sources: int) -> str:
 
 
 def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> list[QuoteCheck]:
-    """Look up each quotation whose sentence cites a source: `CitationManager.check_quotes`."""
+    """Look up each quotation whose sentence cites a source, names of files and titles apart."""
     spans = [span for span in quotations(response) if not _within(span[0], scanned.code)]
     starts = [marker.start for marker in scanned.markers]
     cited = cited_with(response, scanned.markers, spans, sources=len(sources))
     texts: dict[int, QuotedText] = {}
+    names: set[str] | None = None
     checks = []
     for (start, end), indices in zip(spans, cited, strict=True):
         if not indices:
@@ -103,9 +105,20 @@ def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> lis
         quote = response[start:end]
         for marker in scanned.markers[bisect_left(starts, start) : bisect_left(starts, end)]:
             quote = quote.replace(marker.text, "")
+        names = _names(sources) if names is None else names
+        if plain(quote) in names:
+            continue  # it names a source, and quotes nothing
         found, span = _find(quote.strip(), indices, sources, texts)
         checks.append(QuoteCheck(quote.strip(), indices, found, span))
     return checks
+
+
+def _names(sources: Sequence[Hit]) -> set[str]:
+    """What sources are called: their paths, their files' names, with and without ending, and their titles."""
+    paths = [PurePosixPath(str(hit.source).replace("\\", "/")) for hit in sources if hit.source]
+    titles = [title for hit in sources if isinstance(title := hit.metadata.get("title"), str)]
+    told = [*titles, *(name for path in paths for name in (str(path), path.name, path.stem))]
+    return {plain(name) for name in told} - {""}
 
 
 def _find(

@@ -200,3 +200,13 @@ def test_names_of_sources_are_one_line_without_nulls():
     manager = CitationManager()
     assert manager.format_citations(hits) == "[1] tea.pdf\n[2] x [3] official.txt"
     assert manager.resolve("Tea [1].", hits).citations[0].place == ""
+
+
+def test_the_name_of_a_source_is_no_quotation():
+    """A file's name, its path, its stem and its title may stand in quotation marks; other words are looked up."""
+    hit = Hit("1", "Water of 80 degrees.", 1.0, "books/The Tea Growers Handbook.pdf", metadata={"title": "Tea at Home"})
+    manager = CitationManager()
+    for name in ("The Tea Growers Handbook", "The Tea Growers Handbook.pdf", "Tea at Home"):
+        assert manager.check_quotes(f'As "{name}" says, it is hot [1].', [hit]) == []
+    [check] = manager.check_quotes('As "The Coffee Growers Handbook" says, it is hot [1].', [hit])
+    assert check.found is None
