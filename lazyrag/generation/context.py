@@ -14,7 +14,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RetrievalResult
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.hit_names import source_of
-from lazyrag.generation.packing import Order, Packed, arranged, beginning, pack, shortened
+from lazyrag.generation.packing import Order, Packed, arranged, pack, shortened
 from lazyrag.generation.templates import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.scripts import Language, spoken
 from lazyrag.text.tiktoken import counter_for_model
@@ -253,8 +253,6 @@ class ContextBuilder:
             return self.counter.count(page.text(arranged([*before, hit], self.order)))
 
         shorter = shortened(last, limit, cost)
-        if shorter is None and not before and last.id in packed.cut:
-            shorter = beginning(last, limit, cost)
         if shorter is not None:
             return dataclasses.replace(packed, hits=(*before, shorter), cut=_with(packed.cut, last.id))
         cut = tuple(one for one in packed.cut if one != last.id)

@@ -12,6 +12,8 @@ from lazyrag.data.result import Hit
 from lazyrag.text.scripts import CJK_LETTERS
 from lazyrag.text.sentences import sentence_ends
 
+_LONG = 1000  # characters
+_FULL_STOPS = (".", "!", "?", "。", "！", "？", "…", "．")
 _WORD_END = re.compile(rf"\S(?=\s)|[{CJK_LETTERS}]")
 
 Order: TypeAlias = Literal["rank", "lost_in_the_middle", "document"]
@@ -73,7 +75,7 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
 
     A hit that does not fit is shortened to the sentences that do, at most one of all hits; one of which not even the
     first sentence fits is left out, and those behind it, which may be shorter, are still tried. Where nothing at all
-    would go in, the best one goes in up to a word if it is a single sentence: a table without full stops is better
+    would go in, the best one goes in up to a word if it is long and has no full stop: a table is better
     begun than not read.
 
     Args:
@@ -109,8 +111,8 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
         room -= needed
     if not taken and left_out:
         best = next(hit for hit in hits if hit.text.strip())
-        single = len(list(sentence_ends(best.text))) == 1
-        if single and (begun := beginning(best, room, cost)):
+        # Some counters count the whole as more than its parts: a little room stays.
+        if _is_table(best.text) and (begun := beginning(best, room - max(8, room // 20), cost)):
             taken.append(begun)
             cut.append(best.id)
             left_out.remove(best.id)
@@ -128,6 +130,11 @@ def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
         else:
             high = middle - 1
     return _kept(hit, ends[low - 1]) if low and hit.text[: ends[low - 1]].strip() else None
+
+
+def _is_table(text: str) -> bool:
+    """Whether a text is long and has no end of a sentence."""
+    return len(text) > _LONG and len(list(sentence_ends(text))) == 1 and not text.rstrip().endswith(_FULL_STOPS)
 
 
 def beginning(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
