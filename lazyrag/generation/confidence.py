@@ -13,6 +13,8 @@ from lazyrag.text.scripts import CJK_LETTERS
 
 _ABOVE_ZERO = 0.01
 """Rounding brings logarithms of sure tokens to just above 0. A larger one is of no probability."""
+_NIL = -1000.0
+"""A mean of logarithms from here on downwards is of a probability that floats tell as 0 (exp(-746) is)."""
 
 # A word of any script is one token; of Chinese, Japanese and Korean each character is. The analysers of the indexes do
 # not serve here: they leave out "not" and "no", and stem, so that answers that contradict each other would agree.
@@ -41,8 +43,10 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
     """
     if not logprobs or any(math.isnan(one) or one > _ABOVE_ZERO for one in logprobs):
         return None
-    # Divided one by one: the sum of what a server may send could leave the range of floats.
-    return math.exp(math.fsum(min(one, 0.0) / len(logprobs) for one in logprobs))
+    # What a server may send, minus infinity and the largest of floats too, sums within their range: one token that
+    # brings the mean to `_NIL` by itself has said all.
+    lowest = _NIL * len(logprobs)
+    return math.exp(math.fsum(min(max(one, lowest), 0.0) for one in logprobs) / len(logprobs))
 
 
 def agreement(candidates: Sequence[str]) -> list[float]:
