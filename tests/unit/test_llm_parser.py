@@ -43,6 +43,14 @@ WAIT_S = 20.0
 TEXT = re.compile(r"<text(?:-\d+)?>\n(.*)\n</text(?:-\d+)?>", re.DOTALL)
 
 
+@pytest.fixture
+def ctrl_c():
+    """SIGINT is an interrupt here: what a shell starts with & ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def text_in(prompt):
     """The node's text in a prompt."""
     return TEXT.search(prompt)[1]
@@ -559,6 +567,7 @@ class TestAsking:
                 LLMParser(model)("one 1")
             assert len(words.requests) == 3
 
+    @pytest.mark.usefixtures("ctrl_c")
     @pytest.mark.parametrize("workers", [1, 3])
     def test_ctrl_c_does_not_wait_for_the_model(self, folder, workers):
         """An interrupt comes through in the middle of calls that last; what was answered before is kept."""
@@ -616,6 +625,7 @@ class TestWhatItRestsOn:
         ]
         assert marks[0] != marks[1]
 
+    @pytest.mark.usefixtures("ctrl_c")
     def test_a_worker_that_looks_stops(self):
         """Ctrl-C sets the event of the workers; their items are dropped, and the interrupt goes on."""
         begun = threading.Event()
