@@ -19,9 +19,9 @@ from lazyrag.transforms import transforms
 from tests.model_server import Model
 
 settings.register_profile(
-    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100
+    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
 )
-settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=1000)
+settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=300)
 settings.load_profile(os.environ.get("LAZYRAG_HYPOTHESIS", "default"))
 
 

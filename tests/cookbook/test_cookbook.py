@@ -49,6 +49,7 @@ def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path)
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
+@pytest.mark.slow
 def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With a model's folder named, its second part embeds the corpus and answers."""
     monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))
@@ -57,6 +58,7 @@ def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: 
     assert "ONNX: How" in done.stdout
 
 
+@pytest.mark.slow
 def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With a model's folder named, it and the default chain over it are lines of the table."""
     monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))

@@ -148,11 +148,22 @@ def run_blocks(page: Path, blocks: list[Block], monkeypatch: pytest.MonkeyPatch)
         exec(code, module.__dict__)  # noqa: S102  that is what the test is about
 
 
+def read(pages: list[Path]) -> list[object]:
+    """Pages as parameters. The code of a Chinese page is its English twin's, so that to run both is for CI."""
+    return [
+        pytest.param(
+            page,
+            id=page.relative_to(ROOT).as_posix(),
+            marks=[pytest.mark.slow] if page.parent.name == "zh" and page.name in IN_CHINESE else [],
+        )
+        for page in pages
+    ]
+
+
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page != README and page.name not in WITH_MODELS and python_of(page)],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
+    read([page for page in PAGES if page != README and page.name not in WITH_MODELS and python_of(page)]),
 )
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """Every Python block of a page runs, top to bottom, and what it asserts is true."""
@@ -163,8 +174,7 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
-    [folder / name for folder in (DOCS, DOCS / "zh") for name in WITH_MODELS],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
+    read([folder / name for folder in (DOCS, DOCS / "zh") for name in WITH_MODELS]),
 )
 def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """With the real model in its folder and a local endpoint, every block runs and what it asserts is true."""

@@ -88,6 +88,7 @@ def test_a_loader_that_crashes_fails_its_file(folder, crashing):
         assert [failure.path for failure in docs.last_report.failed] == ["b.crash"]
 
 
+@pytest.mark.slow
 def test_each_crash_costs_one_file(folder, crashing):
     """However many processes end, and whatever they leave behind, all other files are in; nothing waits for ever."""
     files = {f"{number:02}.crash": "tea" for number in range(24)}
