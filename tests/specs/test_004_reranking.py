@@ -33,6 +33,11 @@ def embed(text):
     return [float("coffee" in text), float("tea" in text)]
 
 
+def never(query, documents, top_n):
+    """A rerank model that is not to be asked."""
+    pytest.fail("asked")
+
+
 def by_length(query, documents, top_n):
     """A rerank model: longer is better."""
     return [(place, len(document) / 10) for place, document in enumerate(documents)]
@@ -99,9 +104,10 @@ def test_threshold_and_number():
     assert told(runner.run("tea", DOCS, score_threshold=0.9)) == ["black tea", "green tea"]
     assert told(runner.run("tea", DOCS, top_n=1)) == ["black tea"]
     assert runner.run("tea", []) == []
-    for wrong in ({"top_n": 0}, {"top_n": 101}, {"score_threshold": 2}):
-        with pytest.raises(ConfigError):
-            runner.run("tea", DOCS, **wrong)
+    for wrong, name in (({"top_n": 0}, "top_n is 0"), ({"top_n": 101}, "top_n is 101"), ({"score_threshold": 2}, "2")):
+        for one in (RerankModelRunner(never), WeightRerankRunner(weights(0.7), embed)):
+            with pytest.raises(ConfigError, match=name):
+                one.run("tea", DOCS, **wrong)
 
 
 def test_doubles_are_taken_once():
@@ -155,14 +161,14 @@ def test_what_scores_came_with_does_not_count():
 
 def test_a_blank_query():
     """To a blank query nothing is close: every score is 0, and the order stays. What is no text is an error."""
-    runner = WeightRerankRunner(weights(0.7), embed)
-    for query in ("", " \n"):
-        found = runner.run(query, DOCS)
-        assert [(one.page_content, one.metadata["score"]) for one in found] == [(text, 0.0) for text in told(DOCS)]
-        assert runner.run(query, DOCS, score_threshold=0.1) == []
-    for one in (runner, RerankModelRunner(by_length)):
-        with pytest.raises(ConfigError, match="query is None; give a text"):
-            one.run(None, DOCS)
+    for runner in (WeightRerankRunner(weights(0.7), embed), RerankModelRunner(never)):
+        for query in ("", " \n"):
+            found = runner.run(query, DOCS)
+            assert [(one.page_content, one.metadata["score"]) for one in found] == [(text, 0.0) for text in told(DOCS)]
+            assert runner.run(query, DOCS, score_threshold=0.1) == []
+        for documents in (DOCS, []):
+            with pytest.raises(ConfigError, match="query is None; give a text"):
+                runner.run(None, documents)
 
 
 def test_words_alone_need_no_model():

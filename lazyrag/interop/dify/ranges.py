@@ -17,7 +17,7 @@ MAX_TOP_K = 100
 _ROUNDING = 1e-6  # a cosine of float32 vectors may pass 1 by less
 
 
-def checked_top_k(top_k: Any) -> int:
+def checked_top_k(top_k: Any, name: str = "top_k") -> int:
     """How many documents a search gives, from 1 to 100.
 
     Raises:
@@ -27,7 +27,7 @@ def checked_top_k(top_k: Any) -> int:
         >>> checked_top_k(4)
         4
     """
-    return whole_number("top_k", top_k, 1, MAX_TOP_K)
+    return whole_number(name, top_k, 1, MAX_TOP_K)
 
 
 def checked_threshold(score_threshold: Any) -> float:

@@ -63,16 +63,19 @@ class RerankModelRunner(BaseRerankRunner):
     ) -> list[Document]:
         """See `BaseRerankRunner.run`; ``user`` is not passed on, as rerank models take none.
 
+        A model is asked nothing about a blank query, or about no documents: the order stays, and every score is 0.
+
         Raises:
             ConfigError: If an argument is out of its range, or a score is and ``normalise`` is ``"none"``.
             RetrievalError: If the model fails.
         """
+        query, limits = checked_query(query), _limits(score_threshold, top_n)
         found = distinct(documents)
-        ranking = self.model(checked_query(query), [one.page_content for one in found], None) if found else []
+        if not found or not query.strip():
+            return _kept([(one, 0.0) for one in found], limits)
+        ranking = self.model(query, [one.page_content for one in found], None)
         scores = unit_scores([score for _, score in ranking], self.normalise)
-        return _kept(
-            [(found[place], score) for (place, _), score in zip(ranking, scores, strict=True)], score_threshold, top_n
-        )
+        return _kept([(found[place], score) for (place, _), score in zip(ranking, scores, strict=True)], limits)
 
 
 @known_arguments
@@ -124,10 +127,11 @@ class WeightRerankRunner(BaseRerankRunner):
             ConfigError: If an argument is out of its range.
             EmbeddingError: If a text has no vector.
         """
+        query, limits = checked_query(query), _limits(score_threshold, top_n)
         found = distinct(documents)
         if not found:
             return []
-        vectors = self._vectors(checked_query(query), [one.page_content for one in found])
+        vectors = self._vectors(query, [one.page_content for one in found])
         nodes = [
             DocNode(text=one.page_content, uid=str(place), embeddings={"": vector})
             for place, (one, vector) in enumerate(zip(found, vectors[1:], strict=True))
@@ -136,7 +140,7 @@ class WeightRerankRunner(BaseRerankRunner):
         by_words = normalised(bm25_chinese(query, nodes), "max") if query.strip() else []
         pairs = [[(int(node.uid), score) for node, score in ranking] for ranking in (by_meaning, by_words)]
         ranking = weighted(pairs, weights=self.weights.shares, normalise="none")
-        return _kept([(found[place], score) for place, score in ranking], score_threshold, top_n)
+        return _kept([(found[place], score) for place, score in ranking], limits)
 
     def _vectors(self, query: str, texts: list[str]) -> list[Any]:
         """The query's vector and the texts'; of no length where they count nothing, or the query is blank."""
@@ -146,11 +150,13 @@ class WeightRerankRunner(BaseRerankRunner):
         return [asked, *self.embedder.embed(texts, dimension=len(asked))]
 
 
-def _kept(
-    ranking: Sequence[tuple[Document, float]], score_threshold: float | None, top_n: int | None
-) -> list[Document]:
-    lowest = checked_threshold(score_threshold)
-    most = len(ranking) if top_n is None else checked_top_k(top_n)
+def _limits(score_threshold: float | None, top_n: int | None) -> tuple[float, int | None]:
+    """The lowest score and the number of documents that are kept: checked before a model is asked."""
+    return checked_threshold(score_threshold), None if top_n is None else checked_top_k(top_n, "top_n")
+
+
+def _kept(ranking: Sequence[tuple[Document, float]], limits: tuple[float, int | None]) -> list[Document]:
+    lowest, most = limits
     return [Document(one.page_content, {**one.metadata, "score": score}) for one, score in ranking if score >= lowest][
         :most
     ]
