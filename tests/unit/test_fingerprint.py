@@ -28,6 +28,8 @@ _numbers = itertools.count()
 @pytest.fixture
 def load(tmp_path, monkeypatch):
     """A function that writes a module, imports it under a name of its own and returns it."""
+    # Python takes a compiled module for up to date while size and second of its source are the same.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def write_and_import(source: str, name: str = ""):
         name = name or f"written_{next(_numbers)}"
