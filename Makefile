@@ -1,10 +1,13 @@
-# Everything happens in .venv; set PYTHON to choose the interpreter it is made with (3.10 or newer).
+# Everything happens in .venv; set PYTHON to choose the interpreter it is made with (3.11 or newer).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test live check bench bench-full bench-peers docs clean
+# Tests start hundreds of programs, each of which would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test exhaustive live check bench bench-full bench-peers docs clean
 
 help:  ## Show what can be made.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/'
@@ -13,18 +16,22 @@ demo: $(VENV)/installed  ## Index the sample folder, ask it questions, show the 
 	@$(BIN)/python cookbook/demo.py
 
 test: $(VENV)/installed-test  ## Run the tests.
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+
+exhaustive: $(VENV)/installed-test  ## Run every test but deep ones: slow, exhaustive, with more drawn cases. Takes an hour.
+	LAZYRAG_HYPOTHESIS=thorough $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not deep"
 
 live: $(VENV)/installed  ## Run the tests that need real servers: installs and starts them. Linux, root, Java 17 and Maven.
 	$(BIN)/python tests/live/run.py
 
-check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of tests, generated pages.
+check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of tests, generated pages, budgets.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/interrogate --quiet --fail-under 100 --ignore-init-module --whitelist-regex '^test_' tests
 	$(BIN)/python tools/make_docs.py --check
+	$(BIN)/python tools/budgets.py
 
 bench: $(VENV)/installed-test build/peers/installed  ## Measure everything beside the peers, up to 100,000 nodes.
 	$(BIN)/python benchmarks/recall.py
@@ -68,7 +75,7 @@ clean:  ## Remove the virtual environment and caches.
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* build *.egg-info
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("lazyrag needs Python 3.10 or newer; say make PYTHON=...")'
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("lazyrag needs Python 3.11 or newer. Set make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: setup.cfg pyproject.toml | $(VENV)/bin/python

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from lazyrag.text.terms import term_function
+from lazyrag.text.analyzers import term_function
 from tests.shared import SHARED, read_squad
 
 RETRIEVAL = SHARED / "data" / "retrieval"

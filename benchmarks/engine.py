@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import machine
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 SERVE = Path(__file__).resolve().parent / "engines" / "serve.py"
 ENVIRONMENTS = machine.ROOT / "build"
@@ -34,16 +34,17 @@ class Engine:
         name: Its class.
         environment: A folder of ``build/`` whose interpreter runs it; None for the one that runs this. Where it is not
             installed, the one that runs this may have the packages as well.
+        root: The checkout whose lazyrag it imports; None for this one.
 
     Raises:
         EngineError: If its packages are not there.
     """
 
-    def __init__(self, kind: str, name: str, environment: str | None = None) -> None:
+    def __init__(self, kind: str, name: str, environment: str | None = None, *, root: Path | None = None) -> None:
         python = Path(sys.executable)
         if environment is not None and (ENVIRONMENTS / environment / "bin" / "python").exists():
             python = ENVIRONMENTS / environment / "bin" / "python"
-        paths = [str(machine.ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [str(root or machine.ROOT), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
             [str(python), str(SERVE), kind, name],
             stdin=subprocess.PIPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +31,7 @@ def save(name: str, rows: Sequence[Row], **facts: Any) -> Path:
     found = {
         "benchmark": name.partition("-")[0],
         "command": " ".join(["python", *map(shown, sys.argv)]),
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.describe(),
         **facts,
         "rows": list(rows),

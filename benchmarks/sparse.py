@@ -20,10 +20,10 @@ from corpus import make_corpus, make_queries
 from engines.lexical import TOPK
 from timing import interleaved, median_ms
 
-from lazyrag.indexes.lexical import LexicalIndex
+from lazyrag.indexes.bm25 import LexicalIndex
 from lazyrag.indexes.sparse import SparseIndex
-from lazyrag.text.terms import english_terms
-from lazyrag.typing import SparseVector
+from lazyrag.text.analyzers import english_terms
+from lazyrag.types import SparseVector
 
 QUERIES = 200
 

@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 from lazyrag import DocNode, Document, Retriever
+from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.sentences import sentence_spans
-from lazyrag.text.terms import chinese_terms
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lazyrag import DocNode, Document, Reranker, Retriever
+from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.sentences import sentence_spans
-from lazyrag.text.terms import chinese_terms
 
 CORPUS = Path(__file__).parent / "corpus"
 STORE = Path("build", "demo", "store.db")

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from lazyrag.text.analyzers import chinese_terms
 from lazyrag.text.sentences import sentence_spans
-from lazyrag.text.terms import chinese_terms
 
 HEADING = r"^\[(?:资料|Source )(\d+)\]"
 END = r"^\[(?:资料|Source )\d+\]|^问题：|^Question: |\Z"

@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, Any
 from lazyrag._version import __version__
 
 if TYPE_CHECKING:
-    from lazyrag.data.context import Answer, AnswerDelta, Citation, GenerationDelta, RAGContext
     from lazyrag.data.fields import DataType, DocField
     from lazyrag.data.filters import And, Condition, Not, Or
     from lazyrag.data.node import DocNode
-    from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
+    from lazyrag.data.result import (
+        Answer,
+        AnswerDelta,
+        Citation,
+        GenerationDelta,
+        GenerationResult,
+        Hit,
+        RAGContext,
+        RetrievalResult,
+    )
     from lazyrag.data.segment import LAZY_ROOT_NAME
     from lazyrag.document import Document, IngestReport, Watcher, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
@@ -68,7 +76,7 @@ if TYPE_CHECKING:
     from lazyrag.pipeline.pipeline import RAGPipeline
     from lazyrag.pipeline.settings import Settings
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
-    from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
+    from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
     from lazyrag.retrieval import (
         BM25Retriever,
         HybridRetriever,
@@ -84,11 +92,12 @@ if TYPE_CHECKING:
         register_similarity,
         retriever_for,
     )
+    from lazyrag.retrieval.base import explain, why_not
     from lazyrag.retrieval.chain import RetrievalChain
-    from lazyrag.retrieval.explain import Explanation, explain, why_not
+    from lazyrag.retrieval.explain import Explanation
     from lazyrag.retrieval.feedback import FeedbackRetriever
     from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
-    from lazyrag.text.tiktoken import TiktokenCounter
+    from lazyrag.text.tokens import TiktokenCounter
     from lazyrag.transforms import (
         CharacterSplitter,
         CodeSplitter,
@@ -231,8 +240,8 @@ __all__ = [
 # Imported on first use: the engines need numpy, and a program that only names this package should not wait for it.
 _HOMES = {
     "And": "lazyrag.data.filters",
-    "Answer": "lazyrag.data.context",
-    "AnswerDelta": "lazyrag.data.context",
+    "Answer": "lazyrag.data.result",
+    "AnswerDelta": "lazyrag.data.result",
     "AsyncReranker": "lazyrag.models.async_rerank",
     "AutoMerge": "lazyrag.retrieval.steps",
     "BM25Retriever": "lazyrag.retrieval",
@@ -245,7 +254,7 @@ _HOMES = {
     "ChatDelta": "lazyrag.models.protocol",
     "ChatModel": "lazyrag.models.protocol",
     "ChatOptions": "lazyrag.models.protocol",
-    "Citation": "lazyrag.data.context",
+    "Citation": "lazyrag.data.result",
     "CitationManager": "lazyrag.generation.citations",
     "CitationStream": "lazyrag.generation.citation_stream",
     "CodeSplitter": "lazyrag.transforms",
@@ -262,7 +271,7 @@ _HOMES = {
     "Endpoint": "lazyrag.models.http.endpoint",
     "Explanation": "lazyrag.retrieval.explain",
     "FeedbackRetriever": "lazyrag.retrieval.feedback",
-    "GenerationDelta": "lazyrag.data.context",
+    "GenerationDelta": "lazyrag.data.result",
     "GenerationResult": "lazyrag.data.result",
     "Generator": "lazyrag.generation.generator",
     "HTMLSplitter": "lazyrag.transforms",
@@ -274,7 +283,7 @@ _HOMES = {
     "IngestReport": "lazyrag.document",
     "IngestionWarning": "lazyrag.errors",
     "JSONSplitter": "lazyrag.transforms",
-    "KeywordSetting": "lazyrag.ranking.weights",
+    "KeywordSetting": "lazyrag.ranking.scores",
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LLMParser": "lazyrag.transforms.llm",
     "LazyRAGError": "lazyrag.errors",
@@ -300,7 +309,7 @@ _HOMES = {
     "Prompts": "lazyrag.generation.prompts",
     "QueryRewriter": "lazyrag.retrieval",
     "QuoteCheck": "lazyrag.generation.quotes",
-    "RAGContext": "lazyrag.data.context",
+    "RAGContext": "lazyrag.data.result",
     "RAGInterface": "lazyrag.evaluation.interface",
     "RAGPipeline": "lazyrag.pipeline.pipeline",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
@@ -323,17 +332,17 @@ _HOMES = {
     "SentenceTransformerEmbedder": "lazyrag.models.sentence_transformers",
     "SentenceWindow": "lazyrag.transforms",
     "Settings": "lazyrag.pipeline.settings",
-    "TiktokenCounter": "lazyrag.text.tiktoken",
+    "TiktokenCounter": "lazyrag.text.tokens",
     "TokenSplitter": "lazyrag.transforms",
     "TransformArgs": "lazyrag.transforms",
     "TreeRefiner": "lazyrag.generation.tree_refiner",
-    "VectorSetting": "lazyrag.ranking.weights",
+    "VectorSetting": "lazyrag.ranking.scores",
     "Watcher": "lazyrag.document",
     "WeightedRetriever": "lazyrag.retrieval",
-    "Weights": "lazyrag.ranking.weights",
+    "Weights": "lazyrag.ranking.scores",
     "Windows": "lazyrag.retrieval.steps",
     "auto_merge": "lazyrag.retrieval",
-    "explain": "lazyrag.retrieval.explain",
+    "explain": "lazyrag.retrieval.base",
     "migrate": "lazyrag.document",
     "register_fusion": "lazyrag.ranking.fusion",
     "register_loader": "lazyrag.loaders",
@@ -343,7 +352,7 @@ _HOMES = {
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",
     "retriever_for": "lazyrag.retrieval",
-    "why_not": "lazyrag.retrieval.explain",
+    "why_not": "lazyrag.retrieval.base",
 }
 
 

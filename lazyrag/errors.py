@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import threading
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -243,3 +244,36 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else None
+
+
+# Interrupts of worker threads. Ctrl-C reaches the main thread alone: code that starts worker threads gives each an
+# event and sets it on Ctrl-C; a worker checks it while it waits.
+
+_of_this_thread = threading.local()
+
+
+def set_stop_event(event: threading.Event) -> None:
+    """Set the event that stops this worker thread."""
+    _of_this_thread.stop_event = event
+
+
+def stop_event() -> threading.Event | None:
+    """Return the event that stops this thread; None outside of worker threads.
+
+    Example:
+        >>> stop_event() is None
+        True
+    """
+    found: threading.Event | None = getattr(_of_this_thread, "stop_event", None)
+    return found
+
+
+def raise_if_stopped() -> None:
+    """Stop this worker thread if its event is set.
+
+    Raises:
+        KeyboardInterrupt: If it is.
+    """
+    event = stop_event()
+    if event is not None and event.is_set():
+        raise KeyboardInterrupt

@@ -65,6 +65,7 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str, *, entry_point_group: str | None = None) -> None:
         self.kind = kind
+        self.revision = 0  # grows whenever a name may mean something else
         self._entry_point_group = entry_point_group
         self._entries: dict[str, T | LazyTarget] = {}
         self._entry_points: dict[str, EntryPoint] | None = None
@@ -106,6 +107,7 @@ class Registry(Generic[T]):
             with self._lock:
                 if self._entries.get(name) is present:
                     self._entries[name] = entry
+                    self.revision += 1
                     return obj
 
     def declare(self, name: str, target: str, *, extra: str | None = None, replace: bool = False) -> None:
@@ -129,6 +131,7 @@ class Registry(Generic[T]):
             present = self._entries.get(name)
             if present is None or replace:
                 self._entries[name] = LazyTarget(target, extra)
+                self.revision += 1
             elif target != (present.target if isinstance(present, LazyTarget) else _definition(present)):
                 raise self._taken(name, present)
 
@@ -191,6 +194,7 @@ class Registry(Generic[T]):
         finally:
             with self._lock:
                 self._entries = saved
+                self.revision += 1
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name:

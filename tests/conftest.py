@@ -1,43 +1,53 @@
-"""What every test can use."""
+"""Fixtures for every test, and the choice of tests that a machine or a commit does without."""
 
 from __future__ import annotations
 
 import os
+import zlib
 
 import pytest
 from hypothesis import HealthCheck, settings
 from pytest_httpserver import HTTPServer
 
-from lazyrag import Document
-from lazyrag.document.group import built_in_groups
-from lazyrag.document.readers import Readers
-from lazyrag.generation.refine import refiners
-from lazyrag.loaders import loaders
 from lazyrag.models.http import endpoint
-from lazyrag.retrieval import rerankers, similarities
-from lazyrag.transforms import transforms
 from tests.model_server import Model
+from tests.shared import SHARED, is_required
 
 settings.register_profile(
-    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25
 )
+settings.register_profile("ci", parent=settings.get_profile("default"), max_examples=100)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=300)
 settings.load_profile(os.environ.get("LAZYRAG_HYPOTHESIS", "default"))
 
 
-@pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch):
-    """What a test registers, or defines on the Document class, is gone after it."""
-    monkeypatch.setattr(Document, "_graph", built_in_groups())
-    monkeypatch.setattr(Document, "_file_readers", Readers())
-    with (
-        similarities.isolated(),
-        rerankers.isolated(),
-        refiners.isolated(),
-        transforms.isolated(),
-        loaders.isolated(),
-    ):
-        yield
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
+
+    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8; without it all are kept. With
+    LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
+    """
+    missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
+    number, count = _slice(os.environ.get("LAZYRAG_SLICE", "0/1"))
+
+    def is_left_out(item: pytest.Item) -> bool:
+        if missing and item.get_closest_marker("shared"):
+            return True
+        return bool(item.get_closest_marker("exhaustive")) and zlib.crc32(item.nodeid.encode()) % count != number
+
+    left_out = [item for item in items if is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not is_left_out(item)]
+
+
+def _slice(text: str) -> tuple[int, int]:
+    """The number of a slice and how many there are."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+        msg = f"LAZYRAG_SLICE must be NUMBER/COUNT with 0 <= NUMBER < COUNT; got {text!r}."
+        raise pytest.UsageError(msg)
+    return int(number), int(count)
 
 
 @pytest.fixture
@@ -55,11 +65,18 @@ def folder(tmp_path):
     return write
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A local HTTP server; one for all tests of a module, as stopping takes half a second."""
+@pytest.fixture(scope="session")
+def _server():
+    """A local HTTP server; one for all tests, as stopping takes half a second."""
     with HTTPServer(threaded=True) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def server(_server):
+    """A local HTTP server without the handlers of other modules."""
+    _server.clear()
+    return _server
 
 
 @pytest.fixture

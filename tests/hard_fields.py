@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.fields import DataType, DocField, Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter
-from lazyrag.typing import Fields
+from lazyrag.types import Fields
 
 SCALARS = {
     "name": DataType.VARCHAR,

@@ -22,7 +22,7 @@ def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,  # for a program that hangs; machines that do much else are slow
         check=False,
     )
 

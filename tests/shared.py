@@ -11,17 +11,23 @@ import pytest
 SHARED = Path(os.environ.get("LAZYRAG_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 
 
-def shared(*parts: str) -> Path:
-    """A path in the shared data; the test is skipped where there is none, or fails if it must be there.
+def is_required() -> bool:
+    """Whether missing shared data are a failure, as in CI: LAZYRAG_REQUIRE_SHARED=1."""
+    return os.environ.get("LAZYRAG_REQUIRE_SHARED") == "1"
 
-    The environment variable LAZYRAG_SHARED names the folder; by default it lies beside the checkout. With
-    LAZYRAG_REQUIRE_SHARED=1, as in CI, missing data is a failure.
+
+def shared(*parts: str) -> Path:
+    """Return a path in the shared data, for a test or fixture to call; mark tests that need it `shared`.
+
+    The environment variable LAZYRAG_SHARED names the folder; by default it lies beside the checkout. Where it is
+    missing, marked tests are not selected at all, and others are skipped here; with LAZYRAG_REQUIRE_SHARED=1, as in CI,
+    they fail.
     """
     path = SHARED.joinpath(*parts)
     if path.exists():
         return path
-    reason = f"the shared data are not there: no {path} (LAZYRAG_SHARED names their folder)"
-    if os.environ.get("LAZYRAG_REQUIRE_SHARED") == "1":
+    reason = f"No shared data at {path}. Set LAZYRAG_SHARED to their folder."
+    if is_required():
         pytest.fail(reason)
     pytest.skip(reason)
 

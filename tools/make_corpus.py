@@ -30,7 +30,7 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from xml.sax.saxutils import escape
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from reportlab.pdfgen.canvas import Canvas
 
 # The date of creation that every Word file states.
-CREATED = datetime(2025, 1, 12, 9, 0, tzinfo=timezone.utc)
+CREATED = datetime(2025, 1, 12, 9, 0, tzinfo=UTC)
 
 CORPUS = Path(__file__).resolve().parent.parent / "cookbook" / "corpus"
 

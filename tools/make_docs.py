@@ -32,7 +32,7 @@ from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import Feature, Store, segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
-from lazyrag.text.terms import analysers
+from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
 
@@ -153,7 +153,7 @@ SECTIONS = (
     ),
     Section(
         "Analysers",
-        "lazyrag.text.terms.analysers",
+        "lazyrag.text.analyzers.analysers",
         analysers,
         'analysers.register("fr", Analyser("fr", french_terms))',
         "the first argument. An analyser turns text into the terms that an index holds: `bm25` uses `en`, "

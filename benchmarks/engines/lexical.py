@@ -91,7 +91,7 @@ class Lazyrag(Engine):
         import lazyrag.indexes.bm25 as models
         from lazyrag import __version__
         from lazyrag.data.filters import Condition
-        from lazyrag.indexes.lexical import LexicalIndex
+        from lazyrag.indexes.bm25 import LexicalIndex
 
         self.version = __version__
         self.index = LexicalIndex()

@@ -329,7 +329,7 @@ class LazyragOpenSearch(Engine):
     def prepare(self, texts: str, questions: str) -> None:
         """Segments, and the terms of questions: a Retriever makes them."""
         from lazyrag.data.segment import Segment
-        from lazyrag.text.terms import term_function
+        from lazyrag.text.analyzers import term_function
 
         self.rows = [
             Segment(f"{number:032x}", 1, "block", f"{number:032x}", f"papers/{number}.txt", None, 1, text,

@@ -19,10 +19,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lazyrag.data.fields import DataType, DocField, Schema, check_scalar, check_value
-from lazyrag.data.mime import MIME_TYPES, UNKNOWN_MIME_TYPE, mime_type
+from lazyrag.data.fields import (
+    MIME_TYPES,
+    UNKNOWN_MIME_TYPE,
+    DataType,
+    DocField,
+    Schema,
+    check_scalar,
+    check_value,
+    mime_type,
+)
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.typing import Fields, FieldValue
+from lazyrag.types import Fields, FieldValue
 
 _SYMBOLS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 OPERATORS = ("eq", "ne", "in", "not in", "gt", "ge", "lt", "le", "contains", "exists")

@@ -1,18 +1,43 @@
-"""Nodes as users hold them."""
+"""Nodes as users see them, and the places in a file that they come from."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from lazyrag.arguments import known_arguments
-from lazyrag.data.content import check_content, content_text
-from lazyrag.data.places import innermost
-from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Content, Place, Segment, Span, check_names, copy_value, digest
+from lazyrag.data.segment import (
+    EMPTY,
+    LAZY_ROOT_NAME,
+    Content,
+    Place,
+    ReadOnly,
+    Segment,
+    Span,
+    check_content,
+    check_names,
+    content_text,
+    copy_value,
+    digest,
+)
 from lazyrag.errors import ConfigError, StaleNodeError
-from lazyrag.typing import Embedding
+from lazyrag.types import Embedding
+from lazyrag.validation import known_arguments
+
+# Places that lie within other places.
+
+
+def innermost(places: Sequence[Place]) -> list[Place]:
+    """Places in order, without those that enclose the next one: a page of a member of an archive names the member, too.
+
+    Example:
+        >>> member, page = Place(0, 9, "member", "a.pdf"), Place(0, 9, "page", "a.pdf > 1")
+        >>> [place.kind for place in innermost([member, page])]
+        ['page']
+    """
+    pairs = itertools.zip_longest(places, places[1:])
+    return [one for one, after in pairs if after is None or not (one.start <= after.start and after.end <= one.end)]
 
 
 class NodeSource(Protocol):

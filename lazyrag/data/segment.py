@@ -1,4 +1,4 @@
-"""Segments: nodes as a segment store keeps them."""
+"""Segments: nodes as a segment store holds them, and what a node may contain."""
 
 from __future__ import annotations
 
@@ -6,11 +6,48 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
-from lazyrag.data.readonly import ReadOnly
 from lazyrag.errors import ConfigError
-from lazyrag.typing import Fields
+from lazyrag.types import Fields
+
+# A dict that nobody changes.
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ReadOnly(dict[K, V]):
+    """A dict that refuses to be changed; it can be copied, compared, pickled and written as JSON like any other.
+
+    (A `types.MappingProxyType` can do none of the last two.)
+
+    Example:
+        >>> season = ReadOnly({"season": "spring"})
+        >>> season["season"], season | {"year": 2024}
+        ('spring', {'season': 'spring', 'year': 2024})
+        >>> season["season"] = "autumn"
+        Traceback (most recent call last):
+        ...
+        TypeError: This mapping is read-only. Change a copy of it: dict(...).
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        msg = "This mapping is read-only. Change a copy of it: dict(...)."
+        raise TypeError(msg)
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type, tuple[dict[K, V]]]:
+        return type(self), (dict(self),)
+
+    def copy(self) -> dict[K, V]:
+        """A dict of its own, to be changed at will."""
+        return dict(self)
+
 
 LAZY_ROOT_NAME = "lazyllm_root"
 """Name of the group of root nodes: one node per document, its whole text."""
@@ -181,9 +218,6 @@ def check_names(metadata: M) -> M:
     return metadata
 
 
-V = TypeVar("V")
-
-
 def copy_value(value: V) -> V:
     """A JSON value with lists and mappings of its own, so that nobody changes a stored one.
 
@@ -223,3 +257,39 @@ def _framed(parts: Iterable[str]) -> bytes:
 
 def _frame(length: int) -> bytes:
     return _FRAMES[length] if length < len(_FRAMES) else length.to_bytes(8, "little")
+
+
+# What a node may hold: text, or another JSON value.
+
+
+def check_content(value: Any) -> Content:
+    """A node's content, checked: text or another JSON value; numpy scalars become Python's.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)  # a subclass, such as numpy's, becomes plain text
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        msg = f"A node's content is text or a JSON value, not {value!r} ({type(value).__name__})."
+        raise ConfigError(msg) from exc
+    checked: Content = copy_value(value)
+    return checked
+
+
+def content_text(content: Content) -> str:
+    """Content as text: text as it is, numbers as Python writes them, mappings and lists as JSON.
+
+    Example:
+        >>> content_text("a"), content_text(0), content_text({"名": 1})
+        ('a', '0', '{"名": 1}')
+    """
+    if isinstance(content, str):
+        return content
+    if isinstance(content, (Mapping, list)):
+        return json.dumps(content, ensure_ascii=False)
+    return str(content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -17,7 +17,7 @@ from lazyrag.document.group import GroupGraph
 from lazyrag.document.ingestion import Ingestion
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.ledger.rows import DocumentRow
-from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
+from lazyrag.document.ledger.tree import Build, LiveGroup, Tree, View
 from lazyrag.document.loading import Loading
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.options import Options
@@ -30,11 +30,10 @@ from lazyrag.document.step import LOADING, Step
 from lazyrag.document.tables import NodeTables
 from lazyrag.document.targets import Rebuild, TargetMaker
 from lazyrag.document.term_spaces import TermSpaces
-from lazyrag.document.views import Views
 from lazyrag.document.work import Targets, Work
-from lazyrag.errors import ConfigError, IngestionError, LoadError, StaleNodeError, StoreBusyError, StoreError
-from lazyrag.indexes.parts import LexicalState
+from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
 from lazyrag.models.embedding import CheckedEmbedder
+from lazyrag.text.analyzers import analysers
 
 _TRY_AGAIN_S = 1.0
 _TRIES = 3
@@ -81,7 +80,6 @@ class Builder:
         self.embedders = embedders
         self.targets = targets
         self.options = options
-        self.views = Views(ledger, definitions)
         self.terms = TermSpaces(ledger)
         self.tables = NodeTables(nodes)
         self._close = close
@@ -108,6 +106,8 @@ class Builder:
             options.on_progress,
             owner=self,
         )
+        self._view = View(Tree(), 0, {})
+        self._graphs = tuple(definitions.graph.line_of_bases())
         self._asked: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and spaces that were last built
         self._synced = False
@@ -130,15 +130,21 @@ class Builder:
         """The group definitions."""
         return self.definitions.graph
 
-    @property
-    def removals(self) -> int:
-        """Grows when something is removed: what was read before and after may not fit together."""
-        return self.ledger.removals
+    @contextmanager
+    def paused(self, timeout_s: float) -> Iterator[bool]:
+        """Keep other threads of this process from building and from defining groups; False where that takes longer.
 
-    @property
-    def locks(self) -> list[Any]:
-        """While these are held, taken in this order, nobody else in this process builds or defines groups."""
-        return [self.lock, *sorted(self.definitions.graph.locks(), key=id)]
+        Whoever holds one of the locks may be waiting for another one: a transform may ask another Document, or define
+        a group.
+        """
+        with ExitStack() as taken:
+            for lock in (self.lock, *sorted(self.definitions.graph.locks(), key=id)):
+                if not lock.acquire(timeout=timeout_s):
+                    taken.close()
+                    yield False
+                    return
+                taken.callback(lock.release)
+            yield True
 
     def group(self, name: str) -> LiveGroup:
         """A group, built for every document for which that could be done.
@@ -147,33 +153,43 @@ class Builder:
             NotRegisteredError: If it is not defined.
             IngestionError: If every document failed.
         """
-        return self._having(Step(name)).groups[name]
+        return self.view(frozenset([Step(name)])).groups[name]
 
-    def terms_state(self, name: str, analyser: str) -> LexicalState:
-        """The index over a group's terms under an analyser.
+    def now(self) -> View:
+        """What is live and current now."""
+        tree, removals = self.ledger.state()
+        state = removals, analysers.revision, *[one.revision for one in self._graphs]
+        known = self._view
+        if known.tree is tree and known.state == state:
+            return known
+        groups = {name: group for name, group in self.definitions.current(tree).items() if group.whole}
+        self._view = view = View(tree, removals, groups, state)
+        return view
+
+    def view(self, needs: frozenset[Step]) -> View:
+        """What is live and current now, with all that is needed; it is built where it is not there.
 
         Raises:
-            IngestionError: If every document failed.
+            NotRegisteredError: If a group is not defined.
+            IngestionError: If every document failed in a step.
         """
-        step = Step(name, analyser=analyser)
-        view = self._having(step)
-        return self.terms.state(view.tree, view.groups[name], self._space(view, step))
+        view = self.now()
+        if (self._synced or self.ledger.file.read_only) and needs in view.met:
+            return view
+        steps = sorted(needs, key=self._order)
+        for _ in range(_TRIES):  # while one is built, another may be defined anew
+            for step in steps:
+                view = self._having(step, view)
+            if self.has(view, needs):
+                break
+        return view
 
-    def vectors(self, name: str, embed_key: str) -> LiveSpace:
-        """A group's vectors under an embed key, stored and searchable.
-
-        Raises:
-            IngestionError: If every document failed.
-        """
-        step = Step(name, embed_key=embed_key)
-        return self._space(self._having(step), step)
-
-    def _space(self, view: View, step: Step) -> LiveSpace:
-        key = self.targets.space_key(step)
-        if key is None:
-            msg = f"What is needed to {step} was registered anew meanwhile. Ask again."
-            raise StaleNodeError(msg)
-        return view.groups[step.group].spaces[key]
+    def has(self, view: View, needs: frozenset[Step]) -> bool:
+        """Whether all that is needed is built in a view, which remembers it."""
+        found = needs in view.met or all(self._has(view, step) for step in needs)
+        if found and view.tree.documents:  # without any, every query tries again
+            view.met.add(needs)
+        return found
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
@@ -185,20 +201,20 @@ class Builder:
         space = group.spaces.get(key) if key is not None else None
         return space is not None and space.whole
 
-    def _having(self, step: Step) -> View:
-        """The view that a question keeps to, in which a group or an index is there; it is built where it is not."""
-        view = self.views.kept()
+    def _having(self, step: Step, view: View) -> View:
+        """A view in which a group or an index is there: the one that is given, or a new one after it was built."""
         settled = self._synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
-        if not (settled and self._has(view, step)):
-            self.definitions.line(step.group)  # raises where it is not defined
-            self._refuse_workers(step)
-            # Whoever holds the lock may be waiting for another program: what is live is served meanwhile.
-            if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
-                try:
-                    view = self._made(step)
-                finally:
-                    self.lock.release()
-        return self.views.keep(view)
+        if settled and self._has(view, step):
+            return view
+        self.definitions.line(step.group)  # raises where it is not defined
+        self._refuse_workers(step)
+        # Whoever holds the lock may be waiting for another program: what is live is served meanwhile.
+        if self.lock.acquire(timeout=_PATIENCE_S if self._has(view, step) else -1):
+            try:
+                return self._made(step)
+            finally:
+                self.lock.release()
+        return view
 
     def _refuse_workers(self, step: Step) -> None:
         """A thread that ingests cannot wait for something to be built: who builds it, waits for this thread."""
@@ -215,7 +231,7 @@ class Builder:
         Where its definition changes while it is built, it is built again, and again; then by the one before the last.
         """
         for _ in range(_TRIES):
-            view = self.views.now()
+            view = self.now()
             there = self._has(view, step)
             if self.ledger.file.read_only:
                 if not there:
@@ -226,7 +242,7 @@ class Builder:
             try:
                 with self.writing(0.0 if there else _WAIT_S):
                     self._sync_once()
-                    view = self.views.now()
+                    view = self.now()
                     if not self._has(view, step):
                         view = self.build(step)
             except StoreBusyError:
@@ -278,10 +294,10 @@ class Builder:
         self._switch(rebuild)
         tree = self.ledger.tree
         made = {name: group for name, group in tree.groups.items() if group.id in rebuild.targets.rows}
-        view = View(tree, {**self.views.now().groups, **made})
+        groups = {**self.now().groups, **made}
         if rebuild.dropped:
             self.purge()
-        return view
+        return View(tree, self.ledger.removals, groups)  # who builds is the only one who removes
 
     def _switch(self, rebuild: Rebuild) -> None:
         self.ledger.switch(rebuild.groups, rebuild.spaces, rebuild.dropped)
@@ -354,7 +370,7 @@ class Builder:
     def retry(self) -> None:
         """Build once more what was asked for and is not there."""
         for step in sorted(self._asked, key=self._order):
-            if not self._has(self.views.now(), step) and self.definitions.is_defined(step.group):
+            if not self._has(self.now(), step) and self.definitions.is_defined(step.group):
                 try:
                     self.build(step)
                 except IngestionError:

@@ -6,8 +6,10 @@ import ast
 import dis
 import functools
 import inspect
+import itertools
 import linecache
 import sys
+import time
 import types
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import Any
 
 from lazyrag.data.segment import digest
 
+_MOST_ATTEMPTS = 20
 _DEFINITIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -112,7 +115,7 @@ def _definition(code: types.CodeType) -> ast.AST | None:
 def _parsed(filename: str, source: str) -> tuple[Mapping[int, Sequence[ast.AST]], frozenset[types.CodeType]] | None:
     """A file's definitions by their first line, and all the code in it."""
     try:
-        tree = ast.parse(source)
+        tree = _syntax_tree(source)
         codes = frozenset(_nested(compile(source, filename, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError):
         return None
@@ -122,6 +125,22 @@ def _parsed(filename: str, source: str) -> tuple[Mapping[int, Sequence[ast.AST]]
             decorators = getattr(node, "decorator_list", [])
             definitions[min([node.lineno, *(one.lineno for one in decorators)])].append(node)
     return definitions, codes
+
+
+def _syntax_tree(source: str) -> ast.Module:
+    """The syntax tree of a source.
+
+    Python 3.11 counts the depth of this recursion for all threads together, and raises SystemError where another thread
+    parses at the same time (https://github.com/python/cpython/issues/106905).
+    """
+    for attempt in itertools.count(1):
+        try:
+            return ast.parse(source)
+        except SystemError:
+            if attempt == _MOST_ATTEMPTS:
+                raise
+            time.sleep(0.001 * attempt)
+    raise AssertionError  # the count has no end
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from lazyrag.arguments import known_arguments, known_keywords
 from lazyrag.data.fields import DocField, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -25,9 +24,10 @@ from lazyrag.loaders.limits import LoadLimits
 from lazyrag.models.callables import EmbedCallable, make_embedders
 from lazyrag.models.protocol import Embedder
 from lazyrag.stores.conf import StoreConf
+from lazyrag.validation import known_arguments, known_keywords
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 P = ParamSpec("P")
 R = TypeVar("R")

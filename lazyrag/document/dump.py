@@ -13,10 +13,10 @@ import numpy as np
 from lazyrag.data.segment import Segment, key_build, key_uid
 from lazyrag.document.builder import Builder
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace, Tree
-from lazyrag.typing import Embedding
+from lazyrag.types import Embedding
 
 if TYPE_CHECKING:
-    from lazyrag.indexes.parts import TermPart
+    from lazyrag.indexes.bm25 import TermPart
 
 _VOLATILE = "last_accessed_date"
 

@@ -2,8 +2,9 @@
 
 A function counts by its code (`lazyrag.document.code`), together with its defaults, the closure values and the globals
 it reads, as far as those are immutable plain values or functions of the same rule; an instance by its class and its
-attributes. Code of the standard library and of installed packages counts by name. What cannot be seen (a client, a
-model, a mutable object) is listed as unseen: only ``version=`` or an ``identity`` attribute can tell two such apart.
+attributes. Code of the standard library and of installed packages counts by module and name, lazyrag's own by name
+alone. What cannot be seen (a client, a model, a mutable object) is listed as unseen: only ``version=`` or an
+``identity`` attribute can tell two such apart.
 """
 
 from __future__ import annotations
@@ -35,6 +36,25 @@ _PRIMITIVES = (
 )
 # What the language or its library keeps in a class for itself.
 _NOT_ITS_OWN = ("_abc_impl", "_is_protocol", "_is_runtime_protocol", "__annotate__", "__annotate_func__", "__class__")
+# Groups of the first release whose transforms derive from or call these count their modules of that time, and are not
+# built again.
+_AS_RELEASED = {
+    "CharacterSplitter": ".transforms.separators",
+    "CodeSplitter": ".transforms.code",
+    "DocNode": ".data.node",
+    "HTMLSplitter": ".transforms.html",
+    "JSONSplitter": ".transforms.json",
+    "LLMParser": ".transforms.llm",
+    "MarkdownSplitter": ".transforms.markdown",
+    "NodeTransform": ".transforms.base",
+    "PreProcessingRules": ".transforms.pre_processing",
+    "RecursiveSplitter": ".transforms.separators",
+    "Segmentation": ".transforms.rules",
+    "SemanticSplitter": ".transforms.semantic",
+    "SentenceSplitter": ".transforms.splitters",
+    "SentenceWindow": ".transforms.windows",
+    "TokenSplitter": ".transforms.separators",
+}
 _CACHED_FUNCTION = type(functools.lru_cache(lambda: None))
 
 
@@ -119,13 +139,15 @@ class _Describer:
     def _named(self, value: Any) -> str | None:
         """What counts by its name; None for anything else."""
         if isinstance(value, types.ModuleType):
-            return f"named:{value.__name__}" if self._is_library(value.__name__) else None
+            return f"named:{_module_of(value.__name__)}" if self._is_library(value.__name__) else None
         if isinstance(value, types.MethodDescriptorType):
             return f"named:{value.__qualname__}"
         if isinstance(value, (type, types.FunctionType)):
             if not self._is_library(value.__module__):
                 return None
-            return f"named:{value.__module__}.{value.__qualname__}" + self._wrapped(value)
+            return f"named:{_module_of(value.__module__, value.__qualname__)}.{value.__qualname__}" + self._wrapped(
+                value
+            )
         return self._identified(value)
 
     def _identified(self, value: Any) -> str | None:
@@ -306,6 +328,11 @@ def _lies_in(top: str) -> str:
             return ""
     folders = getattr(spec, "submodule_search_locations", None) or [""]
     return getattr(module, "__file__", None) or getattr(spec, "origin", None) or str(next(iter(folders)))
+
+
+def _module_of(module: str, name: str = "") -> str:
+    """A module's name, but for this package's own: its classes and functions may move from module to module."""
+    return f"lazyrag{_AS_RELEASED.get(name, '')}" if _top(module) == "lazyrag" else module
 
 
 def _top(module: str | None) -> str:

@@ -198,12 +198,16 @@ class GroupGraph:
         self._base = base
         self.lock = threading.RLock()
         self._groups: dict[str, NodeGroup] = {}
-        self._changes = 0
+        self.revision = 0  # grows with every definition here
 
     @property
     def changes(self) -> int:
         """Grows with every definition here or in the base."""
-        return self._changes + (self._base.changes if self._base else 0)
+        return self.revision + (self._base.changes if self._base else 0)
+
+    def line_of_bases(self) -> list[GroupGraph]:
+        """The graph, its base, the base of that one and so on."""
+        return [self, *(self._base.line_of_bases() if self._base is not None else ())]
 
     def define(self, group: NodeGroup, *, replace: bool) -> None:
         """Enter a definition. The same one again changes nothing.
@@ -243,7 +247,7 @@ class GroupGraph:
         if group.fingerprint.unseen and group.version is None:
             group = dataclasses.replace(group, revision=next(_revisions))
         self._groups[group.name] = group
-        self._changes += 1
+        self.revision += 1
 
     def __getitem__(self, name: str) -> NodeGroup:
         group = self._groups.get(name)

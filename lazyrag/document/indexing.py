@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from lazyrag.data.content import content_text
+from lazyrag.data.segment import content_text
 from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
 from lazyrag.document.term_spaces import BuildTerms

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lazyrag.arguments import known_keywords, whole_number, yes_or_no
 from lazyrag.document.builder import Builder
 from lazyrag.document.dataset import PathLike
 from lazyrag.document.dump import canonical_dump
@@ -30,6 +29,7 @@ from lazyrag.document.upkeep import (
 from lazyrag.document.verify import verified
 from lazyrag.document.versions import DocumentVersion, roll_back, versions_of
 from lazyrag.errors import ConfigError, known_names
+from lazyrag.validation import known_keywords, whole_number, yes_or_no
 
 OnError = Literal["collect", "raise"]
 

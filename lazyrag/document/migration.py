@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.arguments import known_keywords
 from lazyrag.data.segment import Segment
 from lazyrag.document.ledger.copying import (
     CopiedBuild,
@@ -33,7 +32,8 @@ from lazyrag.stores.conf import OpenStores, StoreConf
 from lazyrag.stores.names import collection_name
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.segment_rows import read_schema
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
+from lazyrag.validation import known_keywords
 
 _WAIT_S = 30.0  # for a program that writes just now
 

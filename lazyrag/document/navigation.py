@@ -7,16 +7,17 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, overload
 
-from lazyrag.arguments import known_keywords, whole_number, yes_or_no
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.builder import Builder
-from lazyrag.document.consistency import consistent_read
 from lazyrag.document.group import group_name
 from lazyrag.document.reader import Reader
+from lazyrag.document.snapshot import LocalSnapshot
+from lazyrag.document.step import Step
 from lazyrag.document.windows import merged_windows, windows
 from lazyrag.errors import ConfigError
+from lazyrag.validation import known_keywords, whole_number, yes_or_no
 
 
 class NavigableDocument:
@@ -71,17 +72,18 @@ class NavigableDocument:
             )
             if values is not None
         ]
-        name, bound = self._known(group), self._reader.bind(filters)
+        name = self._known(group)
+        self._reader.bind(filters)  # refuses what does not fit
 
-        def read() -> list[DocNode]:
+        def matching(snapshot: LocalSnapshot) -> list[DocNode]:
             found = (
                 node
-                for node in self._reader.walk(name, bound)
+                for node in snapshot.walk(name, filters)
                 if all(getattr(node, attribute) in values for attribute, values in wanted)
             )
             return list(itertools.islice(found, first, last))
 
-        return consistent_read([self._builder], read)
+        return self._reader.read(matching, frozenset([Step(name)]))
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
         """A function from nodes to the related nodes of another group, through the lowest group above both.
@@ -166,8 +168,8 @@ class NavigableDocument:
         reach = whole_number("before", before, 0), whole_number("after", after, 0)
         listed = _node_list(node)
         if not yes_or_no("merge", merge):
-            return windows(self._reader, listed, *reach)
-        merged = merged_windows(self._reader, listed, *reach)
+            return self._reader.read(lambda snapshot: windows(snapshot, listed, *reach))
+        merged = self._reader.read(lambda snapshot: merged_windows(snapshot, listed, *reach))
         return merged[0] if isinstance(node, DocNode) else merged
 
     def get_window_nodes(

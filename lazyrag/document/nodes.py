@@ -11,11 +11,11 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids, store_key
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
 from lazyrag.errors import StaleNodeError, StoreError, UnsupportedError
 from lazyrag.stores.protocol import Approximate, NativeText, NativeVectors, SegmentStore, VectorSchema, VectorStore
-from lazyrag.typing import SPARSE, Embedding, Embeddings, Metric, Ranking
+from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 _FIRST_CHILDREN = 32
 
-VectorWay: TypeAlias = Literal["exact", "approximate", "native"]
+SearchMode: TypeAlias = Literal["exact", "approximate", "native"]
 """How vectors are searched: exactly, approximately, or as the store does it by itself."""
 
 
@@ -184,16 +184,16 @@ class NodeStore:
         rows = self.vectors.get(space.collection, [segment.key]) if space.dimension else []
         return rows[0].vector if rows else None
 
-    def vector_search(self, way: VectorWay) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
+    def vector_search(self, mode: SearchMode) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
         """The vector store's exact search, its approximate one, or its own as it comes.
 
         Raises:
             UnsupportedError: If it has no approximate one.
         """
         store = self.vectors
-        if way == "native" and "native vectors" in store.features and isinstance(store, NativeVectors):
+        if mode == "native" and "native vectors" in store.features and isinstance(store, NativeVectors):
             return store.search_natively
-        if way != "approximate":
+        if mode != "approximate":
             return store.search
         if "approximate" not in store.features or not isinstance(store, Approximate):
             msg = (

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from lazyrag.arguments import whole_number, yes_or_no
 from lazyrag.data.fields import Schema
 from lazyrag.document.builder import Builder
 from lazyrag.document.dataset import Dataset
@@ -28,6 +27,7 @@ from lazyrag.models.cache import EmbeddingCache
 from lazyrag.models.cached import CachedEmbedder
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.stores.conf import StoreConf
+from lazyrag.validation import whole_number, yes_or_no
 
 _GRACE_S = 10.0  # longer than a query takes; who reads for longer does it again
 _MOST_WORKERS = 4

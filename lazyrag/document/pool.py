@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lazyrag.interrupts import watch
+from lazyrag.errors import set_stop_event
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,7 +29,7 @@ def ordered(
     Items are done here, one after the other, until threads are of use: until one takes very long, or two in a row take
     long, as a single one may have met the garbage collector or another program. At most a few results wait to be asked
     for, so memory stays bounded however many items there are. Where an interrupt comes, what was not begun is not done,
-    and what was begun comes before the interrupt goes on, unless it looks at `lazyrag.interrupts` and stops.
+    and what was begun comes before the interrupt goes on, unless it looks at `lazyrag.errors` and stops.
 
     Args:
         executor: Whose workers call the function; None for none.
@@ -122,7 +122,7 @@ class _Workers(ThreadPoolExecutor):
 
     def _set_up(self, owner: object) -> None:
         _owners.owner = owner
-        watch(self.stopping)
+        set_stop_event(self.stopping)
 
 
 @contextmanager

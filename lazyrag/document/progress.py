@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from lazyrag.document.step import Step
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True, slots=True)

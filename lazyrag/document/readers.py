@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
-from lazyrag.arguments import known_keywords
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 from lazyrag.errors import ConfigError
 from lazyrag.loaders.base import DataLoader, Loadable, known_suffix, loaders
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.loaders.limits import FileReader
 from lazyrag.loaders.sniffing import sniff
+from lazyrag.validation import known_keywords
 
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
 """What may read a file: a function of its path, a loader class without arguments, a loader."""

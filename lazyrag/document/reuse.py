@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lazyrag.data.content import content_text
 from lazyrag.data.fields import Schema
-from lazyrag.data.segment import Segment
+from lazyrag.data.segment import Segment, content_text
 from lazyrag.document.segments import rebound_segments
 
 

@@ -15,6 +15,8 @@ from lazyrag.document.work import Root
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import FoundFile, signature_of
 
+_MOST_READS = 3  # of a file that changes while it is read
+
 
 def file_root(
     load: Callable[[FoundFile], LoadedFile],
@@ -38,8 +40,12 @@ def file_root(
         LoadError: If the file cannot be read.
         ConfigError: If a field's value does not fit, or metadata cannot be kept.
     """
-    built_in = looked_at(file)  # before reading, which may change the time of last access
-    loaded = load(file)
+    for _ in range(_MOST_READS):  # what is known of the file and its text are to be of one version
+        before = signature_of(file.path)
+        built_in = looked_at(file)  # before reading, which may change the time of last access
+        loaded = load(file)
+        if signature_of(file.path) == before:
+            break
     parts = FileMetadataParts(check_metadata(loaded.metadata), check_metadata(said), json.loads(row.updates), built_in)
     segment = root_segment(file.identity, loaded, parts, schema, build)
     unchanged = signature_of(file.path) == file.signature  # else it may have been another while it was read

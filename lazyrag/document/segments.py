@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag.data.content import content_text
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
 from lazyrag.data.segment import (
     EMPTY,
@@ -18,6 +17,7 @@ from lazyrag.data.segment import (
     Span,
     check_metadata,
     child_uids,
+    content_text,
     digest,
     root_uid,
 )
@@ -25,7 +25,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import FoundFile, built_in_metadata
 from lazyrag.transforms.base import Draft
-from lazyrag.typing import Fields
+from lazyrag.types import Fields
 
 _VOLATILE = "last_accessed_date"
 _SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make one each time

@@ -16,8 +16,8 @@ from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import Segment
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, View
 from lazyrag.document.nodes import NodeStore
-from lazyrag.indexes.blocks import RowBlock
-from lazyrag.typing import Embedding
+from lazyrag.indexes.postings import RowBlock
+from lazyrag.types import Embedding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

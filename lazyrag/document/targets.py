@@ -17,7 +17,7 @@ from lazyrag.document.work import GroupTarget, Targets, TermsTarget, VectorsTarg
 from lazyrag.errors import IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.stores.segment_rows import schema_text
-from lazyrag.text.terms import analysers, term_function
+from lazyrag.text.analyzers import analysers, term_function
 
 
 @dataclass(frozen=True, slots=True)

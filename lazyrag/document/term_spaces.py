@@ -13,10 +13,10 @@ from lazyrag.document.ledger.ledger import Ledger
 from lazyrag.document.ledger.rows import NewPart
 from lazyrag.document.ledger.tree import LiveGroup, LiveSpace, TermPartRow, Tree
 from lazyrag.errors import StoreError
-from lazyrag.indexes.parts import LexicalState, TermPart
+from lazyrag.indexes.bm25 import LexicalState, TermPart
 from lazyrag.indexes.tiers import tail_to_join
-from lazyrag.storage.array_format import Arrays, DamagedError, damage_of, decoded, encoded, joined
-from lazyrag.typing import Fields
+from lazyrag.storage.arrays import Arrays, DamagedError, damage_of, decoded, encoded, joined
+from lazyrag.types import Fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,7 +21,7 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores.names import collection_name
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.stores.segment_rows import schema_text
-from lazyrag.typing import Embedding
+from lazyrag.types import Embedding
 
 _VERSION = 1
 _AT_ONCE = 200  # documents; bounds what is in memory

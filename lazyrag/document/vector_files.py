@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from lazyrag.errors import ConfigError
-from lazyrag.typing import SPARSE, Embedding, Embeddings, SparseVector, Vector
+from lazyrag.types import SPARSE, Embedding, Embeddings, SparseVector, Vector
 
 
 def write_vectors(folder: Path, name: str, vectors: Sequence[Embedding], dimension: int) -> str:

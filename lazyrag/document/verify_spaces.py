@@ -14,7 +14,7 @@ from lazyrag.document.findings import Findings, pages
 from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, Tree
 from lazyrag.errors import StoreError
 from lazyrag.stores.protocol import Checkable, VectorRow
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 
 
 def look_at_vectors(builder: Builder, tree: Tree, group: LiveGroup, space: LiveSpace, findings: Findings) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from lazyrag.arguments import known_keywords
 from lazyrag.document.builder import Builder
 from lazyrag.document.changes import check_max_deleted
 from lazyrag.document.file_events import WatchedFiles, events_by_looking, events_of_system
@@ -18,9 +17,10 @@ from lazyrag.document.report import IngestReport
 from lazyrag.document.sync import MAX_DELETED
 from lazyrag.document.upkeep import sync
 from lazyrag.errors import ConfigError, IngestionWarning, sentence, warn_user
+from lazyrag.validation import known_keywords
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 OnReport: TypeAlias = Callable[[IngestReport], object]
 OnError: TypeAlias = Callable[[Exception], object]

@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import Segment, Span, digest
-from lazyrag.document.consistency import consistent_read
+from lazyrag.data.segment import ReadOnly, Segment, Span, digest
 from lazyrag.document.ledger.tree import Build
-from lazyrag.document.reader import Reader
-from lazyrag.document.relatives import Relatives
+from lazyrag.document.snapshot import LocalSnapshot
 
 
 @dataclass(slots=True)
@@ -45,65 +42,50 @@ class _Stretch:
         return True
 
 
-def windows(reader: Reader, nodes: Sequence[DocNode], before: int, after: int) -> list[DocNode]:
+def windows(snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int) -> list[DocNode]:
     """The nodes of the windows of some nodes, window by window; see `Document.window`.
 
     Raises:
-        StaleNodeError: If a node does not stand in the live tree any more, or lies outside of the reader's scope.
+        StaleNodeError: If a node is not in the live tree any more, or lies outside of the scope.
         ConfigError: If a node belongs to another Document.
     """
-
-    def read() -> list[DocNode]:
-        return [node for _, window in _windows(reader, reader.relatives(), nodes, (before, after)) for node in window]
-
-    return consistent_read([reader.tree], read)
+    return [node for _, window in _windows(snapshot, nodes, (before, after)) for node in window]
 
 
-def merged_windows(reader: Reader, nodes: Sequence[DocNode], before: int, after: int) -> list[DocNode]:
+def merged_windows(snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int) -> list[DocNode]:
     """The windows of some nodes, each as one node; see `windows`."""
-
-    def read() -> list[DocNode]:
-        relatives = reader.relatives()
-        found = _windows(reader, relatives, nodes, (before, after))
-        return [_merged(reader, relatives, window, score) for score, window in found]
-
-    return consistent_read([reader.tree], read)
+    return [_merged(snapshot, window, score) for score, window in _windows(snapshot, nodes, (before, after))]
 
 
 def ranked_windows(
-    reader: Reader, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
+    snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
 ) -> list[tuple[int, list[DocNode]]]:
     """The windows of some nodes, each with the place of the first one that led there, from 0; see `windows`.
 
     Args:
-        reader: Through which they are seen.
+        snapshot: In which they are read.
         nodes: Of one Document, best first.
         before: How many neighbours before each.
         after: How many behind each.
         merge: Give each window as one node.
     """
-
-    def read() -> list[tuple[int, list[DocNode]]]:
-        relatives = reader.relatives()
-        found = []
-        for score, window in _windows(reader, relatives, nodes, (before, after)):
-            uids = {node.uid for node in window}
-            rank = next(at for at, node in enumerate(nodes) if node.uid in uids)
-            found.append((rank, [_merged(reader, relatives, window, score)] if merge else window))
-        return found
-
-    return consistent_read([reader.tree], read)
+    found = []
+    for score, window in _windows(snapshot, nodes, (before, after)):
+        uids = {node.uid for node in window}
+        rank = next(at for at, node in enumerate(nodes) if node.uid in uids)
+        found.append((rank, [_merged(snapshot, window, score)] if merge else window))
+    return found
 
 
 def _windows(
-    reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], reach: tuple[int, int]
+    snapshot: LocalSnapshot, nodes: Sequence[DocNode], reach: tuple[int, int]
 ) -> list[tuple[float | None, list[DocNode]]]:
     """The windows in the order of the first node that leads to each, with its score; those that meet are one."""
     before, after = reach
     found = []
     for rank, node in enumerate(nodes):
-        segment = reader.show(relatives.checked(node)).segment
-        build, at = relatives.ordinal(segment)
+        segment = snapshot.source.show(snapshot.checked(node)).segment
+        build, at = snapshot.ordinal(segment)
         last = min(len(build.uids) - 1, at + after)
         found.append(_Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score}))
     joined: list[_Stretch] = []
@@ -111,22 +93,22 @@ def _windows(
         if not (joined and joined[-1].takes_in(stretch)):
             joined.append(stretch)
     joined.sort(key=lambda one: one.rank)
-    read = relatives.stretches([(one.build, one.first, one.last) for one in joined])
+    source = snapshot.source
+    read = snapshot.stretches([(one.build, one.first, one.last) for one in joined])
     return [
-        (one.score, [DocNode.from_segment(node, reader, score=one.own.get(node.uid, one.score)) for node in nodes])
+        (one.score, [DocNode.from_segment(node, source, score=one.own.get(node.uid, one.score)) for node in nodes])
         for one, nodes in zip(joined, read, strict=True)
     ]
 
 
-def _merged(reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], score: float | None) -> DocNode:
+def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
     """A window as one node, whose text holds nothing twice where spans tell what its nodes share.
 
     White space and punctuation that no node holds come back from the source. Where spans are missing, or letters
     stand between two nodes, the texts are joined by the end of a line, and there is no span.
 
     Args:
-        reader: Through which the nodes are seen.
-        relatives: The ways to their sources.
+        snapshot: In which they are read.
         nodes: At least one, in the order of the document.
         score: What it carries.
 
@@ -136,7 +118,7 @@ def _merged(reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], scor
     if len(nodes) == 1:
         return nodes[0].with_score(score)
     segments = [node.segment for node in nodes]
-    text, span = _joined(segments, relatives.source)
+    text, span = _joined(segments, snapshot.source_of)
     first = segments[0]
     common = {
         name: value
@@ -145,7 +127,7 @@ def _merged(reader: Reader, relatives: Relatives, nodes: Sequence[DocNode], scor
     }
     uids = tuple(one.uid for one in segments)
     segment = first._replace(uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common))
-    return DocNode.from_segment(segment, reader, score=score, merged_from=uids)
+    return DocNode.from_segment(segment, snapshot.source, score=score, merged_from=uids)
 
 
 def is_window(node: DocNode) -> bool:

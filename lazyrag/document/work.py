@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, copy_value
+from lazyrag.data.segment import LAZY_ROOT_NAME, ReadOnly, Segment, copy_value
 from lazyrag.document.ledger.rows import BuildRow, DocumentRow
 from lazyrag.document.step import Step
 from lazyrag.document.term_spaces import BuildTerms
 from lazyrag.errors import IngestionError, LazyRAGError, NotBuiltError, StaleNodeError, StoreError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.typing import Embedding
+from lazyrag.types import Embedding
 
 NOT_THE_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)
 """Errors after which no other file would do better."""

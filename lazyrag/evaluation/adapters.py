@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation.interface import RAGInterface
@@ -16,7 +15,8 @@ from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocol import ChatModel, ChatOptions, Message, Prompt
 from lazyrag.pipeline.pipeline import RAGPipeline
 from lazyrag.retrieval.stages import NodeRetriever, asked_nodes, callable_name, check_query
-from lazyrag.text.scripts import spoken
+from lazyrag.text.sentences import spoken
+from lazyrag.validation import known_arguments, whole_number
 
 _INSTRUCTIONS = {
     "en": "Answer the question from the passages alone. If they do not answer it, say so.",

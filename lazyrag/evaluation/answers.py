@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from lazyrag.errors import EvaluationError
 from lazyrag.generation.marker_scanner import without_markers
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.tokens import TokenCounter, token_counters
 
 _LETTER = rf"[^\W_{CJK_LETTERS}]"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.loaders.located import Located
+from lazyrag.validation import whole_number
 
 T = TypeVar("T")
 

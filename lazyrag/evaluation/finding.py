@@ -7,10 +7,10 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lazyrag.arguments import text_list, whole_number
 from lazyrag.errors import ConfigError, nearest
 from lazyrag.evaluation.spans import SourceSpan
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.validation import text_list, whole_number
 
 _CJK = re.compile(f"[{CJK_LETTERS}]")
 _WORD_EDGE = re.compile(r"[a-z0-9]")

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Literal, TypeAlias, TypeVar
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, known_names
+from lazyrag.validation import whole_number
 
 K = TypeVar("K", bound=Hashable)
 

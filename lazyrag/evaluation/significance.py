@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError
+from lazyrag.validation import whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag.arguments import whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError
+from lazyrag.validation import whole_number
 
 SHARE = 0.5
 """Of the shorter one of two spans, so much must be shared for one to meet the other."""

@@ -8,7 +8,7 @@ from lazyrag.generation.answers import read_answer
 from lazyrag.generation.extractive import cut
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocol import ChatModel, ChatOptions
-from lazyrag.text.scripts import spoken
+from lazyrag.text.sentences import spoken
 from lazyrag.text.tokens import TokenCounter
 
 _NOTHING = "NONE"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lazyrag.data.context import Citation
-from lazyrag.data.result import Hit
+from lazyrag.data.result import Citation, Hit
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.generation.claims import CLAIM_CHARACTERS
 from lazyrag.generation.marker_scanner import MarkerScanner

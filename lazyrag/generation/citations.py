@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lazyrag.arguments import whole_number
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError
 from lazyrag.generation.citation_stream import CitationStream
@@ -14,6 +13,7 @@ from lazyrag.generation.marker_scanner import scan
 from lazyrag.generation.markers import Marker, rewritten
 from lazyrag.generation.quotes import QuoteCheck
 from lazyrag.generation.resolved import ResolvedCitations, checked_sources, marker_problem, quote_checks, resolve
+from lazyrag.validation import whole_number
 
 _LARGEST = 10**9
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from lazyrag.generation.marker_scanner import scan
 from lazyrag.generation.markers import Marker
+from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import last_break, sentence_spans
-from lazyrag.text.terms import english_terms
 
 CLAIM_CHARACTERS = 600
 """How far before its marker a claim is looked for."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lazyrag.generation.marker_scanner import without_markers
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
 
 _ABOVE_ZERO = 0.01
 """Rounding brings logarithms of sure tokens to just above 0. A larger one is of no probability."""

@@ -8,17 +8,15 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from lazyrag.arguments import known_arguments, whole_number, yes_or_no
-from lazyrag.data.context import RAGContext
 from lazyrag.data.node import DocNode
-from lazyrag.data.result import Hit, RetrievalResult
+from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.hit_names import source_of
 from lazyrag.generation.packing import Order, Packed, arranged, pack, shortened
 from lazyrag.generation.templates import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
-from lazyrag.text.scripts import Language, spoken
-from lazyrag.text.tiktoken import counter_for_model
-from lazyrag.text.tokens import TokenCounter, token_counters
+from lazyrag.text.sentences import Language, spoken
+from lazyrag.text.tokens import TokenCounter, counter_for_model, token_counters
+from lazyrag.validation import known_arguments, whole_number, yes_or_no
 
 _FIELDS = tuple(Hit.__slots__)
 _KINDS: Mapping[str, type] = {

@@ -9,9 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from lazyrag.arguments import known_arguments, whole_number
-from lazyrag.data.context import GenerationDelta, RAGContext
-from lazyrag.data.result import GenerationResult
+from lazyrag.data.result import GenerationDelta, GenerationResult, RAGContext
 from lazyrag.errors import ConfigError, GenerationError, known_names
 from lazyrag.generation.answers import AnswerReader, ReadAnswer, read_answer
 from lazyrag.generation.confidence import agreement, likelihood
@@ -27,7 +25,8 @@ from lazyrag.models.protocol import (
     TokenLogprob,
     Usage,
 )
-from lazyrag.text.scripts import Language, Spoken, spoken
+from lazyrag.text.sentences import Language, Spoken, spoken
+from lazyrag.validation import known_arguments, whole_number
 
 Confidence: TypeAlias = Literal["auto", "logprobs", "agreement"]
 Generated: TypeAlias = "GenerationResult[dict[str, Any]]"

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from lazyrag.data.result import Hit
-from lazyrag.text.scripts import CJK_LETTERS
-from lazyrag.text.sentences import sentence_ends
+from lazyrag.text.sentences import CJK_LETTERS, sentence_ends
 
 _LONG = 1000  # characters
 _FULL_STOPS = (".", "!", "?", "。", "！", "？", "…", "．")

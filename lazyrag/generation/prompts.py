@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lazyrag.data.context import RAGContext
+from lazyrag.data.result import RAGContext
 from lazyrag.errors import ConfigError
 from lazyrag.models.protocol import Message
-from lazyrag.text.scripts import Spoken
+from lazyrag.text.sentences import Spoken
 
 SYSTEM_EN = (
     "You answer questions from the reference material that the user gives you. Use only what stands in the material. "

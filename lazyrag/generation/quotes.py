@@ -6,7 +6,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
 
 _LONGEST = 1000
 # Each body leaves out its own opening mark, so that marks which nothing closes cost no more than the text's length.

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lazyrag.arguments import check_keywords, function_name, known_keywords, required_names, whole_number
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, known_names
 from lazyrag.models.rerank import checked_documents, checked_query
 from lazyrag.registry import Registry
 from lazyrag.text.tokens import TokenCounter, token_counters
+from lazyrag.validation import check_keywords, function_name, known_keywords, required_names, whole_number
 
 RefineFunction: TypeAlias = Callable[..., Any]
 """Called as ``function(query, texts, budget=..., counter=...)``; gives one text for each, "" where nothing is left."""

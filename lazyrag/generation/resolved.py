@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from lazyrag.data.context import Citation
-from lazyrag.data.result import Hit
+from lazyrag.data.result import Citation, Hit
 from lazyrag.errors import ConfigError
 from lazyrag.generation.claims import CLAIM_CHARACTERS, cited_with, claim_before, snippet
 from lazyrag.generation.hit_names import place_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.markers import LABEL
-from lazyrag.text.scripts import Spoken
+from lazyrag.text.sentences import Spoken
 
 _IN_FRAME = ("sources", "query")
 _IN_ITEM = ("number", "source", "text")

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lazyrag.arguments import whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.extractive import cut, scores_of
@@ -15,11 +14,11 @@ from lazyrag.generation.refine import as_counter
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import RerankCallable
 from lazyrag.ranking.scores import min_max
-from lazyrag.text.markdown import markdown_headings
-from lazyrag.text.scripts import spoken
-from lazyrag.text.sentences import sentence_spans
-from lazyrag.text.terms import term_function
+from lazyrag.text.analyzers import term_function
+from lazyrag.text.sentences import sentence_spans, spoken
+from lazyrag.text.structure import markdown_headings
 from lazyrag.text.tokens import TokenCounter
+from lazyrag.validation import whole_number
 
 _HEADING_WEIGHT = 0.5
 _TOP = 0

@@ -1,14 +1,44 @@
-"""BM25: its parameters, and what it must know of a collection."""
+"""Exact BM25 on an inverted index of immutable parts."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from lazyrag.errors import ConfigError
+import numpy as np
+
+from lazyrag.data.filters import Filter
+from lazyrag.errors import ConfigError, StoreError
+from lazyrag.indexes.postings import (
+    LiveRows,
+    Mask,
+    Postings,
+    RowBlock,
+    Vocabulary,
+    best_rows,
+    check_new_rows,
+    contenders,
+    encoded_keys,
+    pick,
+    ranked,
+    scratch_zeros,
+)
+from lazyrag.indexes.tiers import tidied, without
+from lazyrag.storage.arrays import Arrays
+from lazyrag.types import Fields, Ranking
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# BM25: its parameters, and what it must know of a collection.
+
 
 Variant = Literal["lucene", "okapi"]
 VARIANTS: tuple[Variant, ...] = ("lucene", "okapi")
@@ -89,3 +119,626 @@ class Statistics:
 
 def _okapi_idf(total: int, df: int) -> float:
     return math.log(total - df + 0.5) - math.log(df + 0.5)
+
+
+# Scores over postings: what each posting gives, a fast pass that names candidates, an exact one that scores them.
+
+
+# Common terms make most of a query's postings and little of its best scores. With more than this share of the weights
+# left out, too many rows stay in question; with less, too many postings are added up (tried on real questions).
+LATE_SHARE = 0.15
+FEW_POSTINGS = 8_000  # to add up so many costs less than to look for what could be left out
+POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact share of one term takes
+
+_MOST_SCORE_DRIFT = (
+    2.0**-8
+)  # of shares made for another mean; with more, more rows are candidates than making them anew costs
+_AT_ONCE = 1 << 15  # postings whose shares are worked out together, so that what is between stays in the cache
+
+Ranges: TypeAlias = "list[list[tuple[int, int]]]"
+"""For each part of the postings, for each of a query's distinct terms: where its postings begin and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saturation:
+    """How much of a term's weight its postings in a part give, which depends on the mean length of all rows.
+
+    With every row that comes or goes the mean moves a little, and so would each share. A share made for another mean is
+    wrong by no more than the means differ, so it goes on naming candidates; the norms that score them are of this mean.
+
+    Args:
+        norms: (n,) k1 (1 - b + b length / mean length) of each row, above 0.
+        shares: (p,) tf / (tf + norm) of each posting; float32, at most 1.
+        made_for: The k1, b and mean length that the shares are of.
+        drift: Largest relative error of a share, at least 0.
+    """
+
+    norms: NDArray[np.float64]
+    shares: NDArray[np.float32]
+    made_for: tuple[float, float, float]
+    drift: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        postings: Postings,
+        lengths: NDArray[np.int32],
+        model: BM25,
+        mean_length: float,
+        near: Iterable[Saturation] = (),
+    ) -> Saturation:
+        """The saturation of a part's postings.
+
+        Args:
+            postings: The part's.
+            lengths: (n,) how many terms each row has.
+            model: BM25's parameters.
+            mean_length: Of all rows.
+            near: Others of the same postings, one of which may serve.
+        """
+        norms = _norms(model.k1, model.b, lengths, mean_length)
+        for one in near:
+            k1, b, mean = one.made_for
+            drift = max(mean / mean_length, mean_length / mean) - 1.0
+            if (k1, b) == (model.k1, model.b) and drift <= _MOST_SCORE_DRIFT:
+                return cls(norms, one.shares, one.made_for, drift)
+        return cls(norms, _shares(postings, norms), (model.k1, model.b, mean_length))
+
+    def moved(self, lengths: NDArray[np.int32], mean_length: float) -> Saturation:
+        """The same shares for another mean length, however far it is; see `of`."""
+        k1, b, mean = self.made_for
+        drift = max(mean / mean_length, mean_length / mean) - 1.0
+        return Saturation(_norms(k1, b, lengths, mean_length), self.shares, self.made_for, drift)
+
+
+def _norms(k1: float, b: float, lengths: NDArray[np.int32], mean_length: float) -> NDArray[np.float64]:
+    norms = k1 * (1.0 - b + b * lengths.astype(np.float64) / mean_length)
+    return np.maximum(norms, np.finfo(np.float64).tiny)  # k1 may be 0, and 0 / 0 is no number
+
+
+def _shares(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np.float32]:
+    shares = np.empty(len(postings.rows), np.float32)
+    for start in range(0, len(shares), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        counts = postings.values[some]
+        shares[some] = counts / (counts + norms[postings.rows[some]])
+    return shares
+
+
+def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[int], int]:
+    """A query's terms that occur here, rare ones first: those to add up at once, those that may not be needed, and how
+    many postings the latter have.
+    """
+    sizes = [sum(end - start for start, end in of_term) for of_term in zip(*ranges, strict=True)]
+    early = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
+    late: list[int] = []
+    allowed = LATE_SHARE * sum(weights[at] for at in early)
+    while early and weights[early[-1]] <= allowed:
+        late.append(early.pop())
+        allowed -= weights[late[-1]]
+    postings = sum(sizes[at] for at in late)
+    return (early, late, postings) if postings > FEW_POSTINGS else (early + late, [], 0)
+
+
+def add_up(
+    scores: NDArray[np.float32],
+    postings: Postings,
+    shares: NDArray[np.float32],
+    ranges: list[tuple[int, int]],
+    weights: list[float],
+    terms: list[int],
+) -> None:
+    """Add some terms' shares to the scores of the rows of a part that have them."""
+    for at in terms:
+        start, end = ranges[at]
+        if start < end:
+            # The cast is for speed: add.at casts for itself, but slower.
+            rows = postings.rows[start:end].astype(np.intp)
+            np.add.at(scores, rows, shares[start:end] * np.float32(weights[at]))
+
+
+def exact_scores(
+    postings: Postings,
+    norms: NDArray[np.float64],
+    rows: NDArray[np.int32],
+    ranges: list[tuple[int, int]],
+    weights: list[float],
+) -> NDArray[np.float64]:
+    """Scores of some rows of a part in float64, summed in the order of the query's terms: equal texts get equal ones.
+
+    Args:
+        postings: The part's; it has some.
+        norms: (n,) of its rows, see `Saturation`.
+        rows: (m,) numbers in the part.
+        ranges: Where each of the query's terms begins and ends.
+        weights: Of each of them.
+    """
+    counts = _values(postings, rows, ranges)
+    return _summed(np.array(weights)[:, None] * (counts / (counts + norms[rows])))
+
+
+def exact_products(
+    postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]], weights: list[float]
+) -> NDArray[np.float64]:
+    """Inner products of some rows of a part with the query's weights; summed as in `exact_scores`."""
+    products = np.array(weights)[:, None] * _values(postings, rows, ranges).astype(np.float64)
+    return _summed(products) + 0.0  # -0.0 becomes 0.0
+
+
+def _values(postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]]) -> NDArray[Any]:
+    """(terms, m) what the postings say of each of some rows, which are ascending; 0 where it has not the term."""
+    bounds = np.array(ranges)
+    at = np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges]) + bounds[:, :1]
+    found = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
+    values: NDArray[Any] = postings.values.take(at, mode="clip") * found
+    return values
+
+
+def _summed(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sums along the first axis. `numpy.sum` may go pairwise, depending on the shape; accumulate goes one by one."""
+    sums: NDArray[np.float64] = np.add.accumulate(shares, axis=0)[-1]
+    return sums
+
+
+def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]) -> NDArray[np.int32]:
+    """Every row that shares a term with the query, ascending.
+
+    Args:
+        parts: Each with its postings.
+        ranges: Where in them the query's terms are.
+        firsts: The number of each part's row 0, and that of all rows.
+    """
+    touched = np.zeros(firsts[-1], np.bool_)
+    for part, own, first in zip(parts, ranges, firsts, strict=False):
+        for start, end in own:
+            touched[part.rows[start:end] + np.int32(first)] = True
+    return np.flatnonzero(touched).astype(np.int32)
+
+
+# Exact BM25 over immutable parts: written once, opened memory-mapped, joined when they are many.
+
+
+_MOST_SCOPES = 64  # whose statistics are kept: some 10 bytes for each row of the index and scope
+_MOST_DRIFT = 0.25  # of the shares that name candidates
+
+_Wanted: TypeAlias = tuple[float, float, float]
+"""What a saturation depends on beside the part: k1, b, mean length."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermPart:
+    """The terms of some rows, by term; never changed. Rows and terms have numbers of its own, from 0.
+
+    Args:
+        rows: Keys and fields.
+        lengths: (n,) int32, how many terms each row has, repetitions counted.
+        vocabulary: Its distinct terms.
+        postings: The rows of each of them.
+
+    Example:
+        >>> part = TermPart.of_rows(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
+        >>> again = TermPart.from_arrays(part.arrays())
+        >>> LexicalState([again], [None]).search(["green"], 3) == LexicalState([part], [None]).search(["green"], 3)
+        True
+    """
+
+    rows: RowBlock
+    lengths: NDArray[np.int32]
+    vocabulary: Vocabulary
+    postings: Postings
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def keys(self) -> NDArray[np.bytes_]:
+        """(n,) the keys of the rows, UTF-8 of fixed width."""
+        return self.rows.keys
+
+    @classmethod
+    def of_rows(
+        cls, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None
+    ) -> TermPart:
+        """A part of new rows.
+
+        Args:
+            keys: n distinct keys.
+            terms: The terms of each, in any order, with repetitions.
+            fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
+
+        Raises:
+            ConfigError: If keys repeat or the lengths differ.
+        """
+        check_new_rows(keys, terms, fields)
+        lengths = np.fromiter(map(len, terms), np.int32, len(terms))
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)  # a term that is new gets the next number
+        each = map(numbers.__getitem__, chain.from_iterable(terms))
+        flat = np.fromiter(each, np.int32, int(lengths.sum(dtype=np.int64)))
+        return cls(RowBlock.of(keys, fields), lengths, Vocabulary(list(numbers)), Postings.of_rows(flat, lengths))
+
+    @classmethod
+    def joined(cls, parts: Sequence[TermPart], kept: Sequence[Mask | None]) -> TermPart:
+        """Several parts as one, their rows in the same order.
+
+        Args:
+            parts: At least one.
+            kept: For each of them a mask of the rows to keep; None for all.
+
+        Raises:
+            ConfigError: If there is no part, or a mask does not fit its part.
+        """
+        if not parts:
+            msg = "TermPart.joined() got no parts; give at least one."
+            raise ConfigError(msg)
+        LiveRows([part.rows for part in parts], kept)  # refuses masks that do not fit
+        left = [
+            part if mask is None or mask.all() else part._kept(mask) for part, mask in zip(parts, kept, strict=True)
+        ]
+        numbers: dict[str, int] = {}
+        new_numbers = [
+            np.array([numbers.setdefault(term, len(numbers)) for term in part.vocabulary.terms()], np.intp)
+            for part in left
+        ]
+        firsts = np.cumsum([0, *map(len, left)]).tolist()[:-1]
+        return cls(
+            RowBlock.joined([part.rows for part in left]),
+            np.concatenate([part.lengths for part in left]),
+            Vocabulary(list(numbers)),
+            Postings.joined([part.postings for part in left], firsts, new_numbers),
+        )
+
+    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""
+        return self.rows.find(keys)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` makes an equal part of: arrays without objects, to be written to a file."""
+        return {
+            **self.rows.arrays(),
+            "lengths": self.lengths,
+            "vocabulary": self.vocabulary.text(),
+            "starts": self.postings.starts,
+            "rows": self.postings.rows,
+            "counts": self.postings.values,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> TermPart:
+        """A part over arrays, which may be memory-mapped; they are read when a query needs them.
+
+        Raises:
+            StoreError: If arrays are missing, or of lengths that do not go together.
+        """
+        lengths, vocabulary, starts, rows, counts = pick(arrays, "lengths", "vocabulary", "starts", "rows", "counts")
+        block = RowBlock.from_arrays(arrays)
+        postings = int(starts[-1]) if len(starts) else -1
+        if not (len(lengths) == len(block) and len(rows) == len(counts) == postings):
+            msg = (
+                f"A part of an index has {len(block)} rows with {len(lengths)} lengths and {postings} postings with "
+                f"{len(rows)} rows and {len(counts)} counts. Its file is damaged: build the index again."
+            )
+            raise StoreError(msg)
+        return cls(block, lengths, Vocabulary.of_text(vocabulary), Postings(starts, rows, counts))
+
+    def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
+        """For each of some terms where its postings begin and end; nowhere, if it does not occur."""
+        numbers, starts = self.vocabulary.numbers(), self.postings.starts
+        at = [numbers.get(term, -1) for term in terms]
+        return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
+
+    def _kept(self, mask: Mask) -> TermPart:
+        postings, left = self.postings.kept(mask)
+        terms = self.vocabulary.terms()
+        vocabulary = Vocabulary([terms[number] for number in left.tolist()])
+        return TermPart(self.rows.kept(mask), self.lengths[mask], vocabulary, postings)
+
+
+class LexicalState:
+    """What a query reads: some parts, and which of their rows live. Never changed, safe for any number of threads.
+
+    Scores do not depend on how the rows are dealt to parts: the same rows give the same ranking, bit for bit.
+
+    Args:
+        parts: Their live rows have distinct keys.
+        alive: For each part a mask that is false for dead rows; None where all live. Not to be changed afterwards.
+        previous: An earlier state: what it has worked out and still holds is taken over, and not it itself.
+        whole: The state that this one is a part of, see `restricted_to`: it has the same parts, and is kept.
+
+    Raises:
+        ConfigError: If a mask does not fit its part.
+
+    Example:
+        >>> part = TermPart.of_rows(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
+        >>> [key for key, _ in LexicalState([part], [np.array([False, True])]).search(["tea", "green"], 10)]
+        ['b']
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[TermPart],
+        alive: Sequence[Mask | None],
+        previous: LexicalState | None = None,
+        *,
+        whole: LexicalState | None = None,
+    ) -> None:
+        self.parts = tuple(parts)
+        self._rows = LiveRows([part.rows for part in self.parts], alive)
+        self.alive = tuple(None if mask is None or mask.all() else mask for mask in alive)
+        self.tokens = sum(
+            int((part.lengths if mask is None else part.lengths[mask]).sum(dtype=np.int64))
+            for part, mask in zip(self.parts, self.alive, strict=True)
+        )
+        self._saturations: dict[_Wanted, tuple[Saturation, ...]] = {}
+        self._scoped: dict[Filter, LexicalState] = {}
+        self._whole = whole
+        # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
+        self._vocabulary: list[Counter[str]] = []
+        # By part, those of earlier states: the mean length of all rows has moved little since.
+        self._inherited: dict[int, list[Saturation]] = {}
+        if previous is not None:
+            self._inherited = {id(part): previous._known(part) for part in self.parts}
+
+    def __len__(self) -> int:
+        return self.live
+
+    def restricted_to(self, scope: Filter) -> LexicalState:
+        """The same index with only the live rows that satisfy a bound filter.
+
+        Its statistics, and so its scores, are those of an index that never held the other rows. The last ones that were
+        used are kept.
+        """
+        known = self._scoped
+        found = known.get(scope)
+        if found is None or next(reversed(known)) is not scope:
+            if found is None:
+                alive = [
+                    part.rows.mask(scope) if mask is None else part.rows.mask(scope) & mask
+                    for part, mask in zip(self.parts, self.alive, strict=True)
+                ]
+                found = LexicalState(self.parts, alive, whole=self)
+            others = [(other, state) for other, state in known.items() if other != scope]
+            # A new dict: other threads may be reading the old one.
+            self._scoped = {**dict(others[1 - _MOST_SCOPES :]), scope: found}
+        return found
+
+    @property
+    def live(self) -> int:
+        """How many rows live."""
+        return self._rows.live
+
+    @property
+    def _mean_length(self) -> float:
+        return self.tokens / self.live
+
+    def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
+        """What these rows add to a query's statistics: the live ones only.
+
+        Args:
+            terms: The query's terms.
+            model: The okapi variant needs the frequencies of the whole vocabulary.
+        """
+        distinct = list(dict.fromkeys(terms))
+        return self._statistics(len(distinct), [part.ranges(distinct) for part in self.parts], model)
+
+    def search(
+        self,
+        terms: Sequence[str],
+        topk: int,
+        *,
+        filter: Filter | None = None,  # noqa: A002  the word of the domain
+        model: BM25 = BM25(),
+        statistics: Statistics | None = None,
+    ) -> Ranking:
+        """The best live rows that share a term with the query.
+
+        Args:
+            terms: The query's terms; one that stands twice counts twice.
+            topk: At least 1.
+            filter: A bound filter over the rows' fields. It narrows what is ranked and changes no statistic.
+            model: BM25's parameters.
+            statistics: Those of several indexes together; left out, this one's own.
+
+        Returns:
+            At most topk pairs (key, score), best first, ties by key.
+
+        Raises:
+            ConfigError: If topk is below 1.
+        """
+        if topk < 1:
+            msg = f"topk is {topk}; give at least 1."
+            raise ConfigError(msg)
+        repeats = Counter(terms)
+        distinct = list(repeats)
+        ranges = [part.ranges(distinct) for part in self.parts]
+        known = self._statistics(len(distinct), ranges, model) if statistics is None else statistics
+        if not self.live or not any(known.frequencies):
+            return []
+        factor = model.k1 + 1.0 if model.variant == "okapi" else 1.0
+        weights = [idf * times * factor for idf, times in zip(known.idf(model), repeats.values(), strict=True)]
+        saturations = self._saturated(model, known.tokens / known.rows)
+        rows = self._candidates(ranges, weights, saturations, topk, self._rows.mask(filter))
+        rows.sort()
+        scores = self._exact_scores(rows, ranges, weights, saturations)
+        return ranked(self._rows.keys, rows, scores, topk)
+
+    def _candidates(
+        self,
+        ranges: Ranges,
+        weights: list[float],
+        saturations: tuple[Saturation, ...],
+        topk: int,
+        mask: Mask | None,
+    ) -> NDArray[np.int32]:
+        """Rows among which the topk best are, by a float32 pass over the postings."""
+        firsts = self._rows.firsts.tolist()
+        drift = max(saturation.drift for saturation in saturations)
+        if min(weights) <= 0 or drift > _MOST_DRIFT:
+            # Only okapi's idf can be 0 or less; then a score does not tell whether a row shares a term. And shares that
+            # are too far from the true ones, as a scope may have them, name no candidates.
+            rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
+            return rows if mask is None else rows[mask[rows]]
+        scores = scratch_zeros(len(self._rows))
+
+        def add_terms(terms: list[int]) -> None:
+            for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
+                own = scores[firsts[number] : firsts[number + 1]]
+                add_up(own, part.postings, saturation.shares, ranges[number], weights, terms)
+            if mask is not None:
+                np.multiply(scores, mask, out=scores)
+
+        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
+        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
+        slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
+        early, late, postings = split_terms(ranges, weights)
+        add_terms(early)
+        if late:
+            # A term gives a row less than its weight. So rows far enough behind need not be told the late terms.
+            found = contenders(
+                scores,
+                topk,
+                slack=slack,
+                missing=sum(weights[at] for at in late),
+                at_most=postings // (POSTINGS_PER_LOOKUP * len(weights)),
+            )
+            if found is not None:
+                return found
+            add_terms(late)
+        return best_rows(scores, topk, slack=slack)
+
+    def _exact_scores(
+        self, rows: NDArray[np.int32], ranges: Ranges, weights: list[float], saturations: tuple[Saturation, ...]
+    ) -> NDArray[np.float64]:
+        """Scores of some rows, which are ascending."""
+        scores = np.zeros(len(rows))
+        ends = rows.searchsorted(self._rows.firsts).tolist()
+        for number, (part, own, saturation) in enumerate(zip(self.parts, ranges, saturations, strict=True)):
+            start, end = ends[number : number + 2]
+            if start < end:  # such a row has a term, so its part has postings
+                local = rows[start:end] - np.int32(self._rows.firsts[number])
+                scores[start:end] = exact_scores(part.postings, saturation.norms, local, own, weights)
+        return scores
+
+    def _statistics(self, terms: int, ranges: Ranges, model: BM25) -> Statistics:
+        frequencies = [0] * terms
+        for part, own, mask in zip(self.parts, ranges, self.alive, strict=True):
+            for at, (start, end) in enumerate(own):
+                if mask is None:
+                    frequencies[at] += end - start
+                elif start < end:
+                    frequencies[at] += int(np.count_nonzero(mask[part.postings.rows[start:end]]))
+        vocabulary = self._live_vocabulary() if model.variant == "okapi" else Counter[str]()
+        return Statistics(self.live, self.tokens, tuple(frequencies), vocabulary)
+
+    def _live_vocabulary(self) -> Counter[str]:
+        if not self._vocabulary:  # several threads may count it at once; each counts the same
+            total: Counter[str] = Counter()
+            for part, mask in zip(self.parts, self.alive, strict=True):
+                postings = part.postings
+                left = np.cumsum(np.append(0, mask[postings.rows])) if mask is not None else None
+                counts = np.diff(postings.starts if left is None else left[postings.starts]).tolist()
+                for term, count in zip(part.vocabulary.terms(), counts, strict=True):
+                    if count:
+                        total[term] += count
+            self._vocabulary.append(total)
+        return self._vocabulary[0]
+
+    def _saturated(self, model: BM25, mean_length: float) -> tuple[Saturation, ...]:
+        wanted = (model.k1, model.b, mean_length)
+        found = self._saturations.get(wanted)
+        if found is None:
+            # A scope takes the shares of all rows, however far their mean is from its own: one number for each posting
+            # would be too much to keep for each scope.
+            shared = () if self._whole is None else self._whole._saturated(model, self._whole._mean_length)
+            found = tuple(one.moved(part.lengths, mean_length) for one, part in zip(shared, self.parts, strict=False))
+            found = found or tuple(
+                Saturation.of(part.postings, part.lengths, model, mean_length, self._known(part)) for part in self.parts
+            )
+            # Two at most: the rows' own, and that of a search over several Documents. The dict is never changed, since
+            # a later state may be looking through it.
+            self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
+        return found
+
+    def _known(self, part: TermPart) -> list[Saturation]:
+        """The saturations of a part that were worked out, here or before; the latest of each kind."""
+        own = [
+            saturation
+            for of_parts in reversed(self._saturations.values())
+            for one, saturation in zip(self.parts, of_parts, strict=True)
+            if one is part
+        ]
+        return (own or self._inherited.get(id(part), []))[:2]
+
+
+_MOST_PARTS = 8
+
+
+class LexicalIndex:
+    """An inverted index that ranks by BM25: exact at every moment, incremental, safe for concurrent readers.
+
+    Rows are added and deleted under their keys. Deleted rows leave the statistics at once. A filter narrows what is
+    ranked and changes no statistic.
+
+    Example:
+        >>> index = LexicalIndex()
+        >>> index.add(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
+        >>> [key for key, _ in index.search(["green"], 10)]
+        ['a']
+    """
+
+    def __init__(self) -> None:
+        self._state = LexicalState([], [])
+        self._writing = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._state.live
+
+    @property
+    def state(self) -> LexicalState:
+        """The index as it is now, which no later change touches."""
+        return self._state
+
+    def add(self, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None) -> None:
+        """Add rows; a key that is present is replaced.
+
+        Args:
+            keys: n distinct keys.
+            terms: The terms of each, in any order, with repetitions.
+            fields: What filters read of each; the rows of one file should share one object.
+
+        Raises:
+            ConfigError: If keys repeat or the lengths differ.
+        """
+        part = TermPart.of_rows(keys, terms, fields)
+        if len(part):
+            with self._writing:
+                state = self._state
+                alive, _ = without(state.parts, state.alive, part.keys)
+                parts, alive = tidied([*state.parts, part], [*alive, None], TermPart.joined, _MOST_PARTS)
+                self._state = LexicalState(parts, alive, state)
+
+    def delete(self, keys: Iterable[str]) -> int:
+        """Delete rows; unknown keys are passed over. Returns how many went."""
+        wanted = list(dict.fromkeys(keys))
+        with self._writing:
+            state = self._state
+            alive, gone = without(state.parts, state.alive, encoded_keys(wanted))
+            if gone:
+                parts, alive = tidied(state.parts, alive, TermPart.joined, _MOST_PARTS)
+                self._state = LexicalState(parts, alive, state)
+            return gone
+
+    def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
+        """What this index adds to a query's statistics; see `LexicalState.statistics`."""
+        return self._state.statistics(terms, model)
+
+    def search(
+        self,
+        terms: Sequence[str],
+        topk: int,
+        *,
+        filter: Filter | None = None,  # noqa: A002  the word of the domain
+        model: BM25 = BM25(),
+        statistics: Statistics | None = None,
+    ) -> Ranking:
+        """The best rows that share a term with the query; see `LexicalState.search`."""
+        return self._state.search(terms, topk, filter=filter, model=model, statistics=statistics)

@@ -1,25 +1,847 @@
-"""Exact nearest vectors on float32 matrices."""
+"""Exact nearest vectors on float32 matrices, with quantized codes to skip most rows, and graphs over blocks (faiss)."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import mmap
+import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError
-from lazyrag.indexes.blocks import Mask, encoded_keys
-from lazyrag.indexes.dense_blocks import DenseBlock
-from lazyrag.indexes.nearest import BlockSearch, Contenders, VectorQuery
-from lazyrag.indexes.rows import LiveRows, kth_largest, ranked
+from lazyrag.errors import ConfigError, StoreError, missing_package
+from lazyrag.indexes.postings import LiveRows, Mask, RowBlock, check_new_rows, encoded_keys, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import tidied, without
-from lazyrag.typing import Fields, Matrix, Metric, Ranking, Vector
+from lazyrag.storage.arrays import Arrays, DamagedError
+from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+# Codes: a byte for each number of a rotated vector, which tell most rows apart from the nearest ones.
+#
+# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, holds most of
+# a vector's length. With the head's codes, every row's cosine to a query is known up to what rounding took and what the
+# tail can add; with the tail's codes up to what rounding took. What cannot be among the nearest by these bounds need
+# not be read. A search reads a tenth of what the vectors take, and is as exact as one that reads them all.
+
+
+Room: TypeAlias = "Callable[[tuple[int, ...], Any], NDArray[Any]]"
+"""Gives room for an array of a shape and a dtype: `numpy.empty`, or one that lies on a disk."""
+
+_HEAD_SHARE = 1 / 3  # of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
+_LARGEST = 127
+_ROWS_SAMPLED = 16_384  # for the axes of the rotation
+_NUMBERS_AT_ONCE = 1 << 20  # widened to float32 together, so that they stay in the cache
+
+HEAD_SCALE, HEAD_ERROR, TAIL_SCALE, TAIL_ERROR, TAIL_LENGTH = range(5)
+"""Rows of `Codes.facts`."""
+
+_FACT_BYTES = 12  # three of them are read for each code
+
+_scratch = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """The codes of some rows' directions; never changed.
+
+    Args:
+        rotation: (d, d) float64, orthonormal; its rows are the axes, the head's first.
+        head: (n, h) int8, the first numbers of each rotated direction, divided by a scale and rounded.
+        tail: (n, d - h) int8, the others.
+        facts: (5, n) float32: the head's scale and the length of what its rounding took, the same for the tail, and
+            the tail's length; what is a bound is rounded up.
+
+    Example:
+        >>> matrix = np.eye(96, dtype=np.float32)
+        >>> codes = Codes.of_matrix(matrix, np.ones(96))
+        >>> codes.head.shape, codes.tail.shape
+        ((96, 32), (96, 64))
+    """
+
+    rotation: NDArray[np.float64]
+    head: NDArray[np.int8]
+    tail: NDArray[np.int8]
+    facts: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    @classmethod
+    def of_matrix(
+        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, known: Sequence[KnownCodes] = ()
+    ) -> Codes:
+        """The codes of vectors.
+
+        Args:
+            matrix: (n, d) float32, finite, d at least 2.
+            norms: (n,) their lengths; a vector without length has no direction, and codes of 0.
+            room: Where the codes are put.
+            known: Codes that some of the rows have already, all under one rotation: it serves the others, too.
+        """
+        count, dimension = matrix.shape
+        rotation = known[0].codes.rotation if known else _rotation(matrix, norms, _split(dimension))
+        split = known[0].codes.head.shape[1] if known else _split(dimension)
+        made = cls(
+            rotation,
+            room((count, split), np.int8),
+            room((count, dimension - split), np.int8),
+            room((5, count), np.float32),
+        )
+        missing = np.ones(count, np.bool_)
+        for codes, rows, places in known:
+            made.head[places], made.tail[places] = codes.head[rows], codes.tail[rows]
+            made.facts[:, places] = codes.facts[:, rows]
+            missing[places] = False
+        numbers = np.flatnonzero(missing)
+        step = max(1, _NUMBERS_AT_ONCE // dimension)
+        for start in range(0, len(numbers), step):
+            made._fill(numbers[start : start + step], matrix, norms)
+        return made
+
+    def _fill(self, rows: NDArray[np.intp], matrix: Matrix, norms: NDArray[np.float64]) -> None:
+        rotated = unit_rows(matrix[rows], norms[rows]) @ self.rotation.T
+        split = self.head.shape[1]
+        self.head[rows], *head_facts = _rounded(rotated[:, :split])
+        self.tail[rows], *tail_facts = _rounded(rotated[:, split:])
+        self.facts[:, rows] = (*head_facts, *tail_facts, _up(np.linalg.norm(rotated[:, split:], axis=1)))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` makes equal codes of."""
+        return {"rotation": self.rotation, "head": self.head, "tail": self.tail, "facts": self.facts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, rows: int, dimension: int) -> Codes:
+        """Codes over arrays, which may be memory-mapped.
+
+        Args:
+            arrays: Those of `arrays`, among others.
+            rows: How many rows they are of.
+            dimension: How many numbers their vectors have.
+
+        Raises:
+            StoreError: If arrays are missing, or of shapes that do not go together.
+        """
+        rotation, head, tail, facts = pick(arrays, "rotation", "head", "tail", "facts")
+        shapes = [rotation.shape, head.shape, tail.shape, facts.shape]
+        split = shapes[1][-1]
+        if shapes != [(dimension, dimension), (rows, split), (rows, dimension - split), (5, rows)]:
+            msg = (
+                f"A part of an index has {rows} vectors of {dimension} numbers, and codes of shapes {shapes}. "
+                "Its file is damaged: build the index again."
+            )
+            raise StoreError(msg)
+        return cls(rotation, head, tail, facts)
+
+
+class KnownCodes(NamedTuple):
+    """Codes that rows have in another block.
+
+    Args:
+        codes: The block's.
+        rows: (m,) the rows' numbers there.
+        places: (m,) their numbers here.
+    """
+
+    codes: Codes
+    rows: NDArray[np.intp]
+    places: NDArray[np.intp]
+
+
+class CodeScan:
+    """Bounds on the cosines between some directions and the rows of codes.
+
+    Args:
+        codes: The codes.
+        directions: (q, d) float64, each of length 1, or 0.
+
+    Example:
+        >>> codes = Codes.of_matrix(np.eye(96, dtype=np.float32), np.ones(96))
+        >>> scan = CodeScan(codes, np.eye(96)[:2])
+        >>> cosines, errors = scan.heads(None, 1)
+        >>> bool(np.all(np.abs(cosines - np.eye(96)[1]) <= errors))
+        True
+    """
+
+    def __init__(self, codes: Codes, directions: NDArray[np.float64]) -> None:
+        split = codes.head.shape[1]
+        rotated = directions @ codes.rotation.T
+        self._codes = codes
+        self._heads, self._tails = (part.astype(np.float32) for part in (rotated[:, :split], rotated[:, split:]))
+        self._lengths = [(float(np.linalg.norm(one[:split])), float(np.linalg.norm(one[split:]))) for one in rotated]
+        # Products of float32 numbers, whole numbers among them, are added up in any order: the error is at most
+        # (d + 2) 2^-24 of the lengths' product (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The few
+        # operations after that, and the rotation in float64, are covered by doubling it, and doubling again.
+        self._slack = np.float32(4 * (rotated.shape[1] + 16) * 2.0**-24)
+        self._products: NDArray[np.float32] | None = None
+
+    @property
+    def head_bytes(self) -> int:
+        """What `heads` reads of a row."""
+        return int(self._codes.head.shape[1]) + _FACT_BYTES
+
+    @property
+    def tail_bytes(self) -> int:
+        """What `tails` reads of a row."""
+        return int(self._codes.tail.shape[1]) + _FACT_BYTES
+
+    def heads(self, rows: NDArray[np.intp] | None, query: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Cosines by the head, and how far the tail and rounding can take them.
+
+        Args:
+            rows: (m,) ascending; None for all.
+            query: Number of the direction. All of them are worked out when the first is asked for.
+        """
+        if self._products is None:
+            self._products = _products(self._codes.head, rows, self._heads)
+        head, tail = self._lengths[query]
+        facts = self._codes.facts if rows is None else self._codes.facts.take(rows, axis=1)
+        cosines = self._products[query] * facts[HEAD_SCALE]
+        errors = facts[HEAD_ERROR] * np.float32(head)
+        errors += facts[TAIL_LENGTH] * np.float32(tail)
+        errors += self._slack
+        return cosines, errors
+
+    def tails(
+        self, rows: NDArray[np.intp], query: int, cosines: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The same with the tail.
+
+        Args:
+            rows: (m,) ascending.
+            query: Number of the direction.
+            cosines: (m,) what `heads` found for these rows.
+        """
+        head, tail = self._lengths[query]
+        facts = self._codes.facts.take(rows, axis=1)
+        cosines = cosines + _products(self._codes.tail, rows, self._tails[query : query + 1])[0] * facts[TAIL_SCALE]
+        errors = facts[HEAD_ERROR] * np.float32(head) + facts[TAIL_ERROR] * np.float32(tail) + self._slack
+        return cosines, errors
+
+
+def _products(
+    codes: NDArray[np.int8], rows: NDArray[np.intp] | None, directions: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """(q, m) inner products of directions (q, width) and some rows of codes."""
+    width = codes.shape[1]
+    count = len(codes) if rows is None else len(rows)
+    products = np.empty((len(directions), count), np.float32)
+    step = max(1, _NUMBERS_AT_ONCE // max(1, width))
+    room: NDArray[np.float32] | None = getattr(_scratch, "room", None)
+    if room is None or len(room) < step * width:
+        room = _scratch.room = np.empty(step * width, np.float32)
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        some = codes[start:stop] if rows is None else codes.take(rows[start:stop], axis=0)
+        wide = room[: some.size].reshape(some.shape)
+        np.copyto(wide, some)
+        row_products(wide, directions, products[:, start:stop])
+    return products
+
+
+def row_products(vectors: Matrix, directions: Matrix, out: Matrix | None = None) -> Matrix:
+    """(q, m) inner products of directions (q, d) and vectors (m, d) in float32.
+
+    For one direction without the threads of the matrix library: on a busy machine they wait for each other longer than
+    they work (8 ms were seen instead of 0.1 ms).
+    """
+    if len(directions) > 1:
+        return np.matmul(directions, vectors.T, out=out)
+    products = np.empty((1, len(vectors)), np.float32) if out is None else out
+    np.vecdot(vectors, directions[0], out=products[0])
+    return products
+
+
+def _split(dimension: int) -> int:
+    return max(1, round(dimension * _HEAD_SHARE))
+
+
+def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Vectors divided by their lengths; 0 where there is none."""
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+    return np.asarray(vectors * scale[:, None], np.float64)
+
+
+def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray[np.float64]:
+    """(d, d) orthonormal: the head's axes span the directions along which the vectors are longest.
+
+    Within the head and within the tail the axes are mixed, so that no number of a rotated vector is much larger than
+    the others: they share a scale.
+    """
+    chosen = slice(None, None, max(1, math.ceil(len(matrix) / _ROWS_SAMPLED)))
+    sample = unit_rows(matrix[chosen], norms[chosen])
+    _, axes = np.linalg.eigh(sample.T @ sample)  # by ascending eigenvalue
+    axes = axes[:, ::-1].T
+    chance = np.random.default_rng(0)
+    for part in (slice(None, split), slice(split, None)):
+        size = len(axes[part])
+        mixing, _ = np.linalg.qr(chance.standard_normal((size, size)))
+        axes[part] = mixing @ axes[part]
+    orthonormal, _ = np.linalg.qr(axes.T)  # what rounding took is put right; only signs can change
+    rotation: NDArray[np.float64] = np.ascontiguousarray(orthonormal.T)
+    return rotation
+
+
+def _rounded(
+    numbers: NDArray[np.float64],
+) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
+    """Codes of rows, the scale of each, and the length of what rounding took from it."""
+    scales = _up(np.abs(numbers).max(axis=1, initial=0.0) / _LARGEST)
+    wide = scales.astype(np.float64)[:, None]
+    codes = np.rint(np.divide(numbers, wide, out=np.zeros_like(numbers), where=wide > 0))
+    return codes.astype(np.int8), scales, _up(np.linalg.norm(numbers - codes * wide, axis=1))
+
+
+def _up(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """In float32, and not below."""
+    rounded: NDArray[np.float32] = np.nextafter(numbers.astype(np.float32), np.float32(np.inf))
+    return rounded
+
+
+# Graphs over many vectors, which lead to near ones without a look at most of them: the only import of faiss.
+
+
+_NEIGHBOURS = 16
+_BREADTH = 128  # rows that are looked at for the neighbours of a new one
+_ROWS_AT_ONCE = 4_096  # added, between two looks at the bar
+_DIGEST_BYTES = 32
+
+
+class Graph:
+    """A navigable graph (HNSW) over the rows of a matrix, by the angles between them. Never changed once it is made.
+
+    What it finds is near, and may lack some of the nearest. Safe for concurrent use, one search after the other.
+
+    Args:
+        index: faiss's index; its ids are the numbers of rows.
+
+    Source:
+        Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small
+        World graphs, 2016, arXiv:1603.09320; built and searched by faiss.
+    """
+
+    __slots__ = ("_index", "_searching")
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self._searching = threading.Lock()  # how broadly to search is an attribute of the index
+
+    def __len__(self) -> int:
+        return int(self._index.ntotal)
+
+    @classmethod
+    def of_matrix(cls, matrix: Matrix, norms: NDArray[np.float64]) -> Graph:
+        """A graph over all rows, made by all processors; a bar shows how far it is where someone is watching.
+
+        Args:
+            matrix: (n, d) float32, finite.
+            norms: (n,) their lengths; a vector without length is left out.
+
+        Raises:
+            MissingDependencyError: If faiss is not installed.
+            StoreError: If there is no memory for it.
+        """
+        from tqdm import tqdm  # see `lazyrag.document.progress`
+
+        faiss = _faiss()
+        # Distances between directions order them as angles do. A byte for each number: float16 and float32 found no
+        # more of the ten nearest, and took 1.7 and 3.1 times the room.
+        graph = faiss.IndexHNSWSQ(matrix.shape[1], faiss.ScalarQuantizer.QT_8bit, _NEIGHBOURS, faiss.METRIC_L2)
+        graph.hnsw.efConstruction = _BREADTH
+        index = faiss.IndexIDMap(graph)
+        step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
+        index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
+        with tqdm(total=len(matrix), desc="graph of vectors", unit="row", delay=2, leave=False, disable=None) as bar:
+            for start in range(0, len(matrix), _ROWS_AT_ONCE):
+                some = slice(start, start + _ROWS_AT_ONCE)
+                # Vectors without length are equally far from everything: ways that lead to them lead nowhere.
+                there = np.flatnonzero(norms[some])
+                directions = unit_rows(matrix[some][there], norms[some][there])
+                _add(index, start + there, directions.astype(np.float32))
+                bar.update(len(matrix[some]))
+        return cls(index)
+
+    def nearest(self, vector: Vector, count: int) -> NDArray[np.intp]:
+        """Numbers of rows that are near to a vector by angle, the nearest first; about so many, at most so many.
+
+        The more are asked for, the surer are the first of them to be the nearest.
+
+        Args:
+            vector: (d,) float32, finite, of length 1.
+            count: At least 1.
+        """
+        with self._searching:
+            _faiss().downcast_index(self._index.index).hnsw.efSearch = count
+            _, found = self._index.search(vector[None], count)
+        rows: NDArray[np.intp] = found[0][found[0] >= 0].astype(np.intp)  # -1 where there are no more
+        return rows
+
+    def write(self, path: Path, name: str) -> None:
+        """Write the graph to a new file, and wait until the disk has it.
+
+        Args:
+            path: The file.
+            name: Of the rows it is over: `read` refuses the file under another one.
+
+        Raises:
+            OSError: If it cannot be written. Some of it may be there.
+        """
+        content = _faiss().serialize_index(self._index).data
+        with path.open("xb") as file:
+            file.write(content)
+            file.write(_digest(content, name))
+            file.flush()
+            os.fsync(file.fileno())
+
+    @classmethod
+    def read(cls, path: Path, name: str, dimension: int) -> Graph:
+        """The graph in a file.
+
+        The file is checked as a whole first, as a damaged graph could lead out of the memory that is the program's.
+
+        Args:
+            path: The file.
+            name: As it was given to `write`.
+            dimension: Of its vectors.
+
+        Raises:
+            OSError: If it cannot be read.
+            DamagedError: If it is not what `write` wrote under that name, or of a version of faiss that this one
+                cannot read.
+            MissingDependencyError: If faiss is not installed.
+        """
+        faiss = _faiss()
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size <= _DIGEST_BYTES:
+                msg = "was cut"
+                raise DamagedError(msg)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as whole:
+                content, digest = whole[:-_DIGEST_BYTES], bytes(whole[-_DIGEST_BYTES:])
+                with content:
+                    if _digest(content, name) != digest:
+                        msg = "is damaged, or over other rows"
+                        raise DamagedError(msg)
+                    copy = np.frombuffer(content, np.uint8).copy()
+        try:
+            index = faiss.deserialize_index(copy)
+        except RuntimeError as exc:
+            msg = f"cannot be read by this version of faiss ({exc})"
+            raise DamagedError(msg) from exc
+        if not isinstance(index, faiss.IndexIDMap) or index.d != dimension:
+            msg = f"is not over vectors of {dimension} numbers"
+            raise DamagedError(msg)
+        return cls(index)
+
+
+def read_faiss_index(path: Path) -> Any:
+    """An index that another program wrote with ``faiss.write_index``.
+
+    Raises:
+        ConfigError: If there is no such file, or faiss cannot read it.
+        MissingDependencyError: If faiss is not installed.
+    """
+    faiss = _faiss("An index of faiss in a file")
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as exc:
+        msg = f"{path} is no index of faiss, or cannot be read: {str(exc).splitlines()[0]}"
+        raise ConfigError(msg) from exc
+
+
+def check_installed() -> None:
+    """Nothing, if graphs can be made here.
+
+    Raises:
+        MissingDependencyError: If faiss is not installed.
+    """
+    _faiss()
+
+
+def _faiss(what: str = "index='ann' of the map store") -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # what its bindings are made with is its own affair
+            import faiss  # an optional package
+    except ModuleNotFoundError as exc:
+        raise missing_package(what, exc, "ann") from exc
+    return faiss
+
+
+def _add(index: Any, numbers: NDArray[np.intp], directions: Matrix) -> None:
+    if not len(numbers):
+        return
+    try:
+        index.add_with_ids(directions, numbers.astype(np.int64))
+    except (RuntimeError, MemoryError) as exc:
+        if "interrupted" in str(exc):  # all that faiss passes on of a signal
+            raise KeyboardInterrupt from exc
+        msg = f"The graph of {index.ntotal} rows cannot take more ({exc}). Make room in memory, or use index='default'."
+        raise StoreError(msg, store="map") from exc
+
+
+def _digest(content: memoryview, name: str) -> bytes:
+    digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES)
+    digest.update(content)
+    return digest.digest()
+
+
+# The vectors of some rows, and what makes searching them cheap.
+
+
+_CODED_FROM = 16_384  # rows; fewer are read as fast as their codes are
+_CODED_DIMENSION = 32  # at least; shorter vectors have no tail worth the name
+_ROTATION_SERVES = 0.25  # share of the rows that one was chosen for, from which it serves all; any is exact
+_ROWS_MOVED = 4_096  # at once
+_PLAIN_LENGTHS = 2.0**-60, 2.0**60  # between which products of float32 numbers neither vanish nor overflow
+
+
+@dataclass(frozen=True, slots=True)
+class DenseBlock:
+    """The vectors of some rows, in the order of their keys; never changed.
+
+    Args:
+        rows: Keys, ascending, and fields.
+        matrix: (n, dimension) float32, finite.
+        norms: (n,) float64, their lengths.
+        codes: Of large blocks; None for others.
+        inverses: Filled when `inverse_norms` is first called.
+        graphs: Over the matrix, by which to search it approximately: at most one, put there when it is first wanted.
+
+    Example:
+        >>> block = DenseBlock.of_rows(["b", "a"], np.array([[1, 0], [3, 4]], np.float32))
+        >>> DenseBlock.from_arrays(block.arrays()).norms.tolist()
+        [5.0, 1.0]
+    """
+
+    rows: RowBlock
+    matrix: Matrix
+    norms: NDArray[np.float64]
+    codes: Codes | None = None
+    inverses: list[NDArray[np.float32] | None] = field(default_factory=list, repr=False, compare=False)
+    graphs: list[Graph] = field(default_factory=list, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def keys(self) -> NDArray[np.bytes_]:
+        """(n,) the keys of the rows, UTF-8 of fixed width, ascending."""
+        return self.rows.keys
+
+    @classmethod
+    def of_rows(cls, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> DenseBlock:
+        """A block of new rows.
+
+        Args:
+            keys: n distinct keys.
+            vectors: (n, dimension) float32, finite; copied.
+            fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
+
+        Raises:
+            ConfigError: If keys repeat, the lengths differ or a number is not finite.
+        """
+        check_new_rows(keys, vectors, fields)
+        if not np.isfinite(vectors).all():
+            msg = "add() got a vector with nan or infinity in it; every number must be finite."
+            raise ConfigError(msg)
+        rows = RowBlock.of(keys, fields)
+        order = rows.keys.argsort()
+        matrix = np.asarray(vectors, np.float32)[order]
+        return cls._coded(rows.kept(order), matrix, np.sqrt(row_dots(matrix, matrix)))
+
+    @classmethod
+    def joined(cls, blocks: Sequence[DenseBlock], kept: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
+        """At least one block as one.
+
+        Args:
+            blocks: The blocks.
+            kept: For each a mask of the rows to keep; None for all.
+            room: Where the vectors and their codes are put.
+        """
+        chosen = [
+            np.arange(len(block)) if mask is None else np.flatnonzero(mask)
+            for block, mask in zip(blocks, kept, strict=True)
+        ]
+        rows = RowBlock.joined([block.rows.kept(own) for block, own in zip(blocks, chosen, strict=True)])
+        order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
+        places = np.empty(len(order), np.intp)
+        places[order] = np.arange(len(order))
+        matrix = room((len(order), blocks[0].matrix.shape[1]), np.float32)
+        norms = np.empty(len(order))
+        known = []
+        first = 0
+        for block, own in zip(blocks, chosen, strict=True):
+            to = places[first : first + len(own)]
+            norms[to] = block.norms[own]
+            for start in range(0, len(own), _ROWS_MOVED):
+                some = slice(start, start + _ROWS_MOVED)
+                matrix[to[some]] = block.matrix[own[some]]
+            if block.codes is not None:
+                known.append(KnownCodes(block.codes, own, to))
+            first += len(own)
+        return cls._coded(rows.kept(order), matrix, norms, room, known)
+
+    @classmethod
+    def _coded(
+        cls,
+        rows: RowBlock,
+        matrix: Matrix,
+        norms: NDArray[np.float64],
+        room: Room = np.empty,
+        known: Sequence[KnownCodes] = (),
+    ) -> DenseBlock:
+        """A block, with codes if it is large; by the rotation of the largest block in it, if that is a good part."""
+        count, dimension = matrix.shape
+        if count < _CODED_FROM or dimension < _CODED_DIMENSION:
+            return cls(rows, matrix, norms)
+        known = sorted(known, key=lambda one: -len(one.rows))
+        if known and len(known[0].rows) < _ROTATION_SERVES * count:
+            known = []
+        known = [one for one in known if np.array_equal(one.codes.rotation, known[0].codes.rotation)]
+        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, known))
+
+    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""
+        return self.rows.find(keys)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` makes an equal block of: arrays without objects, to be written to a file."""
+        codes = {} if self.codes is None else self.codes.arrays()
+        return {**self.rows.arrays(), "matrix": self.matrix, "norms": self.norms, **codes}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> DenseBlock:
+        """A block over arrays, which may be memory-mapped; they are read when a query needs them.
+
+        Raises:
+            StoreError: If arrays are missing, or of shapes that do not go together.
+        """
+        matrix, norms = pick(arrays, "matrix", "norms")
+        rows = RowBlock.from_arrays(arrays)
+        if matrix.ndim != 2 or not len(matrix) == len(norms) == len(rows):
+            msg = f"A part of an index has {len(rows)} keys, a matrix of {matrix.shape} and {len(norms)} norms."
+            raise StoreError(msg)
+        codes = Codes.from_arrays(arrays, *matrix.shape) if "head" in arrays else None
+        return cls(rows, matrix, norms, codes)
+
+    def inverse_norms(self) -> NDArray[np.float32] | None:
+        """(n,) 1 / length, 0 where there is no length; None where some are so short or long that float32 fails."""
+        if not self.inverses:  # several threads may find it at once; each finds the same
+            least, most = _PLAIN_LENGTHS
+            there = self.norms > 0
+            plain = bool(np.all((self.norms >= least) & (self.norms <= most) | ~there))
+            inverses = np.divide(1.0, self.norms, out=np.zeros(len(self)), where=there) if plain else None
+            self.inverses.append(None if inverses is None else inverses.astype(np.float32))
+        return self.inverses[0]
+
+
+def row_dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Inner products row by row in float64, each summed in the same order wherever its row lies."""
+    product: NDArray[np.float64] = np.einsum("...i,...i->...", vectors, others, dtype=np.float64)
+    return product
+
+
+# Which rows of a block can be among the nearest to a vector, by estimates of cosines and their largest errors.
+
+
+_GATHER_BELOW = 0.3  # share of rows below which copying some rows beats scanning all of them
+_ROWS_A_CODE_SAVES = 64  # for each row asked for; with fewer rows than that, their vectors are read at once
+_MANY_QUERIES = 8  # which one product of matrices answers faster than codes, query by query
+_PROBES = 8  # rows that are scored for each row asked for, for a first bound on the worst of the best
+_LEAST_PROBES = 64
+
+
+class Contenders(NamedTuple):
+    """Rows that can be among the nearest.
+
+    Args:
+        rows: (m,) numbers in their block, ascending.
+        worth: (m,) float64, what orders them, up to the errors: higher is nearer.
+        errors: (m,) float64, at least 0.
+        bytes_read: How much of vectors and codes was looked at.
+    """
+
+    rows: NDArray[np.intp]
+    worth: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    bytes_read: int
+
+
+class VectorQuery:
+    """A vector whose nearest rows are wanted.
+
+    Args:
+        vector: (d,) float64, finite.
+        metric: See `lazyrag.types.Metric`.
+    """
+
+    __slots__ = ("direction", "length", "metric", "vector")
+
+    def __init__(self, vector: NDArray[np.float64], metric: Metric) -> None:
+        self.vector = vector
+        self.metric = metric
+        self.length = float(np.linalg.norm(vector))
+        self.direction = vector / self.length if self.length else vector
+
+    def worth(
+        self, cosines: NDArray[np.floating], errors: NDArray[np.floating], norms: NDArray[np.float64]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """What rows are worth beside others, higher being nearer, and the largest errors of that.
+
+        Args:
+            cosines: (m,) to the rows.
+            errors: (m,) their largest errors; or (), the same for all.
+            norms: (m,) lengths of the rows.
+        """
+        if self.metric == "cosine":
+            return cosines, errors
+        if self.metric == "ip":
+            return norms * cosines, norms * errors
+        scale = 2.0 * self.length * norms  # |x - y|^2 = |x|^2 + |y|^2 - 2 |x| |y| cos
+        return scale * cosines - norms**2, scale * errors + 2.0**-40 * norms**2
+
+    def scores(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(m,) scores of vectors (m, d), in float64."""
+        if self.metric == "l2":
+            differences = vectors - self.vector
+            return 1.0 / (1.0 + np.sqrt(row_dots(differences, differences)))
+        products = row_dots(vectors, self.vector)
+        if self.metric == "ip":
+            return products
+        lengths = np.sqrt(row_dots(vectors, vectors)) * np.sqrt(row_dots(self.vector[None], self.vector[None])[0])
+        cosines: NDArray[np.float64] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+        return np.clip(cosines, -1.0, 1.0)
+
+
+class BlockSearch:
+    """The search for several vectors' nearest rows in one block; what they have in common is done once.
+
+    Args:
+        block: The block.
+        rows: (m,) those in question, ascending, at least one.
+        queries: The vectors, each with a length.
+    """
+
+    def __init__(self, block: DenseBlock, rows: NDArray[np.intp], queries: Sequence[VectorQuery]) -> None:
+        self._block = block
+        self._rows = rows
+        self._some = None if len(rows) == len(block) else rows  # None: all
+        self._norms = block.norms if self._some is None else block.norms[rows]
+        self._queries = queries
+        directions = np.stack([query.direction for query in queries])
+        self._directions = directions.astype(np.float32)
+        codes = block.codes if len(queries) < _MANY_QUERIES else None
+        self._scan = None if codes is None else CodeScan(codes, directions)
+        self._products: NDArray[np.float32] | None = None  # of all queries
+
+    def contenders(self, query: int, topk: int) -> Contenders:
+        """The rows that can be among the topk nearest.
+
+        Args:
+            query: Number of the vector.
+            topk: At least 1.
+        """
+        if self._scan is not None and len(self._rows) >= _ROWS_A_CODE_SAVES * topk:
+            return self._by_codes(self._scan, query, topk)
+        return self._by_vectors(query, topk)
+
+    def _by_codes(self, scan: CodeScan, query: int, topk: int) -> Contenders:
+        asked, block = self._queries[query], self._block
+        cosines, errors = scan.heads(self._some, query)
+        worth, uncertain = asked.worth(cosines, errors, self._norms)
+        # Some rows that are probably among the best tell how good a row must be.
+        probes = np.flatnonzero(worth >= kth_largest(worth, max(_PROBES * topk, _LEAST_PROBES)))
+        bound = self._bound_of(asked, self._rows[probes], query, topk)
+        left = np.flatnonzero(worth + uncertain >= bound)
+        rows = self._rows[left]
+        cosines, errors = scan.tails(rows, query, cosines[left])
+        read = len(self._rows) * scan.head_bytes + len(rows) * scan.tail_bytes + len(probes) * self._vector_bytes
+        return _best(rows, *asked.worth(cosines, errors, block.norms[rows]), topk, bound, read)
+
+    def _bound_of(self, asked: VectorQuery, rows: NDArray[np.intp], query: int, topk: int) -> float:
+        """What the topk-th best of some rows is worth at least."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = row_products(self._block.matrix[rows], self._directions[query : query + 1])[0]
+        cosines, errors = _cosines(self._block, rows, products)
+        worth, uncertain = asked.worth(cosines, errors, self._block.norms[rows])
+        return kth_largest(worth - uncertain, topk)
+
+    def _by_vectors(self, query: int, topk: int) -> Contenders:
+        if self._products is None:
+            self._products = self._all_products()
+        cosines, errors = _cosines(self._block, self._some, self._products[query])
+        read = len(self._rows) * self._vector_bytes
+        return _best(self._rows, *self._queries[query].worth(cosines, errors, self._norms), topk, -np.inf, read)
+
+    def _all_products(self) -> NDArray[np.float32]:
+        matrix, directions = self._block.matrix, self._directions
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._some is None:
+                return row_products(matrix, directions)
+            if len(self._rows) < _GATHER_BELOW * len(matrix):
+                return row_products(matrix[self._rows], directions)
+            return row_products(matrix, directions)[:, self._rows]
+
+    @property
+    def _vector_bytes(self) -> int:
+        return int(self._block.matrix.shape[1]) * self._block.matrix.itemsize
+
+
+def _cosines(
+    block: DenseBlock, rows: NDArray[np.intp] | None, products: NDArray[np.float32]
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Cosines between a direction and some rows of a block, from their products in float32; and the largest errors."""
+    # With a query y of length 1, |fl(x.y) - x.y| <= d u / (1 - d u) |x| with u = 2^-24, once more u for rounding the
+    # query, and half of 2^-149 for each product below the normal range (Higham, Accuracy and Stability of Numerical
+    # Algorithms, 2.2 and 3.1); doubled for good measure, and for the division.
+    relative = 2.0 * (block.matrix.shape[1] + 4) * 2.0**-24
+    inverses = block.inverse_norms()
+    if inverses is not None:
+        own = inverses if rows is None else inverses[rows]
+        return products * own, np.array(relative)  # the same for all: (), which spares passes over all rows
+    norms = block.norms if rows is None else block.norms[rows]
+    there = norms > 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        cosines = np.divide(products, norms, out=np.zeros(len(norms)), where=there)
+        lost = np.divide(block.matrix.shape[1] * 2.0**-149, norms, out=np.zeros(len(norms)), where=there)
+    errors = np.where(there, relative + lost, 0.0)
+    beyond = ~np.isfinite(cosines)  # a sum has left float32's range: only the exact pass can tell
+    cosines[beyond], errors[beyond] = 0.0, np.inf
+    return cosines, errors
+
+
+def _best(
+    rows: NDArray[np.intp],
+    worth: NDArray[np.floating],
+    errors: NDArray[np.floating],
+    topk: int,
+    bound: float,
+    bytes_read: int,
+) -> Contenders:
+    """Those rows that can be among the topk best of them, and are not certain to be below a bound."""
+    if errors.ndim:
+        if len(rows) > topk:
+            bound = max(bound, kth_largest(worth - errors, topk))
+        kept = np.flatnonzero(worth + errors >= bound)
+    else:
+        error = float(errors)
+        if len(rows) > topk:
+            bound = max(bound, kth_largest(worth, topk) - error)
+        # Compared in the type of worth, of which the next number below the bound is not above it.
+        kept = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
+        errors = np.broadcast_to(errors, len(rows))
+    return Contenders(rows[kept], worth[kept].astype(np.float64), errors[kept].astype(np.float64), bytes_read)
+
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 

@@ -1,21 +1,271 @@
-"""Postings: which rows have a term, and how often; or a dimension, and with which weight."""
+"""Rows and postings: which rows have a term or dimension, how often or with which weight, and which rows live."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from lazyrag.errors import StoreError
-from lazyrag.indexes.blocks import array_text, text_array
+from lazyrag.data.filters import Filter, matches
+from lazyrag.data.segment import EMPTY, ReadOnly
+from lazyrag.errors import ConfigError, StoreError
+from lazyrag.storage.arrays import Arrays
+from lazyrag.types import Fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lazyrag.indexes.blocks import Mask
+
+# What every row of an index has, whatever it ranks by: a key, and the fields that filters read.
+
+
+Mask: TypeAlias = "NDArray[np.bool_]"
+"""One truth value for each row of a part: shape (n,)."""
+
+_MOST_CACHED_MASKS = 64
+
+
+def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
+    """Keys as fixed-width UTF-8, which sorts as text does.
+
+    Raises:
+        ConfigError: If a key ends in a NUL, which is what numpy fills the width up with.
+
+    Example:
+        >>> encoded_keys(["b", "é"]).dtype.itemsize
+        2
+    """
+    cut = next((key for key in keys if key.endswith("\0")), None)
+    if cut is not None:
+        msg = f"A key is {cut!r:.80}; give one that does not end in a NUL."
+        raise ConfigError(msg)
+    try:
+        return np.array(keys, np.bytes_)  # plain ASCII, in one go
+    except UnicodeEncodeError:
+        return np.array([key.encode("utf-8", "surrogatepass") for key in keys], np.bytes_)
+
+
+def decoded_keys(keys: NDArray[np.bytes_]) -> list[str]:
+    """Keys as text again.
+
+    Example:
+        >>> decoded_keys(encoded_keys(["b", "绿茶"]))
+        ['b', '绿茶']
+    """
+    return [key.decode("utf-8", "surrogatepass") for key in keys.tolist()]
+
+
+def text_array(text: str) -> NDArray[np.uint8]:
+    """A text as (bytes,) uint8, to be kept beside other arrays.
+
+    Example:
+        >>> array_text(text_array("绿茶"))
+        '绿茶'
+    """
+    return np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def array_text(array: NDArray[np.uint8]) -> str:
+    """The text that `text_array` was given.
+
+    Raises:
+        StoreError: If the array holds no text.
+    """
+    try:
+        return array.tobytes().decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as exc:
+        msg = "An array of an index holds no text: its file is damaged. Run verify() and repair()."
+        raise StoreError(msg) from exc
+
+
+def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
+    """Some of the arrays.
+
+    Raises:
+        StoreError: If one is missing.
+    """
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        msg = (
+            f"A part of an index lacks the arrays {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'none'}. "
+            "Its file is damaged or of another kind: build the index again."
+        )
+        raise StoreError(msg)
+    return [arrays[name] for name in names]
+
+
+class FieldTable:
+    """Distinct fields, each also as a line of JSON: lines are what is kept and moved, values are what filters read.
+
+    Either form is made of the other when it is first asked for.
+
+    Example:
+        >>> FieldTable.of_text(FieldTable([{"tags": ("a", "b")}]).text()).values()
+        [{'tags': ('a', 'b')}]
+    """
+
+    __slots__ = ("_lines", "_text", "_values")
+
+    def __init__(self, values: Sequence[Fields] | None = None, lines: Sequence[str] | None = None) -> None:
+        self._values = None if values is None else list(values)
+        self._lines = None if lines is None else list(lines)
+        self._text: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of_text(cls, text: NDArray[np.uint8]) -> FieldTable:
+        """The table of which `text` was written; nothing is decoded yet."""
+        table = cls()
+        table._text = text
+        return table
+
+    def values(self) -> list[Fields]:
+        """The fields; not to be changed."""
+        if self._values is None:
+            decoded = json.loads(f"[{','.join(self.lines())}]")
+            self._values = [
+                ReadOnly({name: tuple(value) if isinstance(value, list) else value for name, value in one.items()})
+                for one in decoded
+            ]
+        return self._values
+
+    def lines(self) -> list[str]:
+        """The fields as JSON, a line for each."""
+        if self._lines is None:
+            if self._text is not None:
+                text = array_text(self._text)
+                self._lines = text.split("\n") if text else []
+            else:
+                self._lines = [
+                    json.dumps(dict(one), ensure_ascii=False, separators=(",", ":")) for one in self._values or ()
+                ]
+        return self._lines
+
+    def text(self) -> NDArray[np.uint8]:
+        """All lines as (bytes,) uint8."""
+        return text_array("\n".join(self.lines())) if self._text is None else self._text
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """The keys and fields of a part's rows, numbered from 0; never changed, so what is worked out of it stays true.
+
+    Args:
+        keys: (n,) bytes of fixed width, distinct, see `encoded_keys`.
+        field_ids: (n,) int32, numbers of lines of the table.
+        fields: The distinct fields; the rows of one file share a line.
+        masks: What `mask` found for the last filters, in the order in which they were first asked.
+        orders: Filled when keys are first looked for: the rows in the order of their keys; None if they lie so.
+        remembering: Held while ``masks`` changes.
+    """
+
+    keys: NDArray[np.bytes_]
+    field_ids: NDArray[np.int32]
+    fields: FieldTable
+    masks: dict[Filter, Mask] = field(default_factory=dict, repr=False, compare=False)
+    orders: list[NDArray[np.intp] | None] = field(default_factory=list, repr=False, compare=False)
+    remembering: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def of(cls, keys: Sequence[str], fields: Sequence[Fields] | None) -> RowBlock:
+        """New rows; fields default to none for each. Those of one file should share one object."""
+        numbers: dict[int, int] = {}
+        distinct: list[Fields] = []
+        found = []
+        for one in fields if fields is not None else [EMPTY] * len(keys):
+            number = numbers.get(id(one))  # comparing the mappings would cost more than it saves
+            if number is None:
+                number = numbers[id(one)] = len(distinct)
+                distinct.append(one)
+            found.append(number)
+        return cls(encoded_keys(keys), np.array(found, np.int32), FieldTable(distinct))
+
+    @classmethod
+    def joined(cls, blocks: Sequence[RowBlock]) -> RowBlock:
+        """Several blocks as one, in their order; equal fields share a line, and lines without rows are left out."""
+        numbers: dict[str, int] = {}
+        ids = []
+        for block in blocks:
+            lines = block.fields.lines()
+            new = np.zeros(len(lines), np.int32)
+            used = np.flatnonzero(np.bincount(block.field_ids, minlength=len(lines)))
+            new[used] = [numbers.setdefault(lines[number], len(numbers)) for number in used.tolist()]
+            ids.append(new[block.field_ids])
+        keys = np.concatenate([block.keys for block in blocks])
+        return cls(keys, np.concatenate(ids), FieldTable(lines=list(numbers)))
+
+    def kept(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
+        """Some of the rows, by mask or by number."""
+        return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
+
+    def mask(self, filter: Filter) -> Mask:  # noqa: A002  the word of the domain
+        """(n,) bool, true for the rows that a bound filter lets through; it is evaluated once for each line."""
+        mask = self.masks.get(filter)
+        if mask is None:
+            values = self.fields.values()
+            verdicts = np.fromiter((matches(filter, one) for one in values), np.bool_, len(values))
+            mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
+            with self.remembering:
+                if len(self.masks) >= _MOST_CACHED_MASKS:
+                    self.masks.pop(next(iter(self.masks)))  # the oldest
+                self.masks[filter] = mask
+        return mask
+
+    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """(k,) the row of each key; -1 where there is none."""
+        if not len(self):
+            return np.full(len(keys), -1)
+        order = self._order()
+        # In this block's width, or numpy would copy the block. A key that is cut here is not equal below.
+        at = self.keys.searchsorted(keys.astype(self.keys.dtype), sorter=order)
+        at = np.minimum(at, len(self) - 1)
+        rows = at if order is None else order[at]
+        return np.where(self.keys[rows] == keys, rows, -1)
+
+    def after(self, key: NDArray[np.bytes_], limit: int, alive: Mask | None) -> NDArray[np.intp]:
+        """The rows of the next keys that are greater than one, in the order of keys.
+
+        Args:
+            key: (1,) see `encoded_keys`; it need not be there.
+            limit: At most so many.
+            alive: Of each row, whether it counts; None where all do.
+        """
+        order = self._order()
+        # In this block's width: what is equal to a key that was cut, is less than the whole key.
+        [first] = self.keys.searchsorted(key.astype(self.keys.dtype), side="right", sorter=order).tolist()
+        last = min(first + limit, len(self)) if alive is None else len(self)
+        rows = np.arange(first, last) if order is None else order[first:last]
+        return rows if alive is None else rows[alive[rows]][:limit]
+
+    def _order(self) -> NDArray[np.intp] | None:
+        """The rows in the order of their keys; None if they lie so."""
+        if not self.orders:  # several threads may find it at once; each finds the same
+            lie_so = bool((self.keys[:-1] < self.keys[1:]).all())
+            self.orders.append(None if lie_so else self.keys.argsort())
+        return self.orders[0]
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` makes an equal block of."""
+        return {"keys": self.keys, "field_ids": self.field_ids, "fields": self.fields.text()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> RowBlock:
+        """A block over arrays, which may lie in a file; none is read yet.
+
+        Raises:
+            StoreError: If arrays are missing, or of lengths that do not go together.
+        """
+        keys, field_ids, fields = pick(arrays, "keys", "field_ids", "fields")
+        if keys.dtype.kind != "S" or keys.shape != field_ids.shape or keys.ndim != 1:
+            msg = f"A part of an index has {keys.shape} keys ({keys.dtype}) and {field_ids.shape} numbers of fields."
+            raise StoreError(msg)
+        return cls(keys, field_ids, FieldTable.of_text(fields))
 
 
 class Vocabulary:
@@ -169,3 +419,220 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
+
+
+# The rows of an index: which of them live, which of them a filter lets through, which of them are the best.
+
+
+_PILE = 64
+
+_scratch = threading.local()
+
+
+class LiveRows:
+    """The rows of several parts, numbered on from one part to the next, and which of them live; never changed.
+
+    Args:
+        blocks: The parts' rows.
+        alive: For each part a mask that is false for dead rows; None where all live.
+
+    Raises:
+        ConfigError: If a mask does not fit its part.
+
+    Example:
+        >>> rows = LiveRows([RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)], [np.array([True, False]), None])
+        >>> rows.live, rows.keys(np.array([2, 0]))
+        (2, ['c', 'a'])
+    """
+
+    __slots__ = ("alive", "blocks", "firsts", "live")
+
+    def __init__(self, blocks: Sequence[RowBlock], alive: Sequence[Mask | None]) -> None:
+        fitting = [mask is None or mask.shape == (len(block),) for block, mask in zip(blocks, alive, strict=False)]
+        if len(blocks) != len(alive) or not all(fitting):
+            shapes = [None if mask is None else mask.shape for mask in alive]
+            msg = (
+                f"Parts of {[len(block) for block in blocks]} rows got masks of {shapes}; "
+                "give one for each part, a truth value for each of its rows, or None."
+            )
+            raise ConfigError(msg)
+        self.blocks = tuple(blocks)
+        self.firsts = np.cumsum([0, *map(len, blocks)])
+        self.live = len(self)
+        self.alive: Mask | None = None  # of all rows; None where all live
+        if any(mask is not None for mask in alive):
+            masks = [
+                np.ones(len(block), np.bool_) if mask is None else mask
+                for block, mask in zip(blocks, alive, strict=True)
+            ]
+            whole = np.concatenate(masks)
+            self.live = int(np.count_nonzero(whole))
+            self.alive = whole if self.live < len(whole) else None
+
+    def __len__(self) -> int:
+        return int(self.firsts[-1])
+
+    def mask(self, filter: Filter | None) -> Mask | None:  # noqa: A002  the word of the domain
+        """(n,) bool, true for live rows that the bound filter lets through; None where that is every row."""
+        if filter is None or not self.blocks:
+            return self.alive
+        masks = [block.mask(filter) for block in self.blocks]
+        mask = masks[0] if len(masks) == 1 else np.concatenate(masks)
+        return mask if self.alive is None else mask & self.alive
+
+    def keys(self, rows: NDArray[np.integer]) -> list[str]:
+        """The keys of some rows, in their order."""
+        if len(self.blocks) == 1:
+            return decoded_keys(self.blocks[0].keys[rows])
+        block_of = self.firsts.searchsorted(rows, side="right") - 1
+        own = (rows - self.firsts[block_of]).tolist()
+        found = [self.blocks[block].keys[row] for block, row in zip(block_of.tolist(), own, strict=True)]
+        return decoded_keys(np.array(found, np.bytes_))
+
+    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """(k,) the row of each key that lives, see `encoded_keys`; -1 for the others."""
+        found = np.full(len(keys), -1)
+        for block, first in zip(self.blocks, self.firsts[:-1], strict=True):
+            rows = block.find(keys)
+            rows = np.where(rows < 0, -1, rows + first)
+            live = rows >= 0 if self.alive is None else (rows >= 0) & self.alive[rows]
+            found[live] = rows[live]
+        return found
+
+    def page(self, after: str, limit: int) -> list[str]:
+        """The next ``limit`` keys of live rows that are greater than one, in order."""
+        start = encoded_keys([after])
+        found = [np.zeros(0, np.bytes_)]
+        for block, first in zip(self.blocks, self.firsts[:-1].tolist(), strict=True):
+            alive = None if self.alive is None else self.alive[first : first + len(block)]
+            found.append(block.keys[block.after(start, limit, alive)])
+        return decoded_keys(np.sort(np.concatenate(found))[:limit])
+
+
+def check_new_rows(keys: Sequence[str], contents: Sized, fields: Sequence[Fields] | None) -> None:
+    """Refuse rows that do not go together, before anything is written.
+
+    Args:
+        keys: n distinct keys.
+        contents: n lists of terms or vectors.
+        fields: n mappings, or None.
+
+    Raises:
+        ConfigError: If keys repeat or the lengths differ.
+    """
+    distinct = len({*keys})
+    if not distinct == len(keys) == len(contents) or (fields is not None and len(fields) != len(keys)):
+        told = "" if fields is None else f" and {len(fields)} fields"
+        msg = (
+            f"add() got {len(keys)} keys ({distinct} distinct), {len(contents)} rows{told}; "
+            "give distinct keys, one row for each, and fields for each or none."
+        )
+        raise ConfigError(msg)
+
+
+def scratch_zeros(n: int) -> NDArray[np.float32]:
+    """A row of zeros that this thread uses again for every query; fresh memory costs more than clearing it."""
+    buffer: NDArray[np.float32] | None = getattr(_scratch, "buffer", None)
+    if buffer is None or len(buffer) < n:
+        buffer = _scratch.buffer = np.zeros(n + n // 4, np.float32)
+    scores = buffer[:n]
+    scores.fill(0.0)
+    return scores
+
+
+def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArray[np.int32]:
+    """Every row that can be among the topk best, given scores of which each may be off by a share of itself.
+
+    Args:
+        scores: (n,) float32, at least 0; rows with 0 are out.
+        topk: At least 1.
+        slack: Largest relative error of a score, times 2.
+
+    Returns:
+        Row numbers, in no particular order.
+    """
+    rows = contenders(scores, topk, slack=slack)
+    return cut(np.flatnonzero(scores), scores, topk, slack=slack, missing=0.0) if rows is None else rows
+
+
+def contenders(
+    scores: NDArray[np.float32], topk: int, *, slack: float, missing: float = 0.0, at_most: int | None = None
+) -> NDArray[np.int32] | None:
+    """Every row that can be among the topk best when more is added to the scores.
+
+    Rows are dealt to piles, and the piles' maxima bound the topk-th best score from below, so that only the rows of
+    few piles are looked at. (A plain partition is slow on scores that are mostly 0.)
+
+    Args:
+        scores: (n,) float32. Rows that are out have 0; others may have less than that.
+        topk: At least 1.
+        slack: Largest relative error of a score, times 2.
+        missing: By how much, beside that, a row can gain on another one at most.
+        at_most: How many rows are of use; None means any number.
+
+    Returns:
+        Row numbers, in no particular order; None where they are more than is of use, or are not bounded by the piles:
+        a row with 0 or less can be among the best, or there are few piles beside topk.
+    """
+    piles = len(scores) // _PILE
+    if piles <= 4 * topk:
+        return None
+    dealt = scores[: piles * _PILE].reshape(_PILE, piles)  # a pile is a column: maxima are taken row by row
+    maxima = dealt.max(axis=0)
+    bound = float(np.partition(maxima, piles - topk)[piles - topk]) * (1.0 - slack) - missing
+    if bound <= 0.0:
+        return None
+    tall = np.flatnonzero(maxima >= bound)
+    if at_most is not None and len(tall) > at_most:  # each of them holds a row at least
+        return None
+    layer, column = np.nonzero(dealt[:, tall] >= bound)
+    rest = np.flatnonzero(scores[piles * _PILE :] >= bound) + piles * _PILE
+    found = np.concatenate([layer * piles + tall[column], rest])
+    rows = cut(found, scores, topk, slack=slack, missing=missing)
+    return None if at_most is not None and len(rows) > at_most else rows
+
+
+def kth_largest(values: NDArray[np.floating], k: int) -> float:
+    """The k-th largest of some values, by the piles of `contenders` where they are many.
+
+    Args:
+        values: (n,) not nan.
+        k: In [1, n].
+    """
+    piles = len(values) // _PILE
+    if piles > 4 * k:
+        maxima = values[: piles * _PILE].reshape(_PILE, piles).max(axis=0)
+        values = values[values >= np.partition(maxima, piles - k)[piles - k]]
+    return float(np.partition(values, len(values) - k)[len(values) - k])
+
+
+def cut(
+    rows: NDArray[np.integer], scores: NDArray[np.float32], topk: int, *, slack: float, missing: float
+) -> NDArray[np.int32]:
+    """Those of some rows, the topk best among them, that can be among the topk best; see `contenders`."""
+    if len(rows) > topk:
+        kept = scores[rows]
+        bound = float(np.partition(kept, len(kept) - topk)[len(kept) - topk]) * (1.0 - slack) - missing
+        rows = rows[kept >= bound]
+    return rows.astype(np.int32)
+
+
+def ranked(
+    keys: Callable[[NDArray[np.integer]], Sequence[str]],
+    rows: NDArray[np.integer],
+    scores: NDArray[np.float64],
+    topk: int,
+) -> list[tuple[str, float]]:
+    """The topk best of some rows as a ranking: best first, ties by key.
+
+    Args:
+        keys: Gives rows' keys; asked for those only that can be in the ranking.
+        rows: (m,) candidate rows.
+        scores: (m,) their scores.
+        topk: At least 1.
+    """
+    if len(rows) > topk:
+        kept = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
+        rows, scores = rows[kept], scores[kept]
+    best = sorted(zip((-scores).tolist(), keys(rows), strict=True))
+    return [(key, -negative) for negative, key in best[:topk]]

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lazyrag.indexes.blocks import Mask
+    from lazyrag.indexes.postings import Mask
 
 
 class Part(Protocol):

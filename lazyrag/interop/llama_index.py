@@ -12,7 +12,6 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.arguments import known_keywords
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
@@ -20,6 +19,7 @@ from lazyrag.document.report import IngestReport
 from lazyrag.errors import missing_package
 from lazyrag.interop.neighbours import add_pieces, checked_nodes, checked_retriever, node_metadata
 from lazyrag.retrieval.stages import NodeRetriever
+from lazyrag.validation import known_keywords
 
 if TYPE_CHECKING:
     from llama_index.core.base.base_retriever import BaseRetriever

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from lazyrag.arguments import known_arguments
-from lazyrag.data.mime import UNKNOWN_MIME_TYPE, mime_type
+from lazyrag.data.fields import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
 from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
 from lazyrag.loaders.limits import FileReader, FindReader, LoadLimits, Reading, check_pages, over_limit, read_within
 from lazyrag.loaders.sniffing import Sniffed, sniff
 from lazyrag.registry import Registry
+from lazyrag.validation import known_arguments
 
 _PART_BREAK = "\n\n"
 

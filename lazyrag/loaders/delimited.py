@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import find_encoding
 from lazyrag.loaders.selection import Pair, RecordWriter, Selection
+from lazyrag.validation import known_arguments
 
 # In this order where several fit alike: a comma is also the decimal mark between semicolons.
 _DELIMITERS = "\t;|,"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lazyrag.data.mime import mime_type
+from lazyrag.data.fields import mime_type
 from lazyrag.errors import DatasetPathError
 
 _BLOCK_BYTES = 1 << 18

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.data.segment import Place
 from lazyrag.loaders.archives import Archive, open_archive
 from lazyrag.loaders.base import LoadedFile
@@ -16,7 +15,8 @@ from lazyrag.loaders.encoding import clean
 from lazyrag.loaders.formulas import formula_text
 from lazyrag.loaders.numbering import Numbering
 from lazyrag.loaders.ooxml import related, relations
-from lazyrag.text.headings import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_places
+from lazyrag.validation import known_arguments, yes_or_no
 
 if TYPE_CHECKING:
     from docx.document import Document as WordDocument

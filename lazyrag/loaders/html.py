@@ -7,13 +7,13 @@ from pathlib import Path
 
 from lxml import etree, html
 
-from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean, find_encoding
 from lazyrag.loaders.main_text import main_part
-from lazyrag.text.headings import Heading, heading_places
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.text.structure import Heading, heading_places
+from lazyrag.validation import known_arguments, yes_or_no
 
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 _UNSEEN = frozenset(["head", "nav", "noscript", "script", "style", "svg", "template", "title"])

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean, decode
 from lazyrag.loaders.leaves import Mapping, Value, leaves, too_deep
 from lazyrag.loaders.selection import RecordWriter, Selection
+from lazyrag.validation import known_arguments
 
 
 @known_arguments

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError, LoadError
+from lazyrag.validation import known_arguments, whole_number
 
 DEEPEST_NESTING = 5
 """Files within files (an archive in a mail in an archive) that are followed."""

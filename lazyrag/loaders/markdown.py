@@ -6,8 +6,7 @@ from pathlib import Path
 
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import find_encoding
-from lazyrag.text.headings import heading_places
-from lazyrag.text.markdown import front_matter, markdown_headings
+from lazyrag.text.structure import front_matter, heading_places, markdown_headings
 
 
 class MarkdownLoader:

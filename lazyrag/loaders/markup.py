@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.parsers import expat
 
-from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import decode
 from lazyrag.loaders.leaves import DEEPEST, too_deep
 from lazyrag.loaders.selection import RecordWriter, Selection
+from lazyrag.validation import known_arguments, yes_or_no
 
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]+)")
 

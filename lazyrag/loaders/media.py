@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.segment import Place
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError, known_names, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
 from lazyrag.loaders.encoding import clean
 from lazyrag.loaders.pictures import picture_facts
 from lazyrag.loaders.recordings import recording_facts
+from lazyrag.validation import known_arguments
 
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
 """What a file without text is."""

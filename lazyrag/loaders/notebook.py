@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.encoding import clean, decode
+from lazyrag.validation import known_arguments, yes_or_no
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in what programs print
 

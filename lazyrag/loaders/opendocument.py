@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.selection import Selection
 from lazyrag.loaders.sheets import Cell, Row, Sheet, read_sheets
-from lazyrag.text.headings import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_places
+from lazyrag.validation import known_arguments
 
 # Comments, deleted text and declarations hold nothing that a reader sees; notes stand at the foot of a page.
 _UNSEEN = frozenset(["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"])

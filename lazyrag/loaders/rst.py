@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import find_encoding
-from lazyrag.text.headings import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_places
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
 _NO_TITLE = re.compile(r"\s|\.\.(?:\s|$)|[-*+•‣⁃]\s")

@@ -12,7 +12,7 @@ from lazyrag.data.segment import Place
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import clean
-from lazyrag.text.headings import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_places
 
 DEEPEST = 10_000
 """Groups within groups that are read."""

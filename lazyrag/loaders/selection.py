@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lazyrag.arguments import text_list
 from lazyrag.data.segment import Place
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
+from lazyrag.validation import text_list
 
 Pair = tuple[str, str]
 """A field's name and its value, as text. The name of a value that has none is ""."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import find_encoding
-from lazyrag.text.definitions import python_definitions
+from lazyrag.text.structure import python_definitions
 
 _COOKIE = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import xlrd
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.selection import Selection
 from lazyrag.loaders.sheets import Cell, Row, Sheet, read_sheets
+from lazyrag.validation import known_arguments
 
 
 @known_arguments

@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.encoding import decode
@@ -17,6 +16,7 @@ from lazyrag.loaders.leaves import DEEPEST, Mapping, Value, leaves, too_deep
 from lazyrag.loaders.located import DEEPEST as DEEPEST_LOCATED
 from lazyrag.loaders.located import Located, named_twice, nested_too_deep
 from lazyrag.loaders.selection import Selection, most_text
+from lazyrag.validation import known_arguments
 
 # libyaml's parser, where PyYAML was built with it, is twenty times as fast. Neither makes objects of tags here.
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -57,6 +57,8 @@ class YamlLoader:
         try:
             documents = list(_documents(text))
         except yaml.YAMLError as exc:
+            if "nesting depth" in str(exc):  # libyaml has a limit of its own, and reads ahead
+                raise too_deep() from exc
             mark = getattr(exc, "problem_mark", None)
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
             msg = f"The YAML breaks{where} ({getattr(exc, 'problem', None) or 'no character of YAML'}). Mend it."

@@ -6,12 +6,12 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import RetrievalError
 from lazyrag.models.local_rerank import LocalModel, local_rerank_model
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_query, checked_ranking
 from lazyrag.models.threads import in_thread
+from lazyrag.validation import known_arguments, whole_number
 
 
 class AsyncReranker:

@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias
 
 import rank_bm25
 
-from lazyrag.arguments import known_arguments
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.models.rerank_prompts import checked_choice
-from lazyrag.text.scripts import spoken
-from lazyrag.text.terms import term_function
+from lazyrag.text.analyzers import term_function
+from lazyrag.text.sentences import spoken
+from lazyrag.validation import known_arguments
 
 Variant: TypeAlias = Literal["plus", "okapi", "l"]
 

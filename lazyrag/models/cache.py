@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.models.cache_file import (
     CACHE_FORMAT,
@@ -26,11 +25,12 @@ from lazyrag.models.cache_file import (
     hash_of,
 )
 from lazyrag.models.protocol import InputType
-from lazyrag.storage.sqlite import Database
-from lazyrag.typing import Embedding
+from lazyrag.storage.database import Database
+from lazyrag.types import Embedding
+from lazyrag.validation import known_arguments, whole_number
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _DEFAULT_MAX_BYTES = 2 * 2**30  # 1 million vectors of 384 numbers, 320,000 of 1536
 _KEPT = 0.9  # of max_bytes, when something has to go; so that not every write has to make room

@@ -18,8 +18,8 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.models.embedding import as_vector
-from lazyrag.storage.sqlite import FileFormat
-from lazyrag.typing import Embedding
+from lazyrag.storage.database import FileFormat
+from lazyrag.types import Embedding
 
 ROW_BYTES = 512
 """What a row takes beside its vector, towards ``max_bytes``: its key, indexes, and the part of a page that stays empty.

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError, sentence, warn_user
 from lazyrag.models.cache import EmbeddingCache, VectorSpace
 from lazyrag.models.callables import EmbedCallable, as_embedder
 from lazyrag.models.embedding import CheckedEmbedder, blank_error, collected, is_blank, length_of, listed_texts
 from lazyrag.models.protocol import Embedded, EmbeddedBatch, Embedder, InputType
-from lazyrag.typing import Embeddings
+from lazyrag.types import Embeddings
+from lazyrag.validation import known_arguments
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _LOOKED_UP_AT_ONCE = 1024  # texts; bounds the memory of one batch of vectors that are there
 

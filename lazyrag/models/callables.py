@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from lazyrag.arguments import keyword_names
 from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder, batch_size_of
 from lazyrag.models.protocol import Embedder, InputType, is_embedder, lacking
+from lazyrag.validation import keyword_names
 
 EmbedCallable: TypeAlias = Callable[..., Any]
 """Called with one text, returns one vector (numbers in a list or an array, or a dict from dimension to weight). With an

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from lazyrag.arguments import keyword_names
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.models import background
 from lazyrag.models.embedding import shown
@@ -22,6 +21,7 @@ from lazyrag.models.protocol import (
     as_messages,
 )
 from lazyrag.models.threads import in_thread
+from lazyrag.validation import keyword_names
 
 ChatCallable: TypeAlias = Callable[..., Any]
 """Called with one text, returns one, or an iterator or asynchronous iterator of its pieces; may be asynchronous."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, sentence, warn_user
 from lazyrag.models import background
 from lazyrag.models.chat import ChatCallable, as_chat_model
@@ -13,7 +12,8 @@ from lazyrag.models.protocol import ChatModel, ChatOptions
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.models.rerank_answers import read_permutation, read_probability, read_score
 from lazyrag.models.rerank_prompts import LISTWISE, POINTWISE, Scale, checked_choice, checked_template, enclosed
-from lazyrag.text.scripts import Language, spoken
+from lazyrag.text.sentences import Language, spoken
+from lazyrag.validation import known_arguments, whole_number
 
 _MOST = {"0-10": 10, "0-100": 100}
 

@@ -18,7 +18,7 @@ from lazyrag.errors import (
     known_names,
 )
 from lazyrag.models.protocol import Embedded, EmbeddedBatch, Embedder, InputType, is_batch_embedder
-from lazyrag.typing import SPARSE, Embedding, Embeddings, Matrix, SparseVector
+from lazyrag.types import SPARSE, Embedding, Embeddings, Matrix, SparseVector
 
 _DEFAULT_BATCH_SIZE = 64
 _WITNESSES = 8  # parts of a batch

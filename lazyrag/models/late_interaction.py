@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
 from lazyrag.models.embedding import shown
 from lazyrag.models.onnx.pooling import normalised
 from lazyrag.models.protocol import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.typing import Matrix
+from lazyrag.types import Matrix
+from lazyrag.validation import whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

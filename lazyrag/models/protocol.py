@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.typing import Embedding, Matrix
+from lazyrag.types import Embedding, Matrix
+from lazyrag.validation import whole_number
 
 if TYPE_CHECKING:
     from lazyrag.errors import EmbeddingError

@@ -7,10 +7,10 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.models.embedding import shown
 from lazyrag.models.protocol import RerankModel, lacking
+from lazyrag.validation import whole_number
 
 RerankCallable: TypeAlias = Callable[..., Any]
 """Called as ``function(query, documents=[...], top_n=n)``, returns pairs (index into documents, score)."""

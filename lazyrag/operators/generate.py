@@ -6,9 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, get_args
 
-from lazyrag.arguments import known_arguments
-from lazyrag.data.context import RAGContext
-from lazyrag.data.result import GenerationResult, RetrievalResult
+from lazyrag.data.result import GenerationResult, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.generator import Generator
 from lazyrag.generation.prompts import Prompts
@@ -18,7 +16,8 @@ from lazyrag.models.http.chat import HttpChatModel
 from lazyrag.models.protocol import ChatModel
 from lazyrag.operators.data import RAGData, latest_docs, query_of
 from lazyrag.operators.operator import Operator
-from lazyrag.text.scripts import Language, spoken
+from lazyrag.text.sentences import Language, spoken
+from lazyrag.validation import known_arguments
 
 _PLAIN = {"item": "{text}", "separator": "\n"}  # the texts, line by line, without numbers and names
 TEMPLATES: Mapping[str, ContextTemplate] = {

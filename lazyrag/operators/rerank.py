@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.result import Hit
 from lazyrag.models import background
 from lazyrag.models.chat import ChatCallable
@@ -17,6 +16,7 @@ from lazyrag.operators.operator import Operator
 from lazyrag.pipeline.finding import Found
 from lazyrag.pipeline.reranking import make_rerank
 from lazyrag.retrieval.reranker import Reranker
+from lazyrag.validation import known_arguments, whole_number
 
 _TOPK = 3
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit
 from lazyrag.document.document import Document
@@ -19,6 +18,7 @@ from lazyrag.pipeline.finding import Finder, RetrieverFinder
 from lazyrag.pipeline.milvus import MilvusFinder
 from lazyrag.pipeline.prebuilt import ChromaFinder, FaissFinder
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.validation import known_arguments, whole_number
 
 _GROUP = "FineChunk"
 _TOPK = 5

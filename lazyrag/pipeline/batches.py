@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, LazyRAGError, known_names
+from lazyrag.validation import whole_number
 
 T = TypeVar("T")
 Q = TypeVar("Q")

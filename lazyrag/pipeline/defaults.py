@@ -6,9 +6,9 @@ import dataclasses
 import math
 from typing import Any
 
-from lazyrag.arguments import known_arguments, whole_number, yes_or_no
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ranking.fusion import fusions
+from lazyrag.validation import known_arguments, whole_number, yes_or_no
 
 
 @known_arguments

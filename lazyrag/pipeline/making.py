@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lazyrag.arguments import keyword_names
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError
 from lazyrag.generation.context import ContextBuilder
@@ -18,6 +17,7 @@ from lazyrag.retrieval.chain import RetrievalChain
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import NodeRetriever
+from lazyrag.validation import keyword_names
 
 WORDS = "bm25_chinese"
 """By words: it serves English as well, see docs/quality.md."""

@@ -6,10 +6,8 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, cast
 
-from lazyrag.arguments import known_arguments, known_keywords, yes_or_no
-from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.result import Hit, RetrievalResult
+from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalResult
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError
 from lazyrag.generation.citations import CitationManager
@@ -24,6 +22,7 @@ from lazyrag.pipeline.reranking import make_rerank
 from lazyrag.pipeline.run import Parts, Run, warn_of, warn_of_each
 from lazyrag.pipeline.sync import SyncPipeline
 from lazyrag.retrieval.stages import check_query
+from lazyrag.validation import known_arguments, known_keywords, yes_or_no
 
 
 @known_arguments

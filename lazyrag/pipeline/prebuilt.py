@@ -13,7 +13,7 @@ import numpy as np
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.indexes.graphs import read_faiss_index
+from lazyrag.indexes.dense import read_faiss_index
 from lazyrag.models.threads import in_thread
 from lazyrag.pipeline.finding import Found, told_by
 from lazyrag.pipeline.foreign import foreign_hit, of_distance, query_embedding

@@ -8,10 +8,8 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazyrag.arguments import whole_number
-from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.result import GenerationResult, Hit, RetrievalResult
+from lazyrag.data.result import Answer, AnswerDelta, GenerationResult, Hit, RAGContext, RetrievalResult
 from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, warn_user
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
@@ -21,7 +19,8 @@ from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.finding import Finder, Found
 from lazyrag.pipeline.reranking import Rerank
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
-from lazyrag.text.scripts import spoken
+from lazyrag.text.sentences import spoken
+from lazyrag.validation import whole_number
 
 NOT_FOUND: Mapping[str, str] = {
     "en": "No source was found that could answer this question.",

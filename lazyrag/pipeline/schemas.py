@@ -6,7 +6,7 @@ these.
 
 from __future__ import annotations
 
-from lazyrag.data.context import Answer, AnswerDelta, Citation, RAGContext
+from lazyrag.data.result import Answer, AnswerDelta, Citation, RAGContext
 from lazyrag.data.result import Hit as RetrievalResult
 
 __all__ = ["Answer", "AnswerDelta", "Citation", "RAGContext", "RetrievalResult"]

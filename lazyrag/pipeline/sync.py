@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
-from lazyrag.arguments import known_keywords
-from lazyrag.data.context import Answer, AnswerDelta, RAGContext
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.result import Hit, RetrievalResult
+from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalResult
 from lazyrag.models import background
 from lazyrag.pipeline.batches import OnError
 from lazyrag.pipeline.run import warn_of, warn_of_each
+from lazyrag.validation import known_keywords
 
 
 class SyncPipeline:

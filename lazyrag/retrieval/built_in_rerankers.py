@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from lazyrag.arguments import text_list
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.reranker import RerankFunction
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.validation import text_list
 
 _LANGUAGES = ("en", "zh")
 _CJK = re.compile(f"[{CJK_LETTERS}]")

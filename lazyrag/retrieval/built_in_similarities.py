@@ -11,12 +11,11 @@ import numpy as np
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
-from lazyrag.indexes.bm25 import BM25, Variant
-from lazyrag.indexes.lexical import LexicalIndex
+from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.retrieval.search import TermSearch, VectorSearch
 from lazyrag.retrieval.similarity import Similarity
-from lazyrag.text.terms import term_function
-from lazyrag.typing import Embedding, SparseVector
+from lazyrag.text.analyzers import term_function
+from lazyrag.types import Embedding, SparseVector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

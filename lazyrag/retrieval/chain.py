@@ -2,51 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
 
-from lazyrag.arguments import known_keywords, whole_number
-from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
-from lazyrag.errors import ConfigError
-from lazyrag.retrieval.explain import Explanation, explain, why_not
+from lazyrag.document.snapshot import Snapshot, is_reading, read
+from lazyrag.errors import ConfigError, StaleNodeError
+from lazyrag.retrieval.base import BaseRetriever, as_retriever
 from lazyrag.retrieval.feedback import FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.retrieval.output import OutputFormat, check_output, render
-from lazyrag.retrieval.ranked import descends
+from lazyrag.retrieval.output import OutputFormat, check_output
+from lazyrag.retrieval.ranked import LazyStage, LoadedStage, Query, descends
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.reranking.maxsim import token_embedders
-from lazyrag.retrieval.stages import (
-    NodeRetriever,
-    Reason,
-    Stage,
-    Step,
-    asked_nodes,
-    callable_name,
-    check_query,
-    stage_of,
-)
+from lazyrag.retrieval.stages import NodeRetriever, Step, callable_name
 from lazyrag.retrieval.stepping import (
-    Steps,
     check_call,
     check_directions,
     check_step,
     direction_behind,
     done,
-    step_stage,
+    reads_documents,
 )
-from lazyrag.retrieval.together import prepare_all, trees_of
+from lazyrag.validation import whole_number
 
+R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
 _FETCHED_AT_LEAST = 20
 _FETCHED_TIMES = 4
 _RERANKED = 50  # by `RetrievalChain.over`
+_OUTSIDE = 3  # so often nodes that change all the time are reranked outside of a read
 
 
-class RetrievalChain(Generic[T_co]):
+class RetrievalChain(BaseRetriever[T_co]):
     """A retriever and the steps behind it, as one retriever: rerankers, `AutoMerge`, `Windows`, `MMR`, own functions.
 
     Whatever reads the Documents sees one state of them. Rerankers read what the nodes hold, and so work outside of that
@@ -78,6 +71,8 @@ class RetrievalChain(Generic[T_co]):
         >>> [node.text for node in chain("tea")]
         ['green tea']
     """
+
+    _answers_blank = True  # as a function of one's own may
 
     @overload
     def __init__(
@@ -142,12 +137,12 @@ class RetrievalChain(Generic[T_co]):
         for step in steps:
             check_step(step)
         check_directions(descends(retriever), steps)
-        self._retriever = retriever
+        self._combine([as_retriever(retriever)])
         self._steps = steps
         self._topk = None if topk is None else whole_number("topk", topk, 1)
         self._fetch = None if fetch is None else whole_number("fetch", fetch, 1)
         check_output(output_format, join)
-        self._output_format: OutputFormat | None = output_format
+        self.output_format: OutputFormat | None = output_format
         self._join = join
 
     @staticmethod
@@ -190,90 +185,6 @@ class RetrievalChain(Generic[T_co]):
         reranker = Reranker("MaxSimReranker", embed_key=common[0])
         return RetrievalChain(FeedbackRetriever(hybrid), reranker, topk=topk, fetch=max(_RERANKED, topk))
 
-    @known_keywords
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> T_co:
-        """The nodes that the last step leaves.
-
-        Args:
-            query: A question or keywords, for the retriever and for the steps.
-            filters: For the retriever.
-            topk: Another bound for this call.
-
-        Returns:
-            Nodes, best first; or the form that ``output_format`` asks for.
-
-        Raises:
-            ConfigError: If the query is no text, or a filter does not fit the fields.
-            RetrievalError: If the retriever or a step fails, or returns something else than nodes.
-        """
-        limit = self._limit(query, topk)
-
-        steps = self._running(query)
-        nodes = steps.answer(
-            lambda: asked_nodes(self._retriever, query, filters, self._fetched(limit)),
-            lambda step, nodes: done(step, nodes, query),
-            tuple,
-        )
-        return cast("T_co", render(nodes[:limit], self._output_format, self._join))
-
-    @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """What a call does, stage by stage; see `__call__` for arguments and errors.
-
-        Returns:
-            The last stage. Its nodes are those that a call gives, whatever ``output_format`` says.
-
-        Example:
-            >>> from lazyrag import DocNode
-            >>> found = lambda query, filters=None, topk=None: [DocNode(text="tea", score=0.5), DocNode(text="salt")]
-            >>> stage = RetrievalChain(found, lambda nodes, query: nodes[:1]).trace("tea")
-            >>> stage.kind, len(stage.nodes), len(stage.inputs[0].nodes)
-            ('step', 1, 2)
-        """
-        limit = self._limit(query, topk)
-
-        stage = self._running(query).answer(
-            lambda: stage_of(self._retriever, query, filters, self._fetched(limit)),
-            lambda step, stage: step_stage(step, stage, query),
-            lambda stage: stage.nodes,
-        )
-        return stage if limit is None else Stage("cut", "topk", stage.nodes[:limit], (stage,), said={"topk": limit})
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
-
-        Example:
-            >>> from lazyrag import DocNode
-            >>> found = lambda query, filters=None, topk=None: [DocNode(text="tea", score=0.5), DocNode(text="salt")]
-            >>> len(RetrievalChain(found, topk=1).explain("tea").dropped)
-            1
-        """
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
-
-        Example:
-            >>> from lazyrag import DocNode
-            >>> tea, salt = DocNode(text="tea"), DocNode(text="salt")
-            >>> chain = RetrievalChain(lambda query, filters=None, topk=None: [tea, salt], topk=1)
-            >>> chain.why_not(salt.uid, "tea").stage
-            'topk'
-        """
-        return why_not(self, uid, query, filters, topk)
-
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of the retriever's Documents, for reads of several retrievers that are to see one state."""
-        return trees_of([self._retriever])
-
-    @property
-    def output_format(self) -> OutputFormat | None:
-        """The form of its results; None for nodes."""
-        return self._output_format
-
     @property
     def descends(self) -> bool | None:
         """Whether a higher score of its nodes is a better one: yes behind what gives scores of its own.
@@ -281,27 +192,132 @@ class RetrievalChain(Generic[T_co]):
         Behind other steps it is as with the retriever. None where it was no and a step does not say, by ``rescores``,
         whether its nodes' scores are its own; such a chain can be fused by ranks alone.
         """
-        found = descends(self._retriever)
+        found = self.retrievers[0].descends
         for step in self._steps:
             found = direction_behind(found, step)
         return found
 
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        prepare_all([self._retriever])
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`: the retriever and all steps in one read."""
+        found = self._retrieved(query, snapshot)
+        for at in range(len(self._steps)):
+            found = self._stepped(at, found, query)
+        return self._cut(found, query)
 
-    def _running(self, query: str) -> Steps:
-        """The steps of one question; nothing has to be built and read for a blank one."""
-        return Steps(self, query, [self._retriever] if query.strip() else [], self._steps)
+    def answer(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
+        """See `BaseRetriever.answer`.
 
-    def _limit(self, query: Any, topk: int | None) -> int | None:
-        check_query(query)
-        return self._topk if topk is None else whole_number("topk", topk, 1)
+        A reranker may take seconds. So the read ends where one begins, and begins again behind it if a step that reads
+        Documents is left: nothing is asked twice if they are as they were, and of a reranker nothing that it was asked
+        before. Within the read of a larger query that cannot be, nor where the nodes are others each time.
+        """
+        slow = any(isinstance(step, Reranker) for step in self._steps)
+        if not slow or query.is_blank or not self.sources or is_reading(self.sources):
+            return super().answer(query, finish, reads=reads)
+        if not self._is_built:
+            self.build()
+        self.prepare(query)
+        progress = _Progress(self, query)
+        for _ in range(_OUTSIDE):
+            found, at, version = read(self.sources, progress.read_prefix)
+            try:
+                found, at = progress.run_outside(found, at)
+            except StaleNodeError:  # a reranker that reads more than the nodes hold
+                break
+            if at < len(self._steps):
+                continue
+            last = self._cut(found, query)
+            if not reads:
+                return finish(last)
+            told = read(self.sources, partial(_finished, finish, last, version))
+            if told is not None:
+                return told[0]
+        return read(self.sources, lambda snapshot: finish(self.run(query, snapshot)))
+
+    def _retrieved(self, query: Query, snapshot: Snapshot) -> LoadedStage:
+        """What the retriever gives, read."""
+        limit = self._limit(query)
+        found = self.retrievers[0].ask(query.with_topk(self._fetched(limit)), snapshot)
+        return _loaded(found, query)
+
+    def _stepped(self, at: int, found: LoadedStage, query: Query) -> LoadedStage:
+        """What a step makes of nodes; a reranker is not asked twice for the same."""
+        step = self._steps[at]
+        if not isinstance(step, Reranker):
+            return done(step, found, query)
+        known = self._known(at, found, query)
+        if known is not None:  # a copy: a stage that is met twice has two places
+            stage = copy.copy(known.stage()) if query.is_explained else None
+            return LoadedStage(known.kind, known.name, known.nodes(), found.snapshot, stage=stage)
+        known = done(step, found, query)
+        query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), known))
+        return known
+
+    def _known(self, at: int, found: LoadedStage, query: Query) -> LoadedStage | None:
+        """What a reranker gave for the very same nodes."""
+        before = query.memo.get((id(self), at, query.text), ())
+        given = _identity(found) if before else None
+        return next((known for nodes, known in before if nodes == given), None)
+
+    def _cut(self, found: LoadedStage, query: Query) -> LazyStage:
+        limit = self._limit(query)
+        return found if limit is None else found.cut(limit)
 
     def _fetched(self, limit: int | None) -> int | None:
         if self._fetch is not None or limit is None:
             return self._fetch
         return max(_FETCHED_AT_LEAST, _FETCHED_TIMES * limit) if self._steps else limit
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a chain got with a query, in reads that end where a reranker begins.
+
+    Args:
+        chain: The chain.
+        query: The query.
+        last: What the retriever gave, and in which state.
+    """
+
+    chain: RetrievalChain[Any]
+    query: Query
+    last: tuple[Any, LoadedStage] | None = None
+
+    def read_prefix(self, snapshot: Snapshot) -> tuple[LoadedStage, int, Any]:
+        """What comes out in front of a reranker that has to be asked, its number, and the state of the Documents."""
+        version, chain = snapshot.version, self.chain
+        if self.last is None or self.last[0] != version:
+            self.last = version, chain._retrieved(self.query, snapshot)
+        found = self.last[1]
+        for at, step in enumerate(chain._steps):
+            if isinstance(step, Reranker) and chain._known(at, found, self.query) is None:
+                return found, at, version
+            found = chain._stepped(at, found, self.query)
+        return found, len(chain._steps), version
+
+    def run_outside(self, found: LoadedStage, at: int) -> tuple[LoadedStage, int]:
+        """Go on as far as no Document is read."""
+        steps = self.chain._steps
+        while at < len(steps) and not reads_documents(steps[at]):
+            found = self.chain._stepped(at, found, self.query)
+            at += 1
+        return found, at
+
+
+def _finished(finish: Callable[[LazyStage], R], last: LazyStage, version: Any, snapshot: Snapshot) -> tuple[R] | None:
+    """What a function makes of the last stage, if the Documents are in the state that it is of."""
+    return (finish(last),) if snapshot.version == version else None
+
+
+def _loaded(found: LazyStage, query: Query) -> LoadedStage:
+    """A stage with its nodes read; and with its record, where that is wanted."""
+    stage = found.stage() if query.is_explained else None
+    nodes = found.nodes() if stage is None else stage.nodes
+    return LoadedStage(found.kind, found.name, nodes, found.snapshot, stage=stage)
+
+
+def _identity(found: LoadedStage) -> list[Any]:
+    return [(node, node.score, node.segment) for node in found.nodes()]
 
 
 def _check_retriever(retriever: Any) -> None:

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
+from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, known_names
-from lazyrag.retrieval.explain import Explanation, explain, why_not
-from lazyrag.retrieval.ranked import (
-    NodeKey,
-    Numbers,
-    add_new,
-    apart,
-    check_retrievers,
-    check_weights,
-    common_direction,
-)
-from lazyrag.retrieval.stages import (
-    NodeRetriever,
-    Reason,
-    Stage,
-    asked_nodes,
-    blank_query,
-    check_query,
-    stage_of,
-    unasked_stage,
-)
-from lazyrag.retrieval.together import prepare_all, read_together, trees_of
+from lazyrag.retrieval.base import BaseRetriever, check_retrievers, unasked
+from lazyrag.retrieval.ranked import LazyStage, LoadedStage, Query, add_new, apart, check_weights, common_direction
+from lazyrag.retrieval.stages import NodeRetriever, Reason
+from lazyrag.validation import known_arguments, known_keywords, whole_number
 
 Priority: TypeAlias = Literal["high", "normal", "low", "ignore"]
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low", "ignore")
@@ -43,7 +26,7 @@ Combine: TypeAlias = Callable[[list[list[DocNode]]], Sequence[DocNode]]
 
 
 @known_arguments
-class WeightedRetriever:
+class WeightedRetriever(BaseRetriever[list[DocNode]]):
     """Fills a result from several retrievers in proportion to their weights: so many places for each.
 
     Scores are not compared, so retrievers of any kind go together: one over FAQs, one over manuals. Where one finds
@@ -77,25 +60,15 @@ class WeightedRetriever:
         topk: int | None = 6,
         combine: Combine | None = None,
     ) -> None:
-        check_retrievers("WeightedRetriever", retrievers)
-        self._retrievers = retrievers
-        self._weights = check_weights([1.0] * len(retrievers) if weights is None else weights, len(retrievers))
+        self._combine(check_retrievers("WeightedRetriever", retrievers))
+        self._weigh(check_weights([1.0] * len(retrievers) if weights is None else weights, len(retrievers)))
         self._topk = None if topk is None else whole_number("topk", topk, 1)
-        self._combine = _checked_combine(combine)
-
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents, for reads of several retrievers that are to see one state."""
-        return trees_of(self._retrievers)
+        self._combination = _checked_combine(combine)
 
     @property
     def descends(self) -> bool | None:
         """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
-        return common_direction(one for one, weight in self._weighed(self._weights) if weight)
-
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        prepare_all(self._retrievers)
+        return common_direction(self._asked())
 
     @known_keywords
     def __call__(
@@ -107,7 +80,7 @@ class WeightedRetriever:
         weights: Sequence[float] | None = None,
         combine: Combine | None = None,
     ) -> list[DocNode]:
-        """The best nodes of each retriever, as many as its weight allows.
+        """The best nodes of each retriever, as many as its weight allows; see `BaseRetriever.__call__`.
 
         Args:
             query: A question or keywords. A blank one finds nothing.
@@ -121,61 +94,46 @@ class WeightedRetriever:
             which do not compare with those of another one.
 
         Raises:
-            ConfigError: If the query is no text, or a filter or weight does not fit.
-            RetrievalError: If a retriever returns something else than nodes; if ``combine`` raises, or returns
-                something else, or a node twice. What a retriever of one's own raises comes through as it is.
+            RetrievalError: If ``combine`` raises, or returns something else than nodes, or a node twice.
         """
-        limit = self._limit(topk)
-        used = self._weights if weights is None else check_weights(weights, len(self._retrievers))
-        together = _checked_combine(combine) or self._combine
-        if not check_query(query):
-            return []
+        asked = self
+        if weights is not None or combine is not None:
+            asked = copy.copy(self)
+            asked._combination = _checked_combine(combine) or self._combination
+            asked._weigh(self._weights if weights is None else check_weights(weights, len(self.retrievers)))
+        return BaseRetriever.__call__(asked, query, filters, topk)
 
-        def read() -> list[DocNode]:
-            lists = [asked_nodes(one, query, filters, limit) for one, weight in self._weighed(used) if weight]
-            return _filled(lists, used, limit, together)
+    def prepare(self, query: Query) -> None:
+        """See `BaseRetriever.prepare`."""
+        for one in self._asked():
+            one.prepare(query)
 
-        return read_together(self._retrievers, read)
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`."""
+        if query.is_blank:
+            return _blank("weighted places", snapshot)
+        limit = self._limit(query)
+        deep = query.with_topk(limit)
+        inputs = [one.ask(deep, snapshot) for one in self._asked()]
+        begun = time.perf_counter()
+        nodes = _filled([one.nodes() for one in inputs], self._weights, limit, self._combination, snapshot)
+        said = {"weights": self._weights, "topk": limit}
+        seconds = time.perf_counter() - begun
+        left = [one for one, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
+        inputs += [unasked(one, snapshot, "its weight is 0", "weight") for one in left]
+        return LoadedStage("step", "weighted places", nodes, snapshot, inputs=tuple(inputs), said=said, seconds=seconds)
 
-    @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The stages of a call with the same arguments."""
-        limit = self._limit(topk)
-        if not check_query(query):
-            return Stage("step", "weighted places", (), why=blank_query("weighted places"))
-        weighed = self._weighed(self._weights)
-        asked, left = ([one for one, weight in weighed if (weight > 0) is used] for used in (True, False))
+    def _asked(self) -> list[BaseRetriever[Any]]:
+        return [one for one, weight in zip(self.retrievers, self._weights, strict=True) if weight]
 
-        def read() -> Stage:
-            inputs = tuple(stage_of(one, query, filters, limit) for one in asked)
-            begun = time.perf_counter()
-            nodes = _filled([one.nodes for one in inputs], self._weights, limit, self._combine)
-            said = {"weights": self._weights, "topk": limit}
-            spent = time.perf_counter() - begun
-            unasked = (unasked_stage(one, "its weight is 0", "weight") for one in left)
-            return Stage("step", "weighted places", tuple(nodes), (*inputs, *unasked), said=said, seconds=spent)
-
-        return read_together(self._retrievers, read)
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
-        return why_not(self, uid, query, filters, topk)
-
-    def _weighed(self, weights: Sequence[float]) -> list[tuple[NodeRetriever, float]]:
-        return list(zip(self._retrievers, weights, strict=True))
-
-    def _limit(self, topk: int | None) -> int | None:
-        return self._topk if topk is None else whole_number("topk", topk, 1)
+    def _weigh(self, weights: tuple[float, ...]) -> None:
+        """Take weights; a retriever of weight 0 is not asked, and nothing is built for it."""
+        self._weights = weights
+        self._read(self._asked())
 
 
 @known_arguments
-class PriorityRetriever:
+class PriorityRetriever(BaseRetriever[list[DocNode]]):
     """Takes what the most important retriever finds, then what the next one does, until there is enough.
 
     A retriever is asked only if those before it found too little. Each gives its whole list, as long as it makes it by
@@ -205,102 +163,53 @@ class PriorityRetriever:
         priorities: Sequence[Priority] | None = None,
         topk: int | None = 6,
     ) -> None:
-        check_retrievers("PriorityRetriever", retrievers)
-        self._retrievers = retrievers
+        self._combine(check_retrievers("PriorityRetriever", retrievers))
         self._priorities = self._checked_priorities(["normal"] * len(retrievers) if priorities is None else priorities)
         self._topk = None if topk is None else whole_number("topk", topk, 1)
-
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents, for reads of several retrievers that are to see one state."""
-        return trees_of(self._retrievers)
 
     @property
     def descends(self) -> bool | None:
         """Whether a higher score of its nodes is a better one; None where the retrievers differ in that."""
         return common_direction(self._in_order())
 
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        prepare_all(self._retrievers)
+    def prepare(self, query: Query) -> None:
+        """See `BaseRetriever.prepare`: the retrievers behind the first one may never be asked."""
+        for one in self._in_order()[:1]:
+            one.prepare(query)
 
-    @known_keywords
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
-        """What the retrievers find, the most important one's first.
-
-        Args:
-            query: A question or keywords. A blank one finds nothing.
-            filters: For all retrievers.
-            topk: Another bound for this call, on the whole result.
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`.
 
         Returns:
             Nodes, each once, each retriever's in its own order and with its own scores, which do not compare with those
             of another one.
-
-        Raises:
-            ConfigError: If the query is no text, or a filter does not fit.
-            RetrievalError: If a retriever returns something else than nodes.
         """
-        limit = self._limit(topk)
-        if not check_query(query):
-            return []
+        if query.is_blank:
+            return _blank("priority", snapshot)
+        limit = self._limit(query)
+        asked, whole = self._in_order(), query.with_topk(None)
+        found: dict[tuple[str, int], DocNode] = {}
+        inputs: list[LazyStage] = []
+        for one in asked:
+            if limit is None or len(found) < limit:
+                inputs.append(one.ask(whole, snapshot))
+                add_new(found, inputs[-1].nodes(), snapshot)
+        nodes = list(found.values())[:limit]
+        said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
+        ignored = [one for level, one in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
+        inputs += [unasked(one, snapshot, "those before it gave enough") for one in asked[len(inputs) :]]
+        inputs += [unasked(one, snapshot, "its priority is 'ignore'") for one in ignored]
+        return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), said=said)
 
-        def read() -> list[DocNode]:
-            numbers = Numbers()
-            nodes: dict[NodeKey, DocNode] = {}
-            for one in self._in_order():
-                if limit is None or len(nodes) < limit:
-                    add_new(nodes, asked_nodes(one, query, filters, None), numbers)
-            return list(nodes.values())[:limit]
-
-        return read_together(self._retrievers, read)
-
-    @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The stages of a call with the same arguments; retrievers that were not asked say so."""
-        limit = self._limit(topk)
-        if not check_query(query):
-            return Stage("step", "priority", (), why=blank_query("priority"))
-        asked = self._in_order()
-        ignored = [one for level, one in zip(self._priorities, self._retrievers, strict=True) if level == "ignore"]
-
-        def read() -> Stage:
-            numbers = Numbers()
-            nodes: dict[NodeKey, DocNode] = {}
-            inputs: list[Stage] = []
-            for one in asked:
-                if limit is None or len(nodes) < limit:
-                    inputs.append(stage_of(one, query, filters, None))
-                    add_new(nodes, inputs[-1].nodes, numbers)
-            said = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
-            inputs += [unasked_stage(one, "those before it gave enough") for one in asked[len(inputs) :]]
-            inputs += [unasked_stage(one, "its priority is 'ignore'") for one in ignored]
-            return Stage("step", "priority", tuple(nodes.values())[:limit], tuple(inputs), said=said)
-
-        return read_together(self._retrievers, read)
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
-        return why_not(self, uid, query, filters, topk)
-
-    def _limit(self, topk: int | None) -> int | None:
-        return self._topk if topk is None else whole_number("topk", topk, 1)
-
-    def _in_order(self) -> list[NodeRetriever]:
+    def _in_order(self) -> list[BaseRetriever[Any]]:
         """The retrievers that may be asked, the most important first."""
-        pairs = list(zip(self._priorities, self._retrievers, strict=True))
+        pairs = list(zip(self._priorities, self.retrievers, strict=True))
         return [retriever for level in PRIORITIES[:-1] for priority, retriever in pairs if priority == level]
 
     def _checked_priorities(self, priorities: Any) -> tuple[Priority, ...]:
         listed = list(priorities) if isinstance(priorities, Sequence) and not isinstance(priorities, str) else []
-        if len(listed) != len(self._retrievers):
-            msg = f"priorities is {priorities!r} for {len(self._retrievers)} retrievers; give one for each."
+        if len(listed) != len(self.retrievers):
+            msg = f"priorities is {priorities!r} for {len(self.retrievers)} retrievers; give one for each."
             raise ConfigError(msg)
         for one in listed:
             if one not in PRIORITIES:
@@ -329,12 +238,25 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
     return whole
 
 
+def _blank(name: str, snapshot: Snapshot) -> LazyStage:
+    """The stage of a blank query."""
+
+    def why(uid: str) -> Reason:
+        return Reason(uid, name, "The query is blank, and finds nothing.", cause="query")
+
+    return LoadedStage("step", name, (), snapshot, why=why)
+
+
 def _filled(
-    gave: Iterable[Sequence[DocNode]], weights: Sequence[float], topk: int | None, combine: Combine | None
+    gave: Iterable[Sequence[DocNode]],
+    weights: Sequence[float],
+    topk: int | None,
+    combine: Combine | None,
+    snapshot: Snapshot,
 ) -> list[DocNode]:
     """As many nodes of each list as it has places, put together; what weighs 0 was not asked and has an empty list."""
     given = iter(gave)
-    own = apart([next(given)[:topk] if weight else [] for weight in weights])
+    own = apart([next(given)[:topk] if weight else [] for weight in weights], snapshot)
     quotas = [len(one) for one in own] if topk is None else _quotas([len(one) for one in own], weights, topk)
     taken = [one[:quota] for one, quota in zip(own, quotas, strict=True)]
     if combine is None:
@@ -349,8 +271,8 @@ def _filled(
     if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, DocNode) for node in nodes):
         msg = f"combine returned {nodes!r:.80}; a list of nodes is needed, best first."
         raise RetrievalError(msg)
-    numbers = Numbers()
-    twice = [uid for (uid, _), count in Counter(map(numbers.key, nodes)).items() if count > 1]
+    keys = Counter((node.uid, snapshot.part_of(node)) for node in nodes)
+    twice = [uid for (uid, _), count in keys.items() if count > 1]
     if twice:
         msg = f"combine returned the node {twice[0]!r} twice; each may stand in a result once."
         raise RetrievalError(msg)

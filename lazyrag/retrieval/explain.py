@@ -1,27 +1,22 @@
-"""`explain` and `why_not`: what became of nodes on their way through the stages of a retrieval."""
+"""Explanations: what became of nodes on their way through the stages of a retrieval."""
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
-from lazyrag.arguments import known_keywords
 from lazyrag.data.filters import FilterLike, parse_filter
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError
 from lazyrag.retrieval.explained import DroppedNode, ExplainedHit, StageSummary, Standing
 from lazyrag.retrieval.missing import filter_text
 from lazyrag.retrieval.rendering import rendered
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, Traceable, check_query, stage_of
-from lazyrag.retrieval.together import one_question, prepare_all, read_together, state_of, trees_of
+from lazyrag.retrieval.stages import Stage
 from lazyrag.retrieval.tracks import Tracks
 
 _TEXT_SHOWN = 200
-_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +82,15 @@ class Explanation(Sequence[ExplainedHit]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-@known_keywords
-def explain(
-    retriever: NodeRetriever | Traceable, query: str, filters: FilterLike | None = None, topk: int | None = None
-) -> Explanation:
-    """Ask a retriever and tell of each node of the result why it stands where it stands.
+def explained(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
+    """What a trace says of each node.
 
     Args:
-        retriever: Any retriever or chain. Of a function only what it gave is known.
-        query: As for a call.
-        filters: As for a call.
-        topk: As for a call.
-
-    Returns:
-        The hits with their rank and score in every stage, what each stage dropped, and how long it took.
-
-    Raises:
-        ConfigError: If the query is no text, or another argument is not what the retriever takes.
-        RetrievalError: As a call does.
-
-    Example:
-        >>> from lazyrag import DocNode
-        >>> explanation = explain(lambda query, filters=None, topk=None: [DocNode(text="tea", score=0.5)], "tea")
-        >>> [(hit.rank, hit.score) for hit in explanation]
-        [(1, 0.5)]
+        last: The last stage; nothing is read that the stages do not hold.
+        query: What was asked.
+        filters: The filter that was in force.
     """
-    check_query(query)
-
-    # Of one state because the stages are: nothing is read that they do not hold.
-    tracks = Tracks(stage_of(retriever, query, filters, topk))
+    tracks = Tracks(last)
     dropped = {tracks.number(stage): _dropped(tracks, stage) for stage in tracks.stages}
     return Explanation(
         query,
@@ -125,59 +100,6 @@ def explain(
         tuple(one for some in dropped.values() for one in some),
         math.fsum(stage.seconds for stage in tracks.stages),
     )
-
-
-@known_keywords
-def why_not(
-    retriever: NodeRetriever | Traceable,
-    uid: str,
-    query: str,
-    filters: FilterLike | None = None,
-    topk: int | None = None,
-) -> Reason:
-    """Ask a retriever and tell why a node is not in the result, or at which rank it is.
-
-    Args:
-        retriever: Any retriever or chain.
-        uid: Of the node that was expected.
-        query: As for a call.
-        filters: As for a call.
-        topk: As for a call.
-
-    Returns:
-        The one stage that dropped the node and why; where none of several retrievers gave it, each one's reason. For a
-        node that a retriever did not give, its true rank and score, found by ranking all nodes of the group.
-
-    Raises:
-        ConfigError: If the uid or the query is no text, or another argument is not what the retriever takes.
-        RetrievalError: As a call does.
-
-    Example:
-        >>> from lazyrag import Document, Retriever
-        >>> docs = Document()
-        >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-        >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").told
-        "There is no node '1234' in the Document."
-    """
-    check_query(query)
-    if not isinstance(uid, str):
-        msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
-        raise ConfigError(msg)
-    read = [retriever] if query.strip() else []
-    trees = trees_of(read)
-    prepare_all(read)
-
-    def reason(stage: Stage, state: object) -> Reason | None:
-        return Tracks(stage).reason(uid) if state == state_of(trees) else None
-
-    with one_question():
-        for _ in range(_TRIES):  # a slow step of a chain works outside of the read, and the reason must fit its trace
-            before = state_of(trees)
-            stage = stage_of(retriever, query, filters, topk)
-            found = read_together(read, functools.partial(reason, stage, before))
-            if found is not None:
-                return found
-        return read_together(read, lambda: Tracks(stage_of(retriever, query, filters, topk)).reason(uid))
 
 
 def _filter_text(filters: FilterLike) -> str | None:

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from lazyrag.arguments import known_keywords, whole_number
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
-from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
+from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError
 from lazyrag.models.threads import in_thread
-from lazyrag.ranking.weights import Weights
-from lazyrag.retrieval.explain import Explanation, explain, why_not
-from lazyrag.retrieval.fusing import Fusing
+from lazyrag.ranking.scores import Weights
+from lazyrag.retrieval.base import BaseRetriever, check_retrievers, unasked
 from lazyrag.retrieval.output import hits_of
-from lazyrag.retrieval.ranked import (
-    NOTHING,
-    Numbers,
-    can_move,
-    check_retrievers,
-    check_weights,
-    descends,
-    is_weight,
-    ranked,
-)
+from lazyrag.retrieval.ranked import Fusing, LazyStage, LoadedStage, Query, check_weights, is_weight
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, check_query, stage_of, unasked_stage
-from lazyrag.retrieval.together import prepare_all, read_together, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, Stage
+from lazyrag.validation import known_keywords, whole_number
 
 # What `HybridRetriever.over` takes where nothing is said: one setting for all texts; docs/quality.md shows why.
 OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, and better on Chinese
@@ -43,14 +32,13 @@ SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Of a vector and a BM25 retriever under ``"weighted"``, where none are given (spec 003)."""
 
 _FUSED_AT_LEAST = 50
-_WEIGHT_0: Final = ("its weight is 0", "weight")
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
 
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
 
 
-class HybridRetriever:
+class HybridRetriever(BaseRetriever[list[DocNode]]):
     """Asks several retrievers and fuses what they find into one ranking (spec 003).
 
     What two retrievers find in different ways, by words and by meaning, they find together better than either alone.
@@ -105,8 +93,7 @@ class HybridRetriever:
                 raise ConfigError(msg)
             fusion_method = given.pop()
         given = [one for one in (vector_retriever, *given, bm25_retriever) if one is not None]
-        check_retrievers("HybridRetriever", given)
-        self._retrievers: tuple[NodeRetriever, ...] = tuple(given)
+        self._combine(check_retrievers("HybridRetriever", given))
         self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._topk = whole_number("topk", topk, 1)
         self._depth = None if depth is None else whole_number("depth", depth, 1)
@@ -114,11 +101,12 @@ class HybridRetriever:
             msg = f"dedupe is {dedupe!r}; give 'text', or None to keep every node."
             raise ConfigError(msg)
         self._dedupe = dedupe
-        self._weights = self._checked_weights(weights)
-        if self._weights is None and fusion_method == "weighted" and len(given) == 2:
-            self._weights = SPEC_WEIGHTS
-        self._fusing.weighing(self._weights).try_out(len(given))
-        self._fusing.check_directions(list(map(descends, given)))
+        checked = self._checked_weights(weights)
+        if checked is None and fusion_method == "weighted" and len(given) == 2:
+            checked = SPEC_WEIGHTS
+        self._fusing.weighing(checked).try_out(len(given))
+        self._fusing.check_directions([one.descends for one in self.retrievers])
+        self._weigh(checked)
 
     @classmethod
     def over(
@@ -175,15 +163,6 @@ class HybridRetriever:
             by_meaning, by_words, fusion_method=fusion_method, weights=weights, topk=topk, depth=depth, **fusion_kw
         )
 
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents, for reads of several retrievers that are to see one state."""
-        return trees_of(self._retrievers)
-
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        prepare_all(self._retrievers)
-
     @known_keywords
     def __call__(
         self,
@@ -193,34 +172,57 @@ class HybridRetriever:
         *,
         weights: WeightsLike | None = None,
     ) -> list[DocNode]:
-        """The best nodes for a query.
+        """The best nodes for a query; see `BaseRetriever.__call__`.
 
         Args:
             query: A question or keywords. A blank one finds nothing.
             filters: For all retrievers.
             topk: Another bound for this call.
             weights: Others for this call.
-
-        Returns:
-            Nodes with fused scores, best first, ties by uid.
-
-        Raises:
-            ConfigError: If the query is no text, or a filter or weight does not fit.
-            RetrievalError: If a retriever fails, or returns something else than nodes.
         """
-        limit, depth, fusing = self._bounds(topk, weights)
-        if not check_query(query):
-            return []
-        asked = fusing.asked(self._retrievers)
+        return BaseRetriever.__call__(self._reweighted(weights), query, filters, topk)
 
-        def read() -> list[DocNode]:
-            met = Numbers(self.trees)
-            found = [NOTHING if one is None else ranked(one, query, filters, depth, met) for one in asked]
-            if self._dedupe is None:
-                return fusing.best(found, limit)
-            return _distinct(fusing.best(found))[:limit]
+    @known_keywords
+    def trace(
+        self,
+        query: str,
+        filters: FilterLike | None = None,
+        topk: int | None = None,
+        *,
+        weights: WeightsLike | None = None,
+    ) -> Stage:
+        """The stages of a call with the same arguments, with every node that was ranked.
 
-        return read_together([one for one in asked if one is not None], read)
+        One of weight 0 stands among them with no nodes, and says that it was not asked.
+        """
+        return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
+
+    def prepare(self, query: Query) -> None:
+        """See `BaseRetriever.prepare`."""
+        for one in self._asked:
+            if one is not None:
+                one.prepare(query)
+
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`."""
+        limit = self._limit(query)
+        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        deep = query.with_topk(depth)
+        inputs = (
+            []
+            if query.is_blank
+            else [
+                unasked(one, snapshot, "its weight is 0", "weight") if asked is None else one.ask(deep, snapshot)
+                for one, asked in zip(self.retrievers, self._asked, strict=True)
+            ]
+        )
+        fusing = self._weighing.cut_at(depth)
+        directions = [one.descends for one in self.retrievers[: len(inputs)]]
+        last: LazyStage = fusing.fused("fusion", fusing.fusion.name, inputs, directions, depth, snapshot)
+        if self._dedupe is not None:
+            nodes = _distinct(last.nodes())
+            last = LoadedStage("step", "dedupe", nodes, snapshot, inputs=(last,), said={"by": self._dedupe})
+        return last.cut(limit)
 
     async def search(
         self,
@@ -260,71 +262,33 @@ class HybridRetriever:
 
         return await in_thread(found)
 
-    @known_keywords
-    def trace(
-        self,
-        query: str,
-        filters: FilterLike | None = None,
-        topk: int | None = None,
-        *,
-        weights: WeightsLike | None = None,
-    ) -> Stage:
-        """The stages of a call with the same arguments, which reads every node that was ranked.
-
-        One of weight 0 stands among them with no nodes, and says that it was not asked.
-        """
-        limit, depth, fusing = self._bounds(topk, weights)
-        asked = list(zip(self._retrievers, fusing.asked(self._retrievers), strict=True)) if check_query(query) else []
-
-        def read() -> Stage:
-            inputs = [
-                unasked_stage(one, "its weight is 0", "weight")
-                if given is None
-                else stage_of(one, query, filters, depth)
-                for one, given in asked
-            ]
-            directions = [descends(one) for one, _ in asked]
-            last = fusing.stage("fusion", fusing.fusion.name, inputs, directions, depth, self.trees)
-            if self._dedupe is not None:
-                last = Stage("step", "dedupe", tuple(_distinct(last.nodes)), (last,), said={"by": self._dedupe})
-            return Stage("cut", "topk", last.nodes[:limit], (last,), said={"topk": limit})
-
-        return read_together([one for one, given in asked if given is not None], read)
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
-        return why_not(self, uid, query, filters, topk)
-
     @property
     def moves(self) -> bool:
         """Whether `towards` makes a difference: it does where it does for one of the retrievers."""
-        return any(can_move(one) for one in self._retrievers)
+        return any(one.moves for one in self.retrievers)
 
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
         """The same; those of the retrievers that can move a query towards nodes do; see `Retriever.towards`."""
-        return self._over([one.towards(nodes, weight) if can_move(one) else one for one in self._retrievers])
-
-    def for_one_question(self) -> HybridRetriever:
-        """The same over retrievers that embed a query once; see `Retriever.for_one_question`."""
-        return self._over([one.for_one_question() if can_move(one) else one for one in self._retrievers])
-
-    def _over(self, retrievers: Sequence[NodeRetriever]) -> HybridRetriever:
+        moved: list[Any] = [one.towards(nodes, weight) for one in self.retrievers]
         made = copy.copy(self)
-        made._retrievers = tuple(retrievers)
+        made._combine(moved)
+        made._weigh(self._weights)
         return made
 
-    def _bounds(self, topk: int | None, weights: WeightsLike | None) -> tuple[int, int, Fusing]:
-        """How many nodes are wanted, how many of each retriever are fused, and how."""
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
-        chosen = self._weights if weights is None else self._checked_weights(weights)
-        return limit, depth, self._fusing.weighing(chosen).cut_at(depth)
+    def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
+        """The same by other weights."""
+        if weights is None:
+            return self
+        made = copy.copy(self)
+        made._weigh(self._checked_weights(weights))
+        return made
+
+    def _weigh(self, weights: tuple[float, ...] | None) -> None:
+        """Take weights; a retriever of weight 0 is not asked, and nothing is built for it."""
+        self._weights = weights
+        self._weighing = self._fusing.weighing(weights)
+        self._asked = self._weighing.asked(self.retrievers)
+        self._read(one for one in self._asked if one is not None)
 
     def _checked_weights(self, weights: Any) -> tuple[float, ...] | None:
         if weights is None:
@@ -336,15 +300,15 @@ class HybridRetriever:
             raise ConfigError(msg)
         if isinstance(weights, Weights):
             return self._pair(*weights.shares)
-        return check_weights(weights, len(self._retrievers))
+        return check_weights(weights, len(self.retrievers))
 
     def _pair(self, first: float | None, second: float | None) -> tuple[float, ...] | None:
         """The weights of a vector and a keyword retriever."""
         if first is None and second is None:
             return None
-        if len(self._retrievers) != 2:
+        if len(self.retrievers) != 2:
             msg = (
-                f"Weights of a vector and a keyword retriever were given, and there are {len(self._retrievers)} "
+                f"Weights of a vector and a keyword retriever were given, and there are {len(self.retrievers)} "
                 "retrievers. Give weights=[...], one number for each."
             )
             raise ConfigError(msg)

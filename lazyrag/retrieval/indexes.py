@@ -34,7 +34,7 @@ def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search
     if not isinstance(search, VectorSearch):
         msg = f"smart_embedding_index is a vector store's own search; {similarity.name!r} does not search one."
         raise ConfigError(msg)
-    return replace(search, way="native")
+    return replace(search, mode="native")
 
 
 def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
@@ -50,7 +50,7 @@ def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
             "search a vector store. Use similarity='cosine', or index='default'."
         )
         raise ConfigError(msg)
-    return replace(search, way="approximate")
+    return replace(search, mode="approximate")
 
 
 def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:

@@ -9,19 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number
-from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
+from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError, RetrievalError, TransformError
-from lazyrag.indexes.bm25 import BM25, Variant
-from lazyrag.indexes.lexical import LexicalIndex
-from lazyrag.indexes.parts import LexicalState
-from lazyrag.retrieval.explain import Explanation, explain, why_not
+from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, Variant
+from lazyrag.retrieval.base import BaseRetriever
+from lazyrag.retrieval.ranked import LazyStage, LoadedStage, Query
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.stages import Reason, Stage, check_query
-from lazyrag.text.terms import term_function
+from lazyrag.retrieval.stages import Reason
+from lazyrag.text.analyzers import term_function
+from lazyrag.validation import known_arguments, known_keywords, whole_number
 
 _IDS = ("id", "doc_id")
 _TEXTS = ("text", "content")
@@ -41,7 +39,7 @@ class _Texts:
 
 
 @known_arguments
-class BM25Retriever:
+class BM25Retriever(BaseRetriever[list[DocNode]]):
     """Finds texts by the words that they share with a query (spec 003).
 
     Over a Document it is `Retriever` with a BM25 similarity, under the names of spec 003. Without one it keeps an index
@@ -94,6 +92,7 @@ class BM25Retriever:
             self._of_document = Retriever(
                 doc, group_name, "bm25", topk=topk, analyser=analyser, k1=k1, b=b, variant=variant
             )
+            self._combine([self._of_document])
         self._index = LexicalIndex()
         self._texts = _Texts(self._index.state, {})
         self._writing = threading.Lock()
@@ -137,84 +136,49 @@ class BM25Retriever:
         """
         return [(node.uid, node.score or 0.0) for node in self(query, topk=whole_number("top_k", top_k, 1))]
 
-    @known_keywords
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
-        """The best nodes for a query; those of an index in memory belong to no Document.
-
-        Args:
-            query: A question or keywords. A blank one finds nothing.
-            filters: For the nodes of a Document; an index in memory has no fields to filter by.
-            topk: Another bound for this call.
-
-        Raises:
-            ConfigError: If the query is no text, or filters are given for an index in memory.
-            RetrievalError: If the analyser fails.
-        """
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`; nodes of an index in memory belong to no Document."""
+        limit = self._limit(query)
         if self._of_document is not None:
-            return self._of_document(query, filters, limit)
-        return self._found(self._texts, query, filters, limit)
+            return self._of_document.run(query.with_topk(limit), snapshot)
+        begun = time.perf_counter()
+        texts = self._texts
+        nodes = self._found(texts, query, limit)
+        return LoadedStage(
+            "retriever",
+            f"bm25 ({self._analyser})",
+            nodes,
+            snapshot,
+            said={"topk": limit},
+            seconds=time.perf_counter() - begun,
+            retriever=self,
+            why=lambda uid: self._missing(texts, uid, query),
+        )
 
-    def _found(self, texts: _Texts, query: str, filters: FilterLike | None, limit: int) -> list[DocNode]:
+    def _found(self, texts: _Texts, query: Query, limit: int) -> list[DocNode]:
         """The best of the texts in memory."""
-        if filters:
-            msg = f"filters is {filters!r}, and what index_documents was given has no fields. Search a Document."
-            raise ConfigError(msg)
-        if not check_query(query):
+        if query.is_blank:
             return []
         try:
-            terms = self._terms(query)
+            terms = self._terms(query.text)
         except TransformError as exc:
             raise RetrievalError(str(exc)) from exc
         found = texts.index.search(terms, limit, model=self._model) if terms else []
         return [texts.nodes[uid].with_score(score) for uid, score in found]
 
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents; none for an index in memory."""
-        return [] if self._of_document is None else self._of_document.trees
+    def check(self, query: Query) -> None:
+        """See `BaseRetriever.check`."""
+        super().check(query)
+        if self._of_document is None and query.filters:
+            msg = f"filters is {query.filters!r}, and what index_documents was given has no fields. Search a Document."
+            raise ConfigError(msg)
 
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        if self._of_document is not None:
-            self._of_document.prepare()
-
-    @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The one stage of a call with the same arguments."""
-        limit = self._topk if topk is None else topk
-        if self._of_document is not None:
-            return self._of_document.trace(query, filters, limit)
-        begun = time.perf_counter()
-        texts = self._texts
-        nodes = tuple(self._found(texts, query, filters, whole_number("topk", limit, 1)))
-        seconds = time.perf_counter() - begun
-        return Stage(
-            "retriever",
-            f"bm25 ({self._analyser})",
-            nodes,
-            said={"topk": limit},
-            seconds=seconds,
-            retriever=self,
-            why=lambda uid: self._missing(texts, uid, query),
-        )
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
-        return why_not(self, uid, query, filters, topk)
-
-    def _missing(self, texts: _Texts, uid: str, query: str) -> Reason:
+    def _missing(self, texts: _Texts, uid: str, query: Query) -> Reason:
         """Why a text in memory is not among what a query found."""
         name = f"bm25 ({self._analyser})"
         if uid not in texts.nodes:
             return Reason(uid, name, f"No text was indexed with the id {uid!r}.", cause="unknown")
-        everything = self._found(texts, query, None, max(1, texts.index.live))
+        everything = self._found(texts, query, max(1, texts.index.live))
         for rank, node in enumerate(everything, start=1):
             if node.uid == uid:
                 told = f"Its rank is {rank} of {len(everything)}, and fewer were asked for."

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag.arguments import known_keywords, whole_number, yes_or_no
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment
-from lazyrag.document.consistency import consistent_read
 from lazyrag.document.group import group_name
 from lazyrag.document.reader import Reader
-from lazyrag.document.relatives import Relatives
+from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Snapshot, read
 from lazyrag.errors import ConfigError
+from lazyrag.validation import known_keywords, whole_number, yes_or_no
 
 
 @known_keywords
@@ -73,17 +72,17 @@ def auto_merge(
     )
     listed, readers = _checked(nodes)
 
-    def read() -> list[DocNode]:
+    def merge(snapshot: Snapshot) -> list[DocNode]:
         merged = []
-        for position, reader in enumerate(readers):
-            one = _Merging(reader, rule)
+        for position, part in enumerate(snapshot.parts):
+            one = _Merging(part, rule)
             for node in listed:
-                if node.reader is not None and node.reader.tree is reader.tree:
+                if node.reader is not None and node.reader.tree is part.builder:
                     one.add(node)
             merged += [(rule.order(node), node.uid, position, node) for node in one.merged()]
         return [node for *_, node in sorted(merged, key=lambda item: item[:3])]
 
-    return consistent_read([reader.tree for reader in readers], read) if readers else []
+    return read(dict.fromkeys(readers, NOTHING), merge) if readers else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +132,17 @@ class _Merging:
     """Merges the nodes of one Document.
 
     Args:
-        reader: Through which its nodes are seen.
+        snapshot: In which they are read.
         rule: What is merged.
     """
 
-    def __init__(self, reader: Reader, rule: _Rule) -> None:
-        self._reader = reader
+    def __init__(self, snapshot: LocalSnapshot, rule: _Rule) -> None:
+        self._snapshot = snapshot
         self._rule = rule
-        self._line: Callable[[str], list[str]] = reader.line
-        self._relatives: Relatives = reader.relatives()
+        self._line: Callable[[str], list[str]] = snapshot.source.line
         self._found: dict[str, _Found] = {}
         if rule.up_to is not None:
-            reader.line(rule.up_to)
+            self._line(rule.up_to)
 
     def add(self, node: DocNode) -> None:
         """Take a node in; of equal ones the best."""
@@ -154,7 +152,7 @@ class _Merging:
 
     def merged(self) -> list[DocNode]:
         """The nodes, lifted level by level."""
-        self._relatives.look_above([one.segment for one in self._found.values()])
+        self._snapshot.look_above([one.segment for one in self._found.values()])
         deepest = max((self._depth(one) for one in self._found.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
@@ -165,7 +163,7 @@ class _Merging:
         return [
             one.given
             if one.given is not None
-            else DocNode.from_segment(one.segment, self._reader, score=one.score, merged_from=one.merged_from)
+            else DocNode.from_segment(one.segment, self._snapshot.source, score=one.score, merged_from=one.merged_from)
             for one in self._found.values()
         ]
 
@@ -186,10 +184,10 @@ class _Merging:
         line = self._line(group)
         if len(children) < self._rule.least or (self._rule.up_to is not None and self._rule.up_to not in line[1:]):
             return
-        parent = self._relatives.above(children[0].segment)
-        if parent is None or not self._relatives.sees(parent):
+        parent = self._snapshot.above(children[0].segment)
+        if parent is None or not self._snapshot.sees(parent):
             return
-        siblings = self._relatives.few_children(parent, group, int(len(children) / self._rule.ratio) + 1)
+        siblings = self._snapshot.few_children(parent, group, int(len(children) / self._rule.ratio) + 1)
         if siblings is None:
             return
         whole = {one.uid for one in siblings}
@@ -199,13 +197,13 @@ class _Merging:
 
     def _absorb(self, found: _Found, groups: set[str]) -> None:
         """Leave a node out that stands beneath another one of the result, which has nodes of these groups."""
-        above = self._relatives.above(found.segment)
+        above = self._snapshot.above(found.segment)
         while above is not None:
             if above.uid in self._found:
                 self._replace([found], above)
                 return
             # Further up are whole documents, which nobody reads for nothing.
-            above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._relatives.above(above)
+            above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.above(above)
 
     def _replace(self, lower: list[_Found], segment: Segment) -> None:
         known = self._found.get(segment.uid)

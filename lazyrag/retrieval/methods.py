@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
-from lazyrag.arguments import keyword_names, known_keywords
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY, HybridRetriever
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import similarities
+from lazyrag.validation import keyword_names, known_keywords
 
 
 class RetrievalMethod(str, Enum):

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
-from lazyrag.document.consistency import consistent_read
 from lazyrag.document.reader import Reader
+from lazyrag.document.snapshot import NOTHING, Needs, SnapshotSource, read
 from lazyrag.errors import ConfigError, known_names
 
 OutputFormat: TypeAlias = Literal["content", "dict"]
@@ -38,8 +38,8 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
         StaleNodeError: If a node's document was deleted meanwhile.
     """
     readers = [node.reader for node in nodes]
-    builders = [reader.tree for reader in readers if isinstance(reader, Reader)]
-    return consistent_read(builders, lambda: [Hit.from_node(node) for node in nodes])
+    sources: dict[SnapshotSource, Needs] = {reader: NOTHING for reader in readers if isinstance(reader, Reader)}
+    return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
 
 
 def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: bool | str) -> Any:

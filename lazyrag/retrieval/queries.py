@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from lazyrag.arguments import known_keywords, whole_number
-from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
+from lazyrag.document.snapshot import Snapshot
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.models.protocol import ChatModel
-from lazyrag.retrieval.explain import Explanation, explain, why_not
-from lazyrag.retrieval.fusing import Fusing
-from lazyrag.retrieval.ranked import (
-    Numbers,
-    check_retrievers,
-    descends,
-    ranked,
-)
+from lazyrag.retrieval.base import BaseRetriever, check_retrievers
+from lazyrag.retrieval.ranked import Fusing, LazyStage, Query
 from lazyrag.retrieval.rewriting import QueryRewriter, same
-from lazyrag.retrieval.stages import NodeRetriever, Reason, Stage, check_query, stage_of
-from lazyrag.retrieval.together import prepare_all, read_together, trees_of
+from lazyrag.retrieval.stages import NodeRetriever, check_query
+from lazyrag.validation import whole_number
 
 _FUSED_AT_LEAST = 50
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
 
 
-class MultiQueryRetriever:
+class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
     """Asks a retriever a question in several ways, and fuses what it finds into one ranking.
 
     The question itself is always asked, first. A rewriting that fails is an error: nothing is left out in silence.
@@ -72,8 +63,8 @@ class MultiQueryRetriever:
         depth: int | None = None,
         **fusion_kw: Any,
     ) -> None:
-        check_retrievers("MultiQueryRetriever", [retriever])
-        self._retriever = retriever
+        self._combine(check_retrievers("MultiQueryRetriever", [retriever]))
+        [self._retriever] = self.retrievers
         self._n = whole_number("n", n, 1)
         self._rewrite: Callable[[str], Any] = QueryRewriter(rewrite, n=n) if isinstance(rewrite, ChatModel) else rewrite
         if not callable(self._rewrite):
@@ -92,18 +83,9 @@ class MultiQueryRetriever:
                 "only when it is asked. Give values that hold for every query."
             )
             raise ConfigError(msg) from exc
-        self._fusing.check_directions([descends(retriever)])
+        self._fusing.check_directions([self._retriever.descends])
         self._topk = whole_number("topk", topk, 1)
         self._depth = None if depth is None else whole_number("depth", depth, 1)
-
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents, for reads of several retrievers that are to see one state."""
-        return trees_of([self._retriever])
-
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        prepare_all([self._retriever])
 
     def queries(self, query: str) -> list[str]:
         """What is asked for a question: itself, then at most ``n`` others, each once.
@@ -131,63 +113,29 @@ class MultiQueryRetriever:
                 asked.setdefault(same(one), one)
         return list(asked.values())[: self._n + 1]
 
-    @known_keywords
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
-        """The best nodes for a question in all its wordings.
+    def prepare(self, query: Query) -> None:
+        """See `BaseRetriever.prepare`: rewrites the query."""
+        for one in self._rewritten(query)[0]:
+            self._retriever.prepare(query.with_text(one))
 
-        Args:
-            query: A question. A blank one finds nothing, and nobody is asked to rewrite it.
-            filters: For every query.
-            topk: Another bound for this call.
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`."""
+        limit = self._limit(query)
+        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        queries, seconds = self._rewritten(query)
+        inputs = [self._retriever.ask(query.with_text(one).with_topk(depth), snapshot) for one in queries]
+        directions = [self._retriever.descends] * len(inputs)
+        fusing = self._fusing.cut_at(depth)
+        fused = fusing.fused("queries", fusing.fusion.name, inputs, directions, depth, snapshot, queries=queries)
+        fused.seconds += seconds
+        return fused.cut(limit)
 
-        Returns:
-            Nodes with fused scores, best first, ties by uid.
-
-        Raises:
-            ConfigError: If the query is no text, or a filter does not fit.
-            GenerationError: If a chat model fails.
-            RetrievalError: If the rewriting raises, or it or the retriever returns something else than it must. What a
-                retriever of one's own raises comes through as it is.
-        """
-        limit, depth = self._bounds(topk)
-        queries = self.queries(query)
-
-        def read() -> list[DocNode]:
-            met = Numbers(self.trees)
-            found = [ranked(self._retriever, one, filters, depth, met) for one in queries]
-            return self._fusing.cut_at(depth).best(found, limit)
-
-        return read_together([self._retriever], read) if queries else []
-
-    @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """The stages of a call with the same arguments; the queries stand in ``said``."""
-        limit, depth = self._bounds(topk)
-        begun = time.perf_counter()
-        queries = self.queries(query)
-        rewriting_s = time.perf_counter() - begun
-
-        def read() -> Stage:
-            inputs = [stage_of(self._retriever, one, filters, depth) for one in queries]
-            directions = [descends(self._retriever)] * len(inputs)
-            fusing = self._fusing.cut_at(depth)
-            fused = fusing.stage("queries", fusing.fusion.name, inputs, directions, depth, self.trees)
-            said = {**fused.said, "queries": queries}
-            fused = replace(fused, said=said, seconds=fused.seconds + rewriting_s)
-            return Stage("cut", "topk", fused.nodes[:limit], (fused,), said={"topk": limit})
-
-        return read_together([self._retriever] if queries else [], read)
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
-        return why_not(self, uid, query, filters, topk)
-
-    def _bounds(self, topk: int | None) -> tuple[int, int]:
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        return limit, max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+    def _rewritten(self, query: Query) -> tuple[list[str], float]:
+        """What is asked for a question, worked out once a call, and how long that took."""
+        key = id(self), query.text
+        known: tuple[list[str], float] | None = query.memo.get(key)
+        if known is None:
+            begun = time.perf_counter()
+            queries = self.queries(query.text)
+            known = query.memo[key] = queries, time.perf_counter() - begun
+        return known

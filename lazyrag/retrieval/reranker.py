@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
 
-from lazyrag.arguments import check_keywords, function_name, keyword_names, known_keywords, required_names
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import Stage
+from lazyrag.validation import check_keywords, function_name, keyword_names, known_keywords, required_names
 
 F = TypeVar("F", bound=Callable[..., Any])
 

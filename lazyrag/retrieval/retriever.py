@@ -5,34 +5,36 @@ from __future__ import annotations
 import copy
 import math
 import numbers
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from functools import partial
+from typing import Any, Literal, Self, TypeVar, overload
 
-from lazyrag.arguments import known_keywords, text_list, whole_number
-from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
 from lazyrag.document.document import Document
 from lazyrag.document.group import group_name as normal_group_name
+from lazyrag.document.snapshot import Needs, Snapshot, related
+from lazyrag.document.step import Step
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
-from lazyrag.retrieval.asking import Asked, Plan
+from lazyrag.ranking.fusion import fusions, summed
+from lazyrag.retrieval.base import BaseRetriever
 from lazyrag.retrieval.built_in_similarities import OWN_METRIC
-from lazyrag.retrieval.explain import Explanation, explain, why_not
 from lazyrag.retrieval.indexes import indexes
-from lazyrag.retrieval.output import OutputFormat, check_output, render
-from lazyrag.retrieval.query_vectors import QueryVectors, checked_towards
+from lazyrag.retrieval.missing import filter_text, missing, unmapped
+from lazyrag.retrieval.output import OutputFormat, check_output
+from lazyrag.retrieval.ranked import LazyStage, LoadedStage, Query
+from lazyrag.retrieval.search import Search, SearchRequest, TermSearch, checked_towards, embedded, query_vector
 from lazyrag.retrieval.similarity import similarities
-from lazyrag.retrieval.stages import Reason, Stage, check_query
-from lazyrag.retrieval.tracing import traced
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from lazyrag.retrieval.stages import Reason
+from lazyrag.types import Embedding
+from lazyrag.validation import text_list, whole_number
 
 T_co = TypeVar("T_co", covariant=True)
 
+_FUSED_AT_LEAST = 50
 
-class Retriever(Generic[T_co]):
+
+class Retriever(BaseRetriever[T_co]):
     """Finds the nodes of a node group that suit a query (spec 001).
 
     The same retriever may be called by several threads.
@@ -166,120 +168,145 @@ class Retriever(Generic[T_co]):
         **more_similarity_kw: Any,
     ) -> None:
         self._documents = _document_list(doc)
-        self._group = normal_group_name(group_name)
-        self._target = None if target is None else normal_group_name(target)
-        self._similarity = OWN_METRIC if similarity is None else similarities[similarity]
+        self.group = normal_group_name(group_name)
+        self.target = None if target is None else normal_group_name(target)
+        self.similarity = OWN_METRIC if similarity is None else similarities[similarity]
         if not isinstance(similarity_kw, (Mapping, type(None))):
             msg = f"similarity_kw is {similarity_kw!r}; give a mapping of keywords to values."
             raise ConfigError(msg)
         self._keywords = {**(similarity_kw or {}), **more_similarity_kw}
-        self._similarity.check_kwargs(similarity_kw or {})
-        self._similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
-        search = indexes[index](self._similarity, self._keywords)
+        self.similarity.check_kwargs(similarity_kw or {})
+        self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
+        self.search: Search = indexes[index](self.similarity, self._keywords)
         self._embed_keys = self._checked_embed_keys(embed_keys)
-        cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
+        self._cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
         self._topk = whole_number("topk", topk, 1)
         check_output(output_format, join)
-        self._output_format: OutputFormat | None = output_format
+        self.output_format: OutputFormat | None = output_format
         self._join = join
         self._check_groups()
-        self._plan = Plan(self._group, self._target, self._similarity, search, self._embed_keys, cut_off)
+        self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
+        self._embedders = {key: [one.reader.embedders([key])[0] for one in self._documents] for key in self._embed_keys}
+        self._towards: tuple[Sequence[DocNode], float] = ((), 0.0)
+        self._trees = [one.reader.tree for one in self._documents]
+        self.sources = dict.fromkeys((one.reader for one in self._documents), self._needs())
 
-    @known_keywords
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> T_co:
-        """The best nodes for a query.
+    def prepare(self, query: Query) -> None:
+        """See `BaseRetriever.prepare`: embeds the query."""
+        for embed_key in self._embed_keys:
+            for embedder in self._embedders[embed_key]:
+                embedded(embedder, query)
 
-        Args:
-            query: A question or keywords. A blank one finds nothing.
-            filters: ``{field: [values]}``, where every field must have one of its values, or a `Condition`.
-            topk: Another bound for this call.
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """See `BaseRetriever.run`: a ranking for each embed key, their fusion, and what the hits are mapped to."""
+        topk = self._limit(query)
+        if len(self._rankings) == 1:
+            last = self._ranked(query, snapshot, self._rankings[0], topk)
+        else:
+            depth = max(_FUSED_AT_LEAST, 4 * topk)
+            last = self._fused([self._ranked(query, snapshot, one, depth) for one in self._rankings], snapshot, topk)
+        return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 
-        Returns:
-            Nodes with scores, best first, ties by uid; or the form that ``output_format`` asks for.
+    def _ranked(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> LazyStage:
+        """The best nodes by one embed key, or by their texts."""
+        begun = time.perf_counter()
+        asked = query.with_topk(topk)
+        hits = [] if query.is_blank else self.search.rank(self.request(asked, snapshot, embed_key, topk))
+        found = LazyStage(
+            "retriever",
+            self.similarity.name,
+            hits[:topk],
+            snapshot,
+            self.group,
+            embed_key,
+            seconds=time.perf_counter() - begun,
+            retriever=self,
+            query=asked,
+        )
+        cut_off = self.cut_off(embed_key)
+        if cut_off == -math.inf:
+            return found
+        kept = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
+        said = {"similarity_cut_off": cut_off}
+        why = partial(self.missing, found)
+        return LazyStage("cut", "similarity_cut_off", kept, snapshot, inputs=(found,), said=said, query=asked, why=why)
 
-        Raises:
-            ConfigError: If the query is no text, or a filter does not fit the fields.
-            EmbeddingError: If the query cannot be embedded.
-            RetrievalError: If the similarity function fails.
-            MissingDependencyError: If ``index="ann"`` needs a package that is not installed.
-            UnsupportedError: If the vector store has no approximate search, and ``index="ann"``.
-            IngestionError: If every file failed in a step that the question needs.
-        """
-        asked = self.asked(query, filters, topk)
-        nodes = asked.read(asked.hits) if query.strip() else []
-        return cast("T_co", render(nodes, self._output_format, self._join))
+    def request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
+        """What its search is asked."""
+        vectors = () if embed_key is None else self._vectors(query, embed_key)
+        return SearchRequest(query.text, self.group, snapshot, query.parsed_filters(), topk, embed_key, vectors)
 
-    @property
-    def trees(self) -> list[Builder]:
-        """The trees of its Documents, for reads of several retrievers that are to see one state."""
-        return [document.reader.tree for document in self._documents]
+    def _vectors(self, query: Query, embed_key: str) -> list[Embedding]:
+        """The query's vector for each Document."""
+        towards = self._towards
+        if query.towards is not None:
+            towards = checked_towards(*query.towards, self._trees)
+        return [query_vector(one, embed_key, query, towards) for one in self._embedders[embed_key]]
 
-    @property
-    def plan(self) -> Plan:
-        """How it answers any question."""
-        return self._plan
+    def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
+        """The rankings of several embed keys, by rank."""
+        begun = time.perf_counter()
+        shares = fusions["rrf"].shares([one.hits for one in rankings])
+        found = LazyStage("fusion", "rrf", summed(shares), snapshot, self.group, inputs=tuple(rankings), shares=shares)
+        found.seconds = time.perf_counter() - begun
+        return found.cut(topk)
+
+    def _mapped(self, last: LazyStage, query: Query, snapshot: Snapshot, target: str) -> LazyStage:
+        """Hits mapped to another group within their own Documents; each node once, where it was first led to."""
+        begun = time.perf_counter()
+        parts = {part.part: part for part in snapshot.parts}
+        found = [(parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)]
+        pairs = related(found, target)
+        return LoadedStage(
+            "mapping",
+            target,
+            [node for node, _ in pairs],
+            snapshot,
+            inputs=(last,),
+            said={"from": self.group, "to": target},
+            seconds=time.perf_counter() - begun,
+            origins={node: tuple(led) for node, led in pairs},
+            query=query,
+            why=partial(unmapped, self, last),
+        )
+
+    def described(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+        """See `BaseRetriever.described`."""
+        query, embed_key = ranked.query, ranked.embed_key
+        said: dict[str, Any] = {}
+        if query is not None:
+            said = {"query": query.text, "group": self.group, "topk": query.topk}
+            if embed_key is not None:
+                said["embed_key"] = embed_key
+            bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
+            if bound is not None:
+                said["filters"] = filter_text(bound)
+        return self.ranking_name(ranked), said
+
+    def ranking_name(self, ranked: LazyStage) -> str:
+        """What a ranking is called: the similarity, with the embed key where there are several."""
+        name, embed_key = self.similarity.name, ranked.embed_key
+        if self.similarity is OWN_METRIC and embed_key is not None and ranked.query and not ranked.query.is_blank:
+            name = min(map(str, ranked.snapshot.metrics(self.group, embed_key)), default=name)
+        return name if len(self._embed_keys) < 2 else f"{name}:{embed_key}"
+
+    def missing(self, ranked: LazyStage, uid: str) -> Reason:
+        """See `BaseRetriever.missing`."""
+        return missing(self, ranked, uid)
+
+    def cut_off(self, embed_key: str | None) -> float:
+        """The cut-off of a ranking; minus infinity for none."""
+        return self._cut_off.get(embed_key or "", self._cut_off.get("", -math.inf))
 
     @property
     def descends(self) -> bool:
-        """Whether a higher score of its nodes is a better one."""
-        return self._plan.descends
+        """Whether a higher score of its nodes is a better one; fused scores always are."""
+        return self.similarity.descend or len(self._embed_keys) > 1
 
     @property
     def moves(self) -> bool:
         """Whether `towards` makes a difference: it does where vectors are searched and hits are not mapped."""
-        return bool(self._plan.embed_keys) and self._plan.target is None
-
-    @property
-    def output_format(self) -> OutputFormat | None:
-        """The form of its results; None for nodes."""
-        return self._output_format
-
-    def prepare(self) -> None:
-        """Build what a question will need, before it begins to read."""
-        for document in self._documents:
-            document.reader.prepare(self._plan.group, self._plan.embed_keys, self._plan.target)
-
-    @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """What a call does, stage by stage; see `__call__` for arguments and errors.
-
-        Returns:
-            The last stage. Its nodes are those that a call gives, whatever ``output_format`` says.
-
-        Example:
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-            >>> stage = Retriever(docs, "FineChunk", similarity="bm25").trace("tea")
-            >>> stage.kind, stage.name, [node.path for node in stage.nodes]
-            ('retriever', 'bm25', ['tea'])
-        """
-        asked = self.asked(query, filters, topk)
-        return asked.read(lambda: traced(asked, self))
-
-    @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`.
-
-        Example:
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-            >>> [hit.standings[0].name for hit in Retriever(docs, "FineChunk", similarity="bm25").explain("tea")]
-            ['bm25']
-        """
-        return explain(self, query, filters, topk)
-
-    @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`.
-
-        Example:
-            >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-            >>> [coffee] = [node for node in docs.get_nodes("FineChunk") if node.path == "coffee"]
-            >>> Retriever(docs, "FineChunk", similarity="bm25").why_not(coffee.uid, "tea").told
-            "It shares no term with the query, whose terms are 'tea'."
-        """
-        return why_not(self, uid, query, filters, topk)
+        return bool(self._embed_keys) and self.target is None
 
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
         """The same retriever, which moves a query's vector towards nodes that are of the kind that is looked for.
@@ -291,7 +318,7 @@ class Retriever(Generic[T_co]):
         Args:
             nodes: Nodes of the Documents.
             weight: How far: 0 not at all, 1 as much as the query itself counts. See
-                `lazyrag.retrieval.query_vectors.moved` for the formula.
+                `lazyrag.retrieval.search.moved` for the formula.
 
         Raises:
             ConfigError: If there are other things than nodes, or the weight is below 0 or not finite.
@@ -305,29 +332,28 @@ class Retriever(Generic[T_co]):
             >>> [node.text for node in retriever.towards([coffee], weight=1)("tea")]
             ['coffee', 'green tea']
         """
-        return self._with(self._plan.query_vectors.moving(*checked_towards(nodes, weight, self.trees)))
-
-    def for_one_question(self) -> Self:
-        """The same retriever, which embeds a query once and keeps its vector, also for what `towards` makes of it."""
-        return self._with(self._plan.query_vectors.keeping())
-
-    def _with(self, query_vectors: QueryVectors) -> Self:
         made = copy.copy(self)
-        made._plan = replace(self._plan, query_vectors=query_vectors)
+        made._towards = checked_towards(nodes, weight, self._trees)
         return made
 
-    def asked(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Asked:
-        """A question as this retriever asks it, for those that take rankings and not nodes."""
-        check_query(query)
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
-        readers = [document.reader for document in self._documents]
-        return Asked(self._plan, query, readers, [reader.bind(filters) for reader in readers], limit)
+    def check(self, query: Query) -> None:
+        """See `BaseRetriever.check`."""
+        for document in self._documents:
+            document.reader.bind(query.parsed_filters())
+
+    def _needs(self) -> Needs:
+        steps = [Step(self.group), *(Step(self.group, embed_key=key) for key in self._embed_keys)]
+        if isinstance(self.search, TermSearch):
+            steps.append(Step(self.group, analyser=self.search.analyser))
+        if self.target is not None:
+            steps.append(Step(self.target))
+        return frozenset(steps)
 
     def _checked_embed_keys(self, embed_keys: Sequence[str] | None) -> tuple[str, ...]:
         wanted = None if embed_keys is None else text_list("embed_keys", embed_keys)
-        if self._similarity.mode == "text":
+        if self.similarity.mode == "text":
             if wanted:
-                msg = f"The similarity {self._similarity.name!r} compares texts and has no use for embed_keys."
+                msg = f"The similarity {self.similarity.name!r} compares texts and has no use for embed_keys."
                 raise ConfigError(msg)
             return ()
         if wanted == ():
@@ -353,7 +379,7 @@ class Retriever(Generic[T_co]):
 
     def _check_groups(self) -> None:
         for document in self._documents:
-            for name in (self._group, self._target):
+            for name in (self.group, self.target):
                 try:
                     if name is not None:
                         document.reader.line(name)

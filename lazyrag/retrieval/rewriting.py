@@ -7,7 +7,6 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.errors import ConfigError, GenerationError, known_names
 from lazyrag.models.answers import UnreadableAnswerError, visible
 from lazyrag.models.chat import ChatCallable, as_chat_model
@@ -15,6 +14,7 @@ from lazyrag.models.protocol import ChatModel, ChatOptions
 from lazyrag.transforms.llm_answers import bulleted, read_lines
 from lazyrag.transforms.llm_json import find_json
 from lazyrag.transforms.llm_prompts import is_chinese
+from lazyrag.validation import known_arguments, known_keywords, whole_number
 
 RewritingTask: TypeAlias = Literal["rephrase", "split", "passage"]
 Language: TypeAlias = Literal["auto", "en", "zh"]

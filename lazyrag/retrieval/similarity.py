@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from lazyrag.arguments import check_keywords, function_name, keyword_names, known_keywords
 from lazyrag.data.node import DocNode
+from lazyrag.document.snapshot import Hits, keyed, merged
 from lazyrag.errors import ConfigError, RetrievalError, known_names, warn_user
 from lazyrag.registry import Registry
-from lazyrag.retrieval.search import Question, Search
-from lazyrag.typing import Embedding, Ranking, SparseVector
+from lazyrag.retrieval.search import Search, SearchRequest
+from lazyrag.types import Embedding, Ranking, SparseVector
+from lazyrag.validation import check_keywords, function_name, keyword_names, known_keywords
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,20 +167,22 @@ class _FunctionSearch:
         self._kwargs = kwargs
         self._told_the_key = similarity.mode == "embedding" and "embed_key" in keyword_names(similarity.func, skip=2)[0]
 
-    def rank(self, question: Question) -> list[Ranking]:
+    def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
-        asked: list[Any] = [_given(vector) for vector in question.vectors()] or [question.query] * len(question.readers)
-        kwargs = {**self._kwargs, "embed_key": question.embed_key} if self._told_the_key else self._kwargs
-        rankings: list[Ranking] = []
-        for reader, query, wanted in zip(question.readers, asked, question.filters, strict=True):
+        parts, descend = request.snapshot.parts, self._similarity.descend
+        asked: list[Any] = [_given(vector) for vector in request.vectors] or [request.query] * len(parts)
+        kwargs = {**self._kwargs, "embed_key": request.embed_key} if self._told_the_key else self._kwargs
+        rankings: list[Hits] = []
+        for part, query in zip(parts, asked, strict=True):
             nodes: list[DocNode] = []
             scores = [np.zeros(0)]
-            for page in reader.pages(question.group, wanted, question.embed_key):
+            for page in part.scan(request.group, request.filters, request.embed_key):
                 found, theirs = self._similarity.scored(query, page, **kwargs)
                 nodes += found
                 scores.append(theirs)
-            rankings.append(_best(nodes, np.concatenate(scores), question.topk, descend=self._similarity.descend))
-        return rankings
+            best = _best(nodes, np.concatenate(scores), request.topk, descend=descend)
+            rankings.append(keyed(best, part.part))
+        return merged(rankings, request.topk, descend=descend)
 
 
 def _given(vector: Embedding) -> list[float] | SparseVector:

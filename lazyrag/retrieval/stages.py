@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -143,36 +142,20 @@ class Step(Protocol):
         ...
 
 
-class Traced(NodeRetriever, Traceable, Protocol):
-    """A retriever that records its stages."""
+def checked_stage(stage: Any, what: str) -> Stage:
+    """What a trace returned, if it is a stage.
 
-
-def stage_of(
-    retriever: NodeRetriever | Traceable, query: str, filters: FilterLike | None = None, topk: int | None = None
-) -> Stage:
-    """What a retriever did: its own trace; of one that keeps none, such as a function, one stage with what it gave.
+    Args:
+        stage: What it returned.
+        what: Whose trace it is, for the message.
 
     Raises:
-        ConfigError: If it is no callable.
-        RetrievalError: If a retriever without a trace returns something else than nodes.
+        RetrievalError: If it is something else.
     """
-    trace = getattr(retriever, "trace", None)
-    if callable(trace):
-        stage = trace(query, filters=filters, topk=topk)
-        if not isinstance(stage, Stage):
-            msg = f"The trace of {retriever!r:.80} is {stage!r:.80}; it must be a lazyrag.retrieval.stages.Stage."
-            raise RetrievalError(msg)
-        return stage
-    name = callable_name(retriever)
-    started = time.perf_counter()
-    nodes = asked_nodes(retriever, query, filters, topk)
-    seconds = time.perf_counter() - started
-    said = {name: value for name, value in (("filters", filters), ("topk", topk)) if value is not None}
-
-    def why(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} did not give it, and keeps no record that would tell why.", cause="untold")
-
-    return Stage("retriever", name, tuple(nodes), said=said, seconds=seconds, retriever=retriever, why=why)
+    if not isinstance(stage, Stage):
+        msg = f"{what} is {stage!r:.80}; it must be a lazyrag.retrieval.stages.Stage."
+        raise RetrievalError(msg)
+    return stage
 
 
 def check_query(query: Any) -> bool:
@@ -185,27 +168,6 @@ def check_query(query: Any) -> bool:
         msg = f"The query is {query!r} ({type(query).__name__}); give a text."
         raise ConfigError(msg)
     return bool(query.strip())
-
-
-def unasked_stage(retriever: NodeRetriever | Traceable, why: str, cause: Cause = "unasked") -> Stage:
-    """The leaf of a retriever that was not asked.
-
-    Args:
-        retriever: The retriever.
-        why: Why it was not, in half a sentence.
-        cause: The same for programs.
-    """
-    name = callable_name(retriever)
-
-    def reason(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
-
-    return Stage("retriever", name, (), said={"not asked": why}, retriever=retriever, why=reason)
-
-
-def blank_query(name: str) -> Callable[[str], Reason]:
-    """Says of any node why a stage with a blank query did not find it."""
-    return lambda uid: Reason(uid, name, "The query is blank, and finds nothing.", cause="query")
 
 
 def asked_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: int | None) -> list[DocNode]:

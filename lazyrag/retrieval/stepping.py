@@ -1,144 +1,21 @@
-"""The steps of a `lazyrag.RetrievalChain` at work: each named in errors, slow ones outside of the read."""
+"""The steps of a `lazyrag.RetrievalChain`: checked when it is made, and named in errors."""
 
 from __future__ import annotations
 
-import copy
-import functools
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 from lazyrag.data.node import DocNode
-from lazyrag.document.builder import Builder
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, StaleNodeError
+from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
+from lazyrag.retrieval.ranked import LoadedStage, Query
 from lazyrag.retrieval.reranker import Reranker
-from lazyrag.retrieval.stages import Stage, StageKind, Step, callable_name
-from lazyrag.retrieval.together import one_question, read_together, state_of, trees_of
-
-V = TypeVar("V")
+from lazyrag.retrieval.stages import Stage, StageKind, Step, callable_name, checked_stage
 
 _KEEPS_SCORES: tuple[StageKind, ...] = ("cut", "merge", "window", "mapping")
-_OUTSIDE = 3  # so often nodes that change all the time are reranked outside of a read
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """What a chain does for one question.
-
-    Args:
-        chain: The chain.
-        query: The question.
-        read: What has to be built and read before the steps.
-        steps: The chain's.
-    """
-
-    chain: object
-    query: str
-    read: Sequence[object]
-    steps: Sequence[Step]
-
-    def answer(
-        self, first: Callable[[], V], do: Callable[[Step, V], V], nodes_of: Callable[[V], Sequence[DocNode]]
-    ) -> V:
-        """What the last step leaves, of one state of the Documents.
-
-        A reranker may take seconds. So the read ends where one begins, and begins again behind it if a step that reads
-        Documents is left: nothing is asked twice if they are as they were, and of a reranker nothing that it was asked
-        before. Within the read of a larger question that cannot be, nor where the nodes are others each time.
-
-        Args:
-            first: Asks the retriever.
-            do: Does a step.
-            nodes_of: The nodes of what these give.
-        """
-        trees = trees_of(self.read)
-        with one_question() as kept:
-            asked = _Asked(self, kept, trees, first, do, nodes_of)
-            if trees and all(tree.views.is_pinned for tree in trees):
-                return asked.within(stops=False)[0]
-            for tries in range(_OUTSIDE + 1):
-                value, at = read_together(self.read, functools.partial(asked.within, stops=tries < _OUTSIDE))
-                try:
-                    value, at = asked.outside(value, at)
-                except StaleNodeError:  # a reranker that reads more than the nodes hold
-                    return read_together(self.read, functools.partial(asked.within, stops=False))[0]
-                if at == len(self.steps):
-                    return value
-        raise AssertionError  # the last time it does not stop
-
-
-@dataclass(slots=True)
-class _Asked(Generic[V]):
-    """A question in progress.
-
-    Args:
-        steps: What is done.
-        kept: What rerankers gave, by chain, place and query: for which nodes what.
-        trees: Of the Documents.
-        first: See `Steps.answer`.
-        do: See there.
-        nodes_of: See there.
-        last: What the retriever gave, and of which state.
-    """
-
-    steps: Steps
-    kept: dict[Any, list[tuple[Any, Any]]]
-    trees: Sequence[Builder]
-    first: Callable[[], V]
-    do: Callable[[Step, V], V]
-    nodes_of: Callable[[V], Sequence[DocNode]]
-    last: list[tuple[Any, V]] = field(default_factory=list)
-
-    def within(self, *, stops: bool) -> tuple[V, int]:
-        """What comes out in front of a step, and its number: the end, or a reranker that has to be asked.
-
-        Args:
-            stops: Whether to stop at such a one.
-        """
-        value = self._retrieved()
-        for at, step in enumerate(self.steps.steps):
-            known = self._known(at, value)
-            if isinstance(step, Reranker) and known is None and stops:
-                return value, at
-            value = self._done(at, value) if known is None else known
-        return value, len(self.steps.steps)
-
-    def outside(self, value: V, at: int) -> tuple[V, int]:
-        """Go on as far as no Document is read; see `within`."""
-        while at < len(self.steps.steps) and not _reads(self.steps.steps[at]):
-            value = self._done(at, value)
-            at += 1
-        return value, at
-
-    def _retrieved(self) -> V:
-        """What the retriever gives, without asking it again of the state that it was asked of last."""
-        if not self.last or self.last[0][0] != state_of(self.trees):
-            value = self.first()
-            self.last = [(state_of(self.trees), value)]
-        return self.last[0][1]
-
-    def _done(self, at: int, value: V) -> V:
-        step = self.steps.steps[at]
-        gave = self.do(step, value)
-        if isinstance(step, Reranker):
-            self.kept.setdefault(self._key(at, value), []).append((self._given(value), gave))
-        return gave
-
-    def _known(self, at: int, value: V) -> V | None:
-        """What a reranker gave for the very same nodes."""
-        before = self.kept.get(self._key(at, value), ())
-        given = self._given(value) if before else None
-        # A copy: of a Stage that is met twice both have a place of their own.
-        return next((cast("V", copy.copy(gave)) for nodes, gave in before if nodes == given), None)
-
-    def _key(self, at: int, value: V) -> Any:
-        return id(self.steps.chain), at, self.steps.query, type(value)
-
-    def _given(self, value: V) -> list[Any]:
-        return [(node, node.score, node.segment) for node in self.nodes_of(value)]
 
 
 def check_step(step: Any) -> None:
@@ -168,12 +45,19 @@ def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
         pass
 
 
-def done(step: Step, nodes: list[DocNode], query: str) -> list[DocNode]:
-    """What a step makes of nodes.
+def done(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
+    """What a step makes of nodes, with its record where that is wanted.
 
     Raises:
         RetrievalError: If it raises, or returns something else than nodes.
     """
+    if query.is_explained:
+        stage = step_stage(step, found.stage(), query.text)
+        return LoadedStage(stage.kind, stage.name, stage.nodes, found.snapshot, stage=stage)
+    return LoadedStage(kind_of(step), name_of(step), _gave(step, found.nodes(), query.text), found.snapshot)
+
+
+def _gave(step: Step, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
     with _named(step):
         gave: Any = step(list(nodes), query)
     if not isinstance(gave, (list, tuple)) or not all(isinstance(node, DocNode) for node in gave):
@@ -204,13 +88,9 @@ def step_stage(step: Step, stage: Stage, query: str) -> Stage:
     if callable(trace):
         with _named(step):
             traced = trace(stage, query)
-        if not isinstance(traced, Stage):
-            told = f"The trace of the step {name_of(step)!r} is {traced!r:.80}"
-            msg = f"{told}; it must be a lazyrag.retrieval.stages.Stage."
-            raise RetrievalError(msg)
-        return traced
+        return checked_stage(traced, f"The trace of the step {name_of(step)!r}")
     started = time.perf_counter()
-    nodes = done(step, list(stage.nodes), query)
+    nodes = _gave(step, stage.nodes, query)
     seconds = time.perf_counter() - started
     origins = getattr(step, "origins", None)
     found = origins(stage.nodes, nodes) if callable(origins) else {}
@@ -274,6 +154,6 @@ def _said(step: Any) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _reads(step: Any) -> bool:
+def reads_documents(step: Any) -> bool:
     """Whether a step may read a Document."""
     return bool(getattr(step, "reads", not isinstance(step, Reranker)))

@@ -6,19 +6,21 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from lazyrag.arguments import whole_number, yes_or_no
 from lazyrag.data.node import DocNode
 from lazyrag.document.reader import Reader
+from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.document.windows import is_window, ranked_windows
 from lazyrag.errors import ConfigError, RetrievalError, known_names
-from lazyrag.ranking.diversity import mmr, mmr_of_similarities
+from lazyrag.ranking.mmr import mmr, mmr_of_similarities
 from lazyrag.retrieval.merging import auto_merge
 from lazyrag.retrieval.stages import StageKind
-from lazyrag.typing import Embedding, SparseVector
+from lazyrag.types import Embedding, SparseVector
+from lazyrag.validation import whole_number, yes_or_no
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,12 @@ class Windows:
         found: list[tuple[int, list[DocNode]]] = []
         for reader in readers.values():
             own = [(at, node) for at, node in enumerate(nodes) if node.reader and node.reader.tree is reader.tree]
-            some = ranked_windows(reader, [node for _, node in own], self.before, self.after, merge=self.merge)
+            some = reader.read(partial(self._windows, [node for _, node in own]))
             found += [(own[rank][0], window) for rank, window in some]
         return [node for _, window in sorted(found, key=lambda one: one[0]) for node in window]
+
+    def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:
+        return ranked_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
     def origins(self, given: Sequence[DocNode], gave: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
         """For each neighbour the nodes in whose windows it stands."""
@@ -133,7 +138,7 @@ def _place(node: DocNode) -> tuple[Any, ...]:
 class MMR:
     """A step that prefers nodes unlike the better ones: maximal marginal relevance.
 
-    See `lazyrag.ranking.diversity.mmr`.
+    See `lazyrag.ranking.mmr.mmr`.
 
     A node's vector is the stored one; the text of a node without one, such as a merged window or a node of a group that
     nobody has searched by embedding, is embedded by its Document. Blank texts are like nothing.

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag.arguments import text_list, yes_or_no
 from lazyrag.errors import ConfigError
 from lazyrag.sources.faults import FetchError
+from lazyrag.validation import text_list, yes_or_no
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

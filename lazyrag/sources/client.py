@@ -11,11 +11,11 @@ from http import HTTPStatus
 from typing import Any, TypedDict
 
 from lazyrag._version import __version__
-from lazyrag.arguments import keyword_names, whole_number
 from lazyrag.errors import ConfigError, UnknownKeywordError, known_names
 from lazyrag.sources.addresses import AddressRule, WebUrl, web_url
 from lazyrag.sources.exchange import Answer, Limits, exchange
 from lazyrag.sources.faults import FetchError
+from lazyrag.validation import keyword_names, whole_number
 
 USER_AGENT = f"lazyrag/{__version__}"
 

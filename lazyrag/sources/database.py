@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.sources.folder import FetchReport, fetch
 from lazyrag.sources.items import Event, LoadedItem, digest, loaded_items
 from lazyrag.sources.records import RecordForm
 from lazyrag.sources.rows import rows_of
+from lazyrag.validation import known_arguments, whole_number
 
 
 @known_arguments

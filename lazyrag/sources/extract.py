@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders import load_file
 from lazyrag.sources.items import LoadedItem
 from lazyrag.sources.notion import NotionSource
 from lazyrag.sources.website import WebsiteSource
+from lazyrag.validation import known_arguments
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from lazyrag.sources.client import WebOptions
 

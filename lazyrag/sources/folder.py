@@ -10,10 +10,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.items import CutShort, FailedItem, Source, SourceItem, plain
 from lazyrag.sources.manifest import Entry, Manifest, locked
+from lazyrag.validation import known_arguments
 
 _TEMPORARY = ".lazyrag-source.tmp"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")

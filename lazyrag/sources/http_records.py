@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.json_records import records_path
 from lazyrag.loaders.leaves import Mapping as JsonObject
@@ -22,9 +21,10 @@ from lazyrag.sources.folder import FetchReport, fetch
 from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, digest, loaded_items
 from lazyrag.sources.paging import LinkHeader, Paging, with_params
 from lazyrag.sources.records import RecordForm, json_value, value_at
+from lazyrag.validation import whole_number
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from lazyrag.sources.client import WebOptions
 

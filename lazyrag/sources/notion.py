@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.arguments import text_list, whole_number, yes_or_no
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.addresses import WebUrl, web_url
 from lazyrag.sources.client import checked_seconds, make_client
@@ -21,9 +20,10 @@ from lazyrag.sources.faults import FetchError
 from lazyrag.sources.folder import FetchReport, fetch
 from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, SourceItem, loaded_items
 from lazyrag.sources.notion_blocks import markdown_of, plain_text, rich_text
+from lazyrag.validation import text_list, whole_number, yes_or_no
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from lazyrag.sources.client import WebOptions
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError
 from lazyrag.loaders.leaves import Value
 from lazyrag.sources.addresses import WebUrl, web_url
 from lazyrag.sources.exchange import Answer
 from lazyrag.sources.records import value_at
+from lazyrag.validation import known_arguments, whole_number
 
 _LINK = re.compile(r"<([^<>]*)>([^<]*)")
 _IS_NEXT = re.compile(r";\s*rel\s*=\s*(?:\"[^\"]*\bnext\b[^\"]*\"|next\b)", re.IGNORECASE)

@@ -7,12 +7,12 @@ from collections.abc import Mapping as AnyMapping
 from collections.abc import Sequence
 from typing import Any
 
-from lazyrag.arguments import text_list
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.encoding import clean
 from lazyrag.loaders.leaves import Mapping, Value, leaves
 from lazyrag.loaders.selection import Pair, Selection
 from lazyrag.sources.items import FailedItem, SourceItem, plain
+from lazyrag.validation import text_list
 
 _MOST_NAMES = 50
 

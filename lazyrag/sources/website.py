@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lazyrag.arguments import text_list, whole_number, yes_or_no
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.encoding import decode
 from lazyrag.sources.addresses import WebUrl, web_url
@@ -22,9 +21,10 @@ from lazyrag.sources.folder import FetchReport, fetch
 from lazyrag.sources.items import CutShort, Event, FailedItem, LoadedItem, SourceItem, digest, loaded_items
 from lazyrag.sources.links import MOST_LINKS, PageLinks, links_of
 from lazyrag.sources.robots import Robots
+from lazyrag.validation import text_list, whole_number, yes_or_no
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from lazyrag.sources.client import WebOptions
 

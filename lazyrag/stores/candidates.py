@@ -11,7 +11,7 @@ import numpy as np
 from lazyrag.data.filters import Filter, matches
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.vector_kinds import part_of_rows, searched, state_of
-from lazyrag.typing import Embedding, Ranking
+from lazyrag.types import Embedding, Ranking
 
 _SPARE = 16  # rows beyond those asked for, so that a boundary without ties is seen at the first look
 _WIDER = 4  # times as many candidates where those before did not settle it

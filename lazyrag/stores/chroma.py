@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from lazyrag.arguments import whole_number
 from lazyrag.data.filters import Filter, matches
 from lazyrag.errors import (
     ConfigError,
@@ -28,7 +27,8 @@ from lazyrag.stores.chroma_rows import kept_schema, schema_metadata, space_of
 from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.pushdown import Pushed
 from lazyrag.stores.vector_kinds import check_queries, check_schema, check_vectors, other_schema
-from lazyrag.typing import Embeddings, Metric, Ranking, Vector
+from lazyrag.types import Embeddings, Metric, Ranking, Vector
+from lazyrag.validation import whole_number
 
 T = TypeVar("T")
 

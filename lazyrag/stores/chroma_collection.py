@@ -13,7 +13,7 @@ from lazyrag.stores.chroma_client import Connection
 from lazyrag.stores.chroma_filters import Where
 from lazyrag.stores.chroma_rows import placed, read, read_fields, written
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.typing import Fields, Matrix, Vector
+from lazyrag.types import Fields, Matrix, Vector
 
 T = TypeVar("T")
 

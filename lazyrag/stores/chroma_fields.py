@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lazyrag.data.fields import DataType, DocField, Schema
-from lazyrag.typing import Fields, FieldValue, Scalar
+from lazyrag.types import Fields, FieldValue, Scalar
 
 MISSING: Final = "lr_missing"
 """The metadata key of the names of the fields that a row does not have."""

@@ -10,7 +10,7 @@ from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.stores.chroma_fields import MISSING, NATIVE, native_value
 from lazyrag.stores.pushdown import Pushed, pushed_down
-from lazyrag.typing import Scalar
+from lazyrag.types import Scalar
 
 Where: TypeAlias = "dict[str, Any]"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""

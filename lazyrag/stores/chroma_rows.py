@@ -16,7 +16,7 @@ from lazyrag.stores.chroma_fields import native_values, told, untold
 from lazyrag.stores.chroma_filters import REST
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.segment_rows import read_schema, schema_text
-from lazyrag.typing import Fields, Matrix, Metric, Vector
+from lazyrag.types import Fields, Matrix, Metric, Vector
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

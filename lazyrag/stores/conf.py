@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lazyrag.arguments import check_keywords, required_names
 from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.registry import Registry
 from lazyrag.stores.map_file import MapFileSegmentStore
 from lazyrag.stores.protocol import Located, Location, SegmentStore, VectorStore, segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
+from lazyrag.validation import check_keywords, required_names
 
 T = TypeVar("T", SegmentStore, VectorStore)
 

@@ -22,7 +22,7 @@ from lazyrag.stores.vector_kinds import (
     other_schema,
     searched,
 )
-from lazyrag.typing import Embeddings, Fields, Ranking
+from lazyrag.types import Embeddings, Fields, Ranking
 
 C = TypeVar("C")
 V = TypeVar("V")

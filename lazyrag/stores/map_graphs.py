@@ -16,14 +16,12 @@ from pathlib import Path
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import CacheWarning, sentence, warn_user
-from lazyrag.indexes.approximate import LEAST_ROWS, approximate_rankings
-from lazyrag.indexes.dense import DenseState
-from lazyrag.indexes.dense_blocks import DenseBlock
-from lazyrag.indexes.graphs import Graph, check_installed
-from lazyrag.storage.array_format import DamagedError
+from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
+from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
+from lazyrag.storage.arrays import DamagedError
 from lazyrag.stores.store_file import StoreFile
 from lazyrag.stores.vector_tables import VECTOR_PARTS
-from lazyrag.typing import Matrix, Ranking
+from lazyrag.types import Matrix, Ranking
 
 _YOUNG_S = 3600.0  # a temporary file of that age belongs to a program that has ended
 _FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")

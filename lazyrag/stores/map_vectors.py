@@ -11,9 +11,9 @@ import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import StoreError, known_names
-from lazyrag.indexes.blocks import Mask, encoded_keys
+from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
-from lazyrag.storage.array_format import DamagedError, damage_of, decoded, encoded, joined
+from lazyrag.storage.arrays import DamagedError, damage_of, decoded, encoded, joined
 from lazyrag.stores.map_graphs import Graphs, graph_files
 from lazyrag.stores.protocol import Feature, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.segment_rows import schema_text
@@ -32,7 +32,7 @@ from lazyrag.stores.vector_kinds import (
     state_of,
 )
 from lazyrag.stores.vector_tables import alive_mask, collection_row, dead_bits, insert_part
-from lazyrag.typing import Embeddings, Metric, Ranking
+from lazyrag.types import Embeddings, Metric, Ranking
 
 _MOST_PARTS = 16
 _SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
 from lazyrag.stores.milvus_client import MilvusConnection, no_collection
@@ -18,7 +17,8 @@ from lazyrag.stores.milvus_schema import LEAST_DIMENSION, MOST_DIMENSION, Layout
 from lazyrag.stores.milvus_search import exact_rankings, native_rankings
 from lazyrag.stores.protocol import Feature, Location, VectorRow, VectorSchema, check_deletion
 from lazyrag.stores.vector_kinds import check_schema, check_vectors, part_of_rows
-from lazyrag.typing import Embeddings, Ranking
+from lazyrag.types import Embeddings, Ranking
+from lazyrag.validation import known_arguments
 
 _UPSERT_BYTES = 8 * 2**20  # of one message; servers take 64 MiB
 _FIRST_SPARSE = (2, 4)  # the version of a server that keeps sparse vectors: an older one dies of such a column

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package, sentence
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.milvus_schema import KEY, MOST_BYTES, ROW, VECTOR, Layout
-from lazyrag.typing import Metric
+from lazyrag.types import Metric
 
 T = TypeVar("T")
 

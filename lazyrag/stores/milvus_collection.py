@@ -15,7 +15,7 @@ from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.milvus_schema import KEY, VECTOR, field_columns, row_columns, row_fields, row_of, window_of
 from lazyrag.stores.milvus_texts import read_text
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.typing import Embedding, Fields
+from lazyrag.types import Embedding, Fields
 
 KEYS_AT_ONCE = 1000
 

@@ -11,7 +11,7 @@ from lazyrag.errors import StoreError
 from lazyrag.stores.milvus_schema import KEY, ROW, columns_of
 from lazyrag.stores.milvus_texts import CUT, field_text, plain_text
 from lazyrag.stores.pushdown import Pushed, pushed_down
-from lazyrag.typing import FieldValue
+from lazyrag.types import FieldValue
 
 _ORDERINGS = {"gt": (">", "<="), "ge": (">=", "<"), "lt": ("<", ">="), "le": ("<=", ">")}
 _MOST_VALUES = 10_000  # in one list: beyond, messages grow too long, and we look ourselves

@@ -20,12 +20,12 @@ from typing import Any, cast
 import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema
-from lazyrag.data.readonly import ReadOnly
+from lazyrag.data.segment import ReadOnly
 from lazyrag.errors import SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.milvus_texts import CUT, field_text, field_value, is_told, plain_text, read_text
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.segment_rows import schema_text
-from lazyrag.typing import SPARSE, Embedding, Fields, FieldValue, SparseVector, Vector
+from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, SparseVector, Vector
 
 KEY, VECTOR, ROW = "key", "vector", "row"
 

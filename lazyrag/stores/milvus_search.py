@@ -14,7 +14,7 @@ from lazyrag.stores.milvus_filters import IS_ASIDE
 from lazyrag.stores.milvus_schema import plain_query
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.stores.vector_kinds import check_queries
-from lazyrag.typing import Embedding, Embeddings, Fields, Metric, Ranking
+from lazyrag.types import Embedding, Embeddings, Fields, Metric, Ranking
 
 _DEEPER = 4  # times as many rows, where a part of the filter is left to us
 

@@ -13,7 +13,7 @@ import struct
 from typing import Final
 
 from lazyrag.data.fields import DataType, DocField
-from lazyrag.typing import FieldValue, Scalar
+from lazyrag.types import FieldValue, Scalar
 
 CUT: Final = 2048
 """Characters after which a field's column is cut off."""

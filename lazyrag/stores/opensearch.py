@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from lazyrag.arguments import text_list, whole_number
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import Segment, digest
@@ -27,8 +26,9 @@ from lazyrag.stores.opensearch_rows import KEY, TERMS, Shape, joined_terms, read
 from lazyrag.stores.protocol import Feature, Location, check_deletion
 from lazyrag.stores.pushdown import Pushed, pushed_down
 from lazyrag.stores.segment_rows import schema_text
-from lazyrag.text.terms import analysers
-from lazyrag.typing import Ranking
+from lazyrag.text.analyzers import analysers
+from lazyrag.types import Ranking
+from lazyrag.validation import text_list, whole_number
 
 ANALYSERS = ("en", "zh")
 """Whose terms are indexed where ``index_kwargs`` names no others."""

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, known_names, missing_package, sentence
+from lazyrag.validation import whole_number
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition
 from lazyrag.data.segment import digest
-from lazyrag.typing import Fields, FieldValue, Scalar
+from lazyrag.types import Fields, FieldValue, Scalar
 
 Query: TypeAlias = dict[str, Any]
 """A query of OpenSearch's, as JSON."""

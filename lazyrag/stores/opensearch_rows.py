@@ -12,14 +12,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from lazyrag.data.content import content_text
 from lazyrag.data.fields import Schema
-from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import EMPTY, Place, Segment, digest
+from lazyrag.data.segment import EMPTY, Place, ReadOnly, Segment, content_text, digest
 from lazyrag.errors import ConfigError, SchemaMismatchError
 from lazyrag.stores.opensearch_filters import FIELD, PRESENT, WHOLE, index_fields, index_type, untold
 from lazyrag.stores.segment_rows import read_schema, schema_text
-from lazyrag.text.terms import term_function
+from lazyrag.text.analyzers import term_function
 
 KEY: Final = "key"
 SEGMENT: Final = "segment"

@@ -15,7 +15,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.errors import ConfigError
 from lazyrag.registry import Registry
-from lazyrag.typing import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
+from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
 
 Feature: TypeAlias = Literal[
     "persistent", "shared", "exact", "exact when small", "sparse", "approximate", "native vectors", "native text"
@@ -38,7 +38,7 @@ class VectorSchema:
     """What the rows of a vector collection look like.
 
     Args:
-        dimension: Length of every vector, at least 1; `lazyrag.typing.SPARSE` where vectors are sparse.
+        dimension: Length of every vector, at least 1; `lazyrag.types.SPARSE` where vectors are sparse.
         metric: What `VectorStore.search` ranks by; higher is always closer. Sparse vectors are ranked by ``"ip"``.
         fields: The fields that filters may read.
         embed_key: The embed key of a Document whose vectors these are, for stores whose settings depend on it. It is

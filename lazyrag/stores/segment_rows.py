@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from lazyrag.data.fields import DataType, DocField, Schema
-from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import EMPTY, Content, Place, Segment, digest
+from lazyrag.data.segment import EMPTY, Content, Place, ReadOnly, Segment, digest
 from lazyrag.errors import ConfigError
-from lazyrag.typing import Fields
+from lazyrag.types import Fields
 
 StoredText: TypeAlias = "str | bytes"
 """A text; as UTF-8 where it has half a surrogate pair, which SQLite's texts cannot."""
@@ -148,15 +147,17 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
     """
     key, number, build, parent, ordinal, is_json, content, metadata, start, end, places = row
     origin = origins[number]
-    text = read_text(content)
+    # Most texts are no bytes: `read_text` is called for those that are.
+    text = content if isinstance(content, str) else read_text(content)
     held: Content = json.loads(text) if is_json else text
+    name = key if isinstance(key, str) else read_text(key)
     return Segment(
-        read_text(key)[: -len(str(build)) - 1],  # what comes before "-" and the build
+        name[: -len(str(build)) - 1],  # what comes before "-" and the build
         build,
         origin.group,
         origin.document_id,
         origin.path,
-        None if parent is None else read_text(parent),
+        parent if parent is None or isinstance(parent, str) else read_text(parent),
         ordinal,
         held,
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),

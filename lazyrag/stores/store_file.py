@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lazyrag.errors import StoreError
-from lazyrag.storage.files import ArrayFiles
-from lazyrag.storage.sqlite import Database
+from lazyrag.storage.arrays import ArrayFiles
+from lazyrag.storage.database import Database
 from lazyrag.stores.ledger_tables import TERM_ARRAY_FILES
 from lazyrag.stores.store_format import STORE_FORMAT
 from lazyrag.stores.vector_tables import VECTOR_ARRAY_FILES
@@ -20,7 +20,7 @@ from lazyrag.stores.vector_tables import VECTOR_ARRAY_FILES
 _YOUNG_S = 3600.0  # a temporary file of that age belongs to a program that has ended
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class StoreFile:
@@ -63,6 +63,12 @@ class StoreFile:
             if not (self._writer.in_memory or read_only):
                 self._reader = Database(self._writer.path, STORE_FORMAT, read_only=True, timeout_s=timeout_s)
             undo.pop_all()
+        self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
+        """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
+        # In memory nobody else commits. A connection's number moves with what others commit: the reader's with what the
+        # writer does.
+        self.changed: Callable[[], int] = self._committed if self.path is None else self._reader.data_version
+        """A number of this object that moves whenever anything was committed, by this process or another one."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
     def __repr__(self) -> str:
@@ -73,14 +79,6 @@ class StoreFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads: all its statements see the same state, the last that was committed by anybody.
-
-        Raises:
-            StoreError: If SQLite fails in it, or the file is closed.
-        """
-        return self._reader.reading()
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -137,19 +135,9 @@ class StoreFile:
         except StoreError:
             return 0.0
 
-    def changed(self) -> int:
-        """A number that moves whenever anything was committed, by this process or another one.
-
-        Numbers of one object can be compared; they say nothing of another's.
-
-        Raises:
-            StoreError: If SQLite fails, or the file is closed.
-        """
-        if self.path is None:  # in memory, which nobody else reaches
-            self._reader.check_open()
-            return self._commits
-        # A connection's number moves with what others commit: the reader's with what the writer does.
-        return self._reader.data_version()
+    def _committed(self) -> int:
+        self._reader.check_open()
+        return self._commits
 
     def close(self) -> None:
         """Close the file, after the transactions that other threads may be in; twice does no harm.

@@ -5,7 +5,7 @@ One file serves three rooms, each with tables of its own: the segment store, the
 
 from __future__ import annotations
 
-from lazyrag.storage.sqlite import FileFormat
+from lazyrag.storage.database import FileFormat
 from lazyrag.stores.ledger_tables import LEDGER_ADDITIONS, LEDGER_TABLES
 from lazyrag.stores.vector_tables import VECTOR_TABLES
 

@@ -9,15 +9,12 @@ import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, SchemaMismatchError
-from lazyrag.indexes.blocks import Mask
-from lazyrag.indexes.codes import Room
-from lazyrag.indexes.dense import DenseIndex, DenseState, checked_queries
-from lazyrag.indexes.dense_blocks import DenseBlock
-from lazyrag.indexes.sparse import SparseIndex, SparseState
-from lazyrag.indexes.sparse_parts import SparsePart
-from lazyrag.storage.array_format import Arrays
+from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState, Room, checked_queries
+from lazyrag.indexes.postings import Mask
+from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
+from lazyrag.storage.arrays import Arrays
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.typing import SPARSE, Embeddings, Matrix, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import SPARSE, Embeddings, Matrix, Metric, Ranking, SparseVector, Vector
 
 Part: TypeAlias = "DenseBlock | SparsePart"
 """Some rows of a collection; those of one are of one kind."""

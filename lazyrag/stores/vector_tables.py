@@ -7,8 +7,8 @@ from typing import cast
 
 import numpy as np
 
-from lazyrag.indexes.blocks import Mask
-from lazyrag.typing import Metric
+from lazyrag.indexes.postings import Mask
+from lazyrag.types import Metric
 
 VECTOR_TABLES = """
 CREATE TABLE vector_collection (

@@ -14,7 +14,7 @@ from lazyrag.data.segment import EMPTY, Segment
 from lazyrag.stores.protocol import Store, VectorRow, VectorStore
 from lazyrag.testing.drawn import VectorWorld
 from lazyrag.testing.ranked import true_ranking
-from lazyrag.typing import Embedding, Ranking
+from lazyrag.types import Embedding, Ranking
 
 R = TypeVar("R", Segment, VectorRow)
 

@@ -39,7 +39,7 @@ from lazyrag.testing.drawn import (
     vector_rows,
     vector_worlds,
 )
-from lazyrag.typing import Fields
+from lazyrag.types import Fields
 
 if TYPE_CHECKING:
     import pytest

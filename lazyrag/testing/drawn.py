@@ -15,7 +15,7 @@ from lazyrag.data.segment import Content, Segment
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing.rows import HARD_TEXTS
 from lazyrag.testing.vector_rows import METRICS
-from lazyrag.typing import SPARSE, Embedding, Fields, FieldValue, Scalar
+from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Scalar
 
 R = TypeVar("R", Segment, VectorRow)
 

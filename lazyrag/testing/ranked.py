@@ -10,7 +10,7 @@ import numpy as np
 
 from lazyrag.data.filters import Filter, matches
 from lazyrag.stores.protocol import VectorRow
-from lazyrag.typing import Embedding, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
 
 
 def true_ranking(

@@ -6,7 +6,7 @@ from lazyrag.data.fields import DataType, DocField, Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import Content, Segment
 from lazyrag.stores.protocol import SegmentStore
-from lazyrag.typing import Fields
+from lazyrag.types import Fields
 
 SCHEMA: Schema = make_schema(
     {

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from lazyrag.data.content import content_text
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Filter
-from lazyrag.data.segment import Place, Segment
+from lazyrag.data.segment import Place, Segment, content_text
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.protocol import NativeText, SegmentStore
 from lazyrag.testing.features import check_features, no_reopening
 from lazyrag.testing.rows import FILTERS, SCHEMA, all_rows, by_key, make_segments, met
-from lazyrag.text.terms import analysers
+from lazyrag.text.analyzers import analysers
 
 C = "lr_contract_block_0"
 D = "lr_contract_block_1"

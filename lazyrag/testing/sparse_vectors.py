@@ -11,7 +11,7 @@ from lazyrag.data.filters import matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
 from lazyrag.stores.protocol import VectorRow, VectorSchema, VectorStore
 from lazyrag.testing.rows import FIELDS, FILTERS, SCHEMA, met
-from lazyrag.typing import SPARSE, Ranking, SparseVector
+from lazyrag.types import SPARSE, Ranking, SparseVector
 
 SPARSE_SCHEMA = VectorSchema(SPARSE, "ip", SCHEMA)
 

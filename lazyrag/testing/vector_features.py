@@ -12,7 +12,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.stores.protocol import Approximate, ExactWhenSmall, NativeVectors, VectorRow, VectorSchema, VectorStore
 from lazyrag.testing.rows import FILTERS, SCHEMA, met
 from lazyrag.testing.vector_rows import DIMENSION, METRICS, assert_same_ranking, make_rows, queries, reference
-from lazyrag.typing import Matrix, Metric
+from lazyrag.types import Matrix, Metric
 
 _MANY = 2000
 _LEAST_EXACT = 100  # the contract's own collections are smaller

@@ -9,7 +9,7 @@ import pytest
 
 from lazyrag.stores.protocol import VectorRow, VectorStore
 from lazyrag.testing.rows import FIELDS
-from lazyrag.typing import Matrix, Metric, Ranking, Vector
+from lazyrag.types import Matrix, Metric, Ranking, Vector
 
 DIMENSION = 8
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")

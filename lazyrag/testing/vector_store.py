@@ -27,7 +27,7 @@ from lazyrag.testing.vector_rows import (
     reference,
     scan_pages,
 )
-from lazyrag.typing import Metric
+from lazyrag.types import Metric
 
 C = "lr_contract_vectors_0"
 D = "lr_contract_vectors_1"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.errors import (
     ConfigError,
@@ -20,6 +19,7 @@ from lazyrag.errors import (
     known_names,
     sentence,
 )
+from lazyrag.validation import known_arguments, whole_number
 
 PathPattern: TypeAlias = "str | Callable[[str], Any]"
 """Which documents: as in ``fnmatch``, upper and lower case alike; or a function of the path that says yes or no."""

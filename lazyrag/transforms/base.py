@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
-from lazyrag.arguments import function_name, known_keywords
-from lazyrag.data.content import check_content
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import EMPTY, Content, Span
+from lazyrag.data.segment import EMPTY, Content, Span, check_content
 from lazyrag.errors import ConfigError, TransformError, sentence
 from lazyrag.registry import Registry
+from lazyrag.validation import function_name, known_keywords
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -8,16 +8,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
-from lazyrag.text.definitions import python_definitions
 from lazyrag.text.sentences import is_boundary
+from lazyrag.text.structure import python_definitions
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.grammars import LANGUAGES, checked_language, is_installed, language_of, load_grammar, syntax
 from lazyrag.transforms.packing import Packer, closed
 from lazyrag.transforms.separators import word_ends
+from lazyrag.validation import known_arguments
 
 _DEEPEST = 24  # levels; what is nested deeper is cut at the ends of lines
 _UNINDENTED = re.compile(r"\n(?=\S)")

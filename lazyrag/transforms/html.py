@@ -6,17 +6,16 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from lazyrag.arguments import known_arguments, yes_or_no
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
-from lazyrag.text.headings import heading_places
-from lazyrag.text.html import BLOCKS, Tag, html_headings, html_tags, html_text
 from lazyrag.text.sentences import is_boundary, sentence_ends
+from lazyrag.text.structure import BLOCKS, Tag, heading_places, html_headings, html_tags, html_text
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.markdown import Section
 from lazyrag.transforms.packing import Packer, chunks, closed
 from lazyrag.transforms.separators import word_ends
+from lazyrag.validation import known_arguments, yes_or_no
 
 
 @known_arguments

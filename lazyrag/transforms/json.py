@@ -7,16 +7,16 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
 from lazyrag.errors import ConfigError, TransformError, known_names
-from lazyrag.text.json_source import Value, json_values, string_value
 from lazyrag.text.sentences import is_boundary, sentence_ends
+from lazyrag.text.structure import Value, json_values, string_value
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.packing import Packer
 from lazyrag.transforms.separators import word_ends
+from lazyrag.validation import known_arguments
 
 _FORMS = ("json", "lines")
 _ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in (*range(32), ord('"'), ord("\\"))}

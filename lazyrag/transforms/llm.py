@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, GenerationError, TransformError, known_names, sentence
 from lazyrag.models.chat import CallableChatModel, ChatCallable, as_chat_model
@@ -23,6 +22,7 @@ from lazyrag.transforms.llm_prompts import (
     is_chinese,
     template_fields,
 )
+from lazyrag.validation import known_arguments, whole_number
 
 Language: TypeAlias = Literal["auto", "en", "zh"]
 TaskType: TypeAlias = Literal["summary", "keywords", "qa", "custom"]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from lazyrag.interrupts import check, stopping
+from lazyrag.errors import raise_if_stopped, stop_event
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class Calls:
             Exception: The first one that the function raised, at once.
             KeyboardInterrupt: If this thread's work is no longer wanted.
         """
-        if len(items) == 1 and stopping() is None:  # nobody to share the calls with, and Ctrl-C comes here
+        if len(items) == 1 and stop_event() is None:  # nobody to share the calls with, and Ctrl-C comes here
             with self._free:
                 result = function(items[0])
             yield result
@@ -119,7 +119,7 @@ class _Run(Generic[T, R]):
                 if index in self._results:
                     return self._results.pop(index)
                 self._changed.wait(_LOOK_S)
-            check()
+            raise_if_stopped()
 
     def _work(self) -> None:
         while True:

@@ -10,7 +10,7 @@ import string
 from collections.abc import Mapping
 
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.text.scripts import CJK_LETTERS
+from lazyrag.text.sentences import CJK_LETTERS
 
 LANGUAGES = ("auto", "en", "zh")
 TASKS = ("custom", "keywords", "qa", "summary")

@@ -6,15 +6,14 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
-from lazyrag.text.headings import heading_places
-from lazyrag.text.markdown import Block, markdown_blocks, markdown_headings
 from lazyrag.text.sentences import is_boundary, sentence_ends
+from lazyrag.text.structure import Block, heading_places, markdown_blocks, markdown_headings
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.packing import Packer, chunks, closed
+from lazyrag.validation import known_arguments
 
 
 class Section(NamedTuple):

@@ -7,12 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lazyrag.arguments import whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Span
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.text.sentences import first_word, is_boundary, last_break
 from lazyrag.text.tokens import TokenCounter, fitting, token_counters
+from lazyrag.validation import whole_number
 
 
 class Packer:

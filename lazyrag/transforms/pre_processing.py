@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
-from lazyrag.arguments import yes_or_no
 from lazyrag.data.segment import Span
 from lazyrag.errors import ConfigError, UnknownKeywordError, known_names
-from lazyrag.text.cleaning import Cleaned, extra_spaces, web_addresses
+from lazyrag.text.structure import Cleaned, extra_spaces, web_addresses
+from lazyrag.validation import yes_or_no
 
 _REMOVERS: Mapping[str, Callable[[str], list[Span]]] = {
     "remove_urls_emails": web_addresses,  # before the spaces, as it leaves some

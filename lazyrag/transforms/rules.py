@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number, yes_or_no
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
@@ -20,6 +19,7 @@ from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.transforms.pre_processing import PreProcessingRules, RulesLike, known_values
 from lazyrag.transforms.separators import RecursiveSplitter
+from lazyrag.validation import known_arguments, known_keywords, whole_number, yes_or_no
 
 MIN_TOKENS, MAX_TOKENS = 50, 2000
 """The bounds of `Segmentation.max_tokens`."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
 from lazyrag.errors import ConfigError
@@ -21,6 +20,7 @@ from lazyrag.text.sentences import sentence_spans
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.packing import Packer, chunks, closed
+from lazyrag.validation import known_arguments, whole_number
 
 
 @known_arguments

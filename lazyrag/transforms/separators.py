@@ -6,15 +6,14 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
 from lazyrag.errors import ConfigError
-from lazyrag.text.scripts import CJK_LETTERS
-from lazyrag.text.sentences import is_boundary, sentence_ends
+from lazyrag.text.sentences import CJK_LETTERS, is_boundary, sentence_ends
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.packing import Packer, chunks
+from lazyrag.validation import known_arguments
 
 _WORD = re.compile(rf"(?:[{CJK_LETTERS}]|[^\s{CJK_LETTERS}]+)\s*|\s+")
 

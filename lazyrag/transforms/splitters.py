@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
 from lazyrag.text.sentences import sentence_ends
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
 from lazyrag.transforms.packing import Packer, chunks
+from lazyrag.validation import known_arguments
 
 
 @known_arguments

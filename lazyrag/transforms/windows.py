@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.text.sentences import sentence_spans
 from lazyrag.transforms.base import NodeTransform, transforms
+from lazyrag.validation import known_arguments, whole_number
 
 
 @known_arguments

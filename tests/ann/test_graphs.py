@@ -17,11 +17,9 @@ import pytest
 from lazyrag import Document, Retriever, register_similarity
 from lazyrag.data.filters import Condition
 from lazyrag.errors import CacheWarning, ConfigError, UnsupportedError
-from lazyrag.indexes import approximate
-from lazyrag.indexes.approximate import approximate_rankings
-from lazyrag.indexes.dense import DenseState
-from lazyrag.indexes.dense_blocks import DenseBlock
-from lazyrag.indexes.graphs import Graph
+from lazyrag.indexes import hnsw
+from lazyrag.indexes.dense import DenseBlock, DenseState, Graph
+from lazyrag.indexes.hnsw import approximate_rankings
 from lazyrag.retrieval.similarity import similarities
 from lazyrag.stores import map_graphs
 from lazyrag.stores.map import MapVectorStore
@@ -59,14 +57,14 @@ def _open(path: Path | None, **arguments) -> Iterator[MapFileVectorStore]:
 def graphs_pay_early() -> None:
     """Have small blocks searched by graphs, too."""
     map_graphs.LEAST_ROWS = 1_000
-    approximate._ROWS_AS_DEAR = 1
+    hnsw._ROWS_AS_DEAR = 1
 
 
 @pytest.fixture
 def small_graphs(monkeypatch) -> None:
     """Small blocks are searched by graphs, too, for as long as the test takes."""
     monkeypatch.setattr(map_graphs, "LEAST_ROWS", map_graphs.LEAST_ROWS)
-    monkeypatch.setattr(approximate, "_ROWS_AS_DEAR", approximate._ROWS_AS_DEAR)
+    monkeypatch.setattr(hnsw, "_ROWS_AS_DEAR", hnsw._ROWS_AS_DEAR)
     graphs_pay_early()
 
 
@@ -462,7 +460,7 @@ def test_a_model_may_be_loaded_after_a_graph():
     """In one process: the symbols of a native library that is loaded for all to see may be those of another one."""
     script = """
 import numpy as np
-from lazyrag.indexes.graphs import Graph
+from lazyrag.indexes.dense import Graph
 print(len(Graph.of_matrix(np.eye(64, dtype=np.float32), np.ones(64))))
 import onnxruntime
 print(onnxruntime.get_available_providers())

@@ -14,6 +14,8 @@ from tests.contract.over_store_files import InFiles
 class TestSegments(SegmentStoreDifferential):
     """In memory."""
 
+    schemas = 5
+
     def make_store(self):
         """A new store."""
         return MapSegmentStore()
@@ -21,6 +23,8 @@ class TestSegments(SegmentStoreDifferential):
 
 class TestVectors(VectorStoreDifferential):
     """In memory."""
+
+    schemas = 5
 
     def make_store(self):
         """A new store."""
@@ -30,13 +34,45 @@ class TestVectors(VectorStoreDifferential):
 class TestSegmentsInFiles(InFiles, SegmentStoreDifferential):
     """In a store file."""
 
+    schemas = 5
+
     store_class = MapFileSegmentStore
 
 
 class TestVectorsInFiles(InFiles, VectorStoreDifferential):
     """In a store file."""
 
+    schemas = 5
+
     store_class = MapFileVectorStore
+
+
+@pytest.mark.slow
+class TestMoreSegments(TestSegments):
+    """20 collections."""
+
+    schemas = 20
+
+
+@pytest.mark.slow
+class TestMoreVectors(TestVectors):
+    """20 collections."""
+
+    schemas = 20
+
+
+@pytest.mark.slow
+class TestMoreSegmentsInFiles(TestSegmentsInFiles):
+    """20 collections."""
+
+    schemas = 20
+
+
+@pytest.mark.slow
+class TestMoreVectorsInFiles(TestVectorsInFiles):
+    """20 collections."""
+
+    schemas = 20
 
 
 @pytest.mark.deep

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition
-from lazyrag.data.readonly import ReadOnly
-from lazyrag.data.segment import Place, Segment
+from lazyrag.data.segment import Place, ReadOnly, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores import map_file
 from lazyrag.stores.map_file import MapFileSegmentStore

@@ -11,7 +11,7 @@ from lazyrag.indexes.sparse import SparseIndex
 from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.store_file import StoreFile
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 
 C = "lr_sparse"
 SCHEMA = VectorSchema(SPARSE, "ip", {})

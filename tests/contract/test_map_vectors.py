@@ -531,6 +531,7 @@ def test_two_processes_that_write_lose_nothing(opened):
     assert [(row.key, row.vector.tobytes()) for row in store.scan(C, limit=1000)] == expected
 
 
+@pytest.mark.slow
 def test_a_large_collection_is_searched_by_codes(opened, tmp_path):
     """From 16,384 rows on a part has codes, made when parts are merged; the answers are those of an index in memory."""
     rng = np.random.default_rng(5)

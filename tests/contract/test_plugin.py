@@ -72,6 +72,7 @@ def test_stores_of_both_kinds_are_tested_in_one_run(project):
     assert "3 passed" in said
 
 
+@pytest.mark.slow
 def test_a_broken_store_fails(project):
     """A store that gives rows in another order ends the run with 1, and with the name of what it does not keep."""
     code, said = conformance(project, "--lazyrag-segment-store", "stores:Disorderly")
@@ -81,6 +82,7 @@ def test_a_broken_store_fails(project):
     ]
 
 
+@pytest.mark.slow
 def test_a_store_is_reopened_as_the_option_says(project):
     """What the second option makes is what a later program finds; where that is nothing, the contract fails."""
     same = ("--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore", "-k", "declared")
@@ -89,6 +91,7 @@ def test_a_store_is_reopened_as_the_option_says(project):
     assert conformance(project, *same, reopened, "stores:elsewhere")[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -130,6 +133,7 @@ def test_a_run_that_does_not_use_it_pays_nothing():
     ]
 
 
+@pytest.mark.slow
 def test_the_kit_without_the_plug_in_says_so(project):
     """Whoever leaves the plug-in out and asks for the contracts is told what they need."""
     kit = ("--pyargs", "lazyrag.testing.conformance", "-k", "opening")

@@ -7,16 +7,16 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from lazyrag.arguments import whole_number
-from lazyrag.data.content import content_text
 from lazyrag.data.filters import matches
+from lazyrag.data.segment import content_text
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract, segment_store, vector_store
 from lazyrag.testing.rows import SCHEMA
 from lazyrag.testing.vector_store import make_rows
-from lazyrag.text.terms import analysers
+from lazyrag.text.analyzers import analysers
+from lazyrag.validation import whole_number
 
 SUITES = [(SegmentStoreContract, MapSegmentStore), (VectorStoreContract, MapVectorStore)]
 SUITE = pytest.mark.parametrize(("suite", "base"), SUITES, ids=["segments", "vectors"])

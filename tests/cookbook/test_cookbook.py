@@ -17,6 +17,7 @@ ON_STORES = {
     "09_milvus": 'pip install "lazyrag[milvus]"',
     "10_opensearch": "10_opensearch.py localhost:9200 tea.db",
 }
+QUICK = {"01_first_document", "05_restart_and_sync", "15_cited_answer"}  # the others are for CI
 REAL_MODEL = "16_real_answer"  # behind an endpoint that the environment names
 RUN_WITHOUT_CLIENTS = """
 import runpy, sys
@@ -29,7 +30,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.mark.parametrize(
     "script",
-    [script for script in SCRIPTS if script.stem not in {*ON_STORES, REAL_MODEL}],
+    [
+        pytest.param(script, marks=[] if script.stem in QUICK else pytest.mark.slow)
+        for script in SCRIPTS
+        if script.stem not in {*ON_STORES, REAL_MODEL}
+    ],
     ids=lambda script: script.stem,
 )
 def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_path: Path):
@@ -49,6 +54,7 @@ def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path)
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With a model's folder named, its second part embeds the corpus and answers."""
@@ -58,6 +64,7 @@ def test_the_script_on_models_runs_with_a_real_one(tmp_path: Path, monkeypatch: 
     assert "ONNX: How" in done.stdout
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With a model's folder named, it and the default chain over it are lines of the table."""

@@ -32,7 +32,7 @@ from tests.crash.faults import Switch
 # What the product imports where it is needed, which would be anew in every process.
 for _name in (
     "charset_normalizer",
-    "lazyrag.indexes.lexical",
+    "lazyrag.indexes.bm25",
     "lazyrag.loaders.encoding",
     "lazyrag.loaders.markdown",
     "lazyrag.loaders.plain",

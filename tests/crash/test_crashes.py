@@ -31,6 +31,9 @@ SAMPLE = [
     ("migration", "before ALTER"),
     ("batches", r"cache\.put_many: in COMMIT"),
 ]
+SHARES = 8
+"""Into so many cases the points of a phase are dealt, of which CI runs those of its slice."""
+
 INTERRUPTS = [
     ("first", "embed: before the call"),
     ("edits", r"\.flip: before BEGIN"),
@@ -113,21 +116,23 @@ def test_a_sample_of_crashes(matrix):
     assert_fine(matrix.cases(chosen(matrix, *one) for one in SAMPLE))
 
 
+@pytest.mark.slow
 def test_a_sample_of_interrupts(matrix):
     """Ctrl-C ends the program with KeyboardInterrupt, and leaves what SIGKILL does: one version or the other."""
     assert_fine(matrix.cases((chosen(matrix, *one) for one in INTERRUPTS), interrupt=True))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("name", PHASES)
-def test_crashes_at_every_kind_of_point(matrix, name):
+def test_crashes_at_every_kind_of_point(matrix, name, share):
     """Wherever a program is ended: nothing is lost, nothing is there twice, nothing is left over, nobody sees half."""
     points = matrix.choose(name)
     assert len(points) * len(PHASES) > 200
-    assert_fine(matrix.cases((name, point) for point in points))
+    assert_fine(matrix.cases((name, point) for point in points[share::SHARES]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PHASES)
 def test_crashes_upon_crashes(matrix, name):
     """The start that makes good for one crash may be ended by another, somewhere else."""
@@ -143,9 +148,10 @@ def test_crashes_at_any_instant(matrix, name):
     assert_fine(matrix.cases((name, f"after {share} % of its time") for share in range(6, 96, 9)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("share", range(3))
 @pytest.mark.parametrize("name", ["edits", "transform", "batches"])
-def test_interrupts_at_many_kinds_of_points(matrix, name):
+def test_interrupts_at_many_kinds_of_points(matrix, name, share):
     """Wherever Ctrl-C comes, the program ends, and the next start ends where it would have ended."""
     points = [point for point in matrix.choose(name) if "in COMMIT" not in point]
-    assert_fine(matrix.cases(((name, point) for point in points[::3]), interrupt=True))
+    assert_fine(matrix.cases(((name, point) for point in points[share::3]), interrupt=True))

@@ -24,13 +24,7 @@ from pytest_httpserver import HTTPServer
 
 import lazyrag
 from lazyrag import errors, register_similarity
-from lazyrag.generation.refine import refiners
-from lazyrag.loaders import loaders
-from lazyrag.ranking.fusion import fusions
-from lazyrag.stores.protocol import segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
-from lazyrag.text.terms import analysers
-from lazyrag.text.tokens import token_counters
 from tests.interpreter import ROOT, python
 from tests.model_server import Model
 from tests.shared import shared
@@ -38,6 +32,7 @@ from tests.shared import shared
 DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
 README = ROOT / "README.md"
+SLOWEST = "write-a-store.md"  # runs the suites for stores
 WITH_MODELS = ("generation.md", "models.md", "rerankers.md")  # need a model and an endpoint
 ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
 WITHOUT_CODE = ("README.md", "registries.md")
@@ -110,21 +105,12 @@ def undocumented(names: list[str]) -> list[str]:
 
 @pytest.fixture
 def _as_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A temporary working directory with the corpus; what a page registers or imports is gone afterwards."""
+    """A temporary working directory with the corpus; what a page imports is gone afterwards."""
     shutil.copytree(ROOT / "cookbook" / "corpus", tmp_path / "cookbook" / "corpus")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     path, modules = list(sys.path), set(sys.modules)
-    with (
-        segment_stores.isolated(),
-        vector_stores.isolated(),
-        analysers.isolated(),
-        token_counters.isolated(),
-        fusions.isolated(),
-        loaders.isolated(),
-        refiners.isolated(),
-    ):
-        yield
+    yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
         file = getattr(sys.modules[name], "__file__", None) or ""
@@ -154,7 +140,9 @@ def read(pages: list[Path]) -> list[object]:
         pytest.param(
             page,
             id=page.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.slow] if page.parent.name == "zh" and page.name in IN_CHINESE else [],
+            marks=[pytest.mark.slow]
+            if page.name == SLOWEST or (page.parent.name == "zh" and page.name in IN_CHINESE)
+            else [],
         )
         for page in pages
     ]
@@ -171,6 +159,8 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     run_blocks(page, python_of(page), monkeypatch)
 
 
+@pytest.mark.slow
+@pytest.mark.shared
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
@@ -236,7 +226,7 @@ from lazyrag.retrieval import rerankers, similarities
 from lazyrag.retrieval.indexes import indexes
 from lazyrag.stores.protocol import segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
-from lazyrag.text.terms import analysers
+from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
 registries = (loaders, transforms, similarities, rerankers, segment_stores, vector_stores, analysers, token_counters)
@@ -350,6 +340,7 @@ def test_the_page_of_the_storage_format_names_every_table_and_column(folder: Pat
     assert {name: columns for name, columns in listed.items() if name} == there
 
 
+@pytest.mark.slow
 def test_make_docs_checks_and_rewrites(tmp_path: Path):
     """With --check a stale page is an exit status of 1 and stays as it is; without, it is rewritten."""
     (tmp_path / "tools").mkdir()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Condition, DataType, DocField, Document, Retriever, migrate
-from lazyrag.typing import Ranking
+from lazyrag.types import Ranking
 
 FIELDS = {"author": DocField(DataType.VARCHAR, max_size=64, default_value=" "), "year": DocField(DataType.INT32)}
 TEXTS = {

@@ -24,7 +24,7 @@ from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.milvus_schema import Layout
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing.rows import HARD_TEXTS
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 
 C = "lr_behaviour"
 SCHEMA = make_schema(

@@ -17,7 +17,7 @@ from lazyrag import LAZY_ROOT_NAME, Document, Retriever
 from lazyrag.evaluation import ndcg
 from lazyrag.models.cached import CachedEmbedder
 from lazyrag.models.onnx import OnnxEmbedder
-from lazyrag.typing import Ranking
+from lazyrag.types import Ranking
 from tests.judged import Judged, judged_set
 from tests.live.install import LIVE
 from tests.shared import shared

@@ -17,7 +17,7 @@ from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.protocol import VectorSchema, VectorStore
 from lazyrag.testing import VectorStoreContract
 from lazyrag.testing.differential import VectorStoreDifferential
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 from tests.live.milvus_behaviour import C, MilvusBehaviour
 from tests.live.serving import free_port
 

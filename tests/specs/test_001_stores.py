@@ -13,7 +13,7 @@ from lazyrag.errors import ConfigError, IngestionError
 from lazyrag.stores.conf import StoreChoice, StoreConf
 from lazyrag.stores.milvus_index import IndexSettings
 from lazyrag.stores.protocol import VectorSchema
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 
 TEXTS = {"a.txt": "绿茶低温存放", "b.txt": "红茶要发酵", "c.txt": "cold brew takes a night"}
 

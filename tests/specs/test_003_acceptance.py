@@ -17,7 +17,7 @@ from tests.interpreter import ROOT
 from tests.judged import judged_set, write
 from tests.shared import shared
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 QUESTIONS = 300
 

@@ -9,7 +9,7 @@ import pytest
 from rank_bm25 import BM25Okapi
 
 import lazyrag
-from lazyrag.text.terms import english_terms
+from lazyrag.text.analyzers import english_terms
 
 DOCUMENTS = [
     {"id": "doc1", "text": "Green tea is steamed in spring."},

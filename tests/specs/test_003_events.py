@@ -120,7 +120,9 @@ def test_versions_of_the_index_can_be_listed_and_rolled_back(dataset):
     """「索引版本控制」: each update makes a version; an earlier one is made live again without reading anything."""
     with open_document(dataset, keep_versions=3) as docs:
         docs.activate_group("line")
-        with docs.watch(debounce_s=0.05) as watcher:
+        # No event leads to a sync: one that meets the file half written makes a version of that, too.
+        with docs.watch(debounce_s=PATIENCE_S, max_wait_s=PATIENCE_S) as watcher:
+            watcher.wait_for_sync(PATIENCE_S)
             (dataset / "tea.txt").write_text("white tea", encoding="utf-8")
             watcher.wait_for_sync(PATIENCE_S)
             assert texts(docs) == ["white tea"]

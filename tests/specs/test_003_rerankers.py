@@ -229,6 +229,7 @@ def test_several_orders_are_fused():
     assert [node.text for node in found] == ["bbb", "a", "cc"]
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_reranking_finds_more_than_vectors_alone():
     """「Reranker正确提升检索准确率」

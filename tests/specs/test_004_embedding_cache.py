@@ -101,12 +101,10 @@ def test_equal_text_and_model_have_equal_vectors(tmp_path):
 
 def test_times_are_those_of_creation_and_change(cache):
     """「`created_at` … `updated_at`」: UTC, and a vector stored again keeps the first one's creation."""
-    before = dt.datetime.now(dt.timezone.utc).replace(microsecond=0)
+    before = dt.datetime.now(dt.UTC).replace(microsecond=0)
     cache.put_many(SPACE, {"茶": np.array([1], np.float32)})
     cache.put_many(SPACE, {"茶": np.array([2], np.float32)})
     [row] = cache.embeddings()
-    created, updated = (
-        dt.datetime.fromisoformat(one.replace("Z", "+00:00")) for one in (row.created_at, row.updated_at)
-    )
-    assert before <= created <= updated <= dt.datetime.now(dt.timezone.utc)
+    created, updated = (dt.datetime.fromisoformat(one) for one in (row.created_at, row.updated_at))
+    assert before <= created <= updated <= dt.datetime.now(dt.UTC)
     assert row.get_embedding() == [2.0]

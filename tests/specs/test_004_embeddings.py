@@ -148,7 +148,7 @@ def test_the_columns_of_a_row():
     assert row.id != Embedding("small", doc_hash("茶"), "openai").id
     made = row.updated_at
     row.set_embedding([1.0])
-    assert row.created_at <= made <= row.updated_at <= dt.datetime.now(dt.timezone.utc)
+    assert row.created_at <= made <= row.updated_at <= dt.datetime.now(dt.UTC)
 
 
 @pytest.mark.parametrize("vector", [[], [[1.0]], ["a"], [float("nan")], [float("inf")], [1e39], None])

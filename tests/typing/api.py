@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from typing_extensions import assert_type
+from typing import Any, assert_type
 
 from lazyrag import (
     MMR,
@@ -57,8 +55,8 @@ from lazyrag import (
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Not, Or
 from lazyrag.evaluation import compare, evaluate
-from lazyrag.ranking.diversity import mmr
 from lazyrag.ranking.fusion import fusions, rrf, weighted
+from lazyrag.ranking.mmr import mmr
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore
 

@@ -182,6 +182,7 @@ def test_word_documents_are_opened_within_the_limits(tmp_path):
     assert "green tea" in load_file(path).text
 
 
+@pytest.mark.shared
 def test_a_locked_file_of_office():
     """A workbook that Excel has encrypted is no zip file, and the error speaks of its password."""
     with (

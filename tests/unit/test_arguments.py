@@ -19,7 +19,10 @@ from lazyrag import (
     register_similarity,
     register_transform,
 )
-from lazyrag.arguments import (
+from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError
+from lazyrag.retrieval import rerankers, similarities
+from lazyrag.transforms import transforms
+from lazyrag.validation import (
     check_keywords,
     function_name,
     keyword_names,
@@ -29,9 +32,6 @@ from lazyrag.arguments import (
     text_list,
     whole_number,
 )
-from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError
-from lazyrag.retrieval import rerankers, similarities
-from lazyrag.transforms import transforms
 
 
 @pytest.mark.parametrize("value", [1, 5, np.int8(5), np.uint64(5)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag.text.terms import term_function
+from lazyrag.text.analyzers import term_function
 from tests.interpreter import ROOT
 from tests.shared import shared
 
@@ -94,6 +94,38 @@ def test_a_quantile_is_a_time_that_was_seen(share: float, expected: float):
     assert quantile_ms([4.0, 1.0, 3.0, 2.0], share) == expected
 
 
+def test_two_commits_take_turns():
+    """Sides are measured in the order A B B A; the ratio is that of the medians, below 1 where the second is faster."""
+    from types import SimpleNamespace
+
+    from compare_commits import side_by_side
+
+    order = []
+
+    def measure(engine, turn):
+        order.append((engine.name, turn))
+        return [engine.seconds, engine.seconds, 10.0 * turn]
+
+    before, now = SimpleNamespace(name="before", seconds=0.002), SimpleNamespace(name="now", seconds=0.001)
+    row = side_by_side(before, now, measure, rounds=2)
+    assert [name for name, _ in order] == ["before", "now", "now", "before"] * 2
+    assert [turn for name, turn in order if name == "now"] == [0, 1, 2, 3]
+    assert (row["before_ms"], row["now_ms"], row["ratio"]) == (2.0, 1.0, 0.5)
+
+
+@pytest.mark.usefixtures("engines")
+def test_an_engine_imports_the_package_of_a_checkout(tmp_path, monkeypatch):
+    """With root= an engine has that checkout's lazyrag, before whatever is installed."""
+    from engine import Engine
+
+    (tmp_path / "lazyrag").mkdir()
+    (tmp_path / "lazyrag" / "__init__.py").write_text("__version__ = 'of another commit'", encoding="utf-8")
+    source = "import lazyrag\nclass Which:\n    def versions(self):\n        return {'lazyrag': lazyrag.__version__}\n"
+    (tmp_path / "which.py").write_text(source, encoding="utf-8")
+    with Engine("which", "Which", root=tmp_path) as engine:
+        assert engine.versions == {"lazyrag": "of another commit"}
+
+
 @pytest.mark.usefixtures("engines")
 def test_an_engine_answers_from_its_process():
     """Calls keep the engine's state; what it prints does not disturb the answers."""
@@ -144,6 +176,8 @@ def test_engines_without_their_packages_are_left_out(capsys: pytest.CaptureFixtu
     assert "needy is left out" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.shared
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_terms_of_nodes_are_those_of_their_texts(language: str, tmp_path: Path):
     """Also beyond the size of the texts, where nodes overlap and say that they are resampled; engines read the same."""

@@ -9,7 +9,7 @@ from rank_bm25 import BM25Okapi
 
 from lazyrag import BM25Retriever, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, NotRegisteredError
-from lazyrag.text.terms import chinese_terms, english_terms
+from lazyrag.text.analyzers import chinese_terms, english_terms
 
 TEXTS = {"a": "green tea from Wuyi", "b": "black tea, tea and tea", "c": "coffee", "d": "绿茶和红茶", "e": "green cups"}
 ROWS = [{"id": name, "text": text} for name, text in TEXTS.items()]

@@ -25,7 +25,7 @@ from lazyrag.errors import (
 from lazyrag.retrieval import similarities
 from lazyrag.retrieval.built_in_similarities import BM25_ENGLISH
 from lazyrag.retrieval.search import TermSearch
-from lazyrag.text.terms import Analyser, analysers
+from lazyrag.text.analyzers import Analyser, analysers
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "coffee\nmilk", "c.txt": "water\nwine"}
 

@@ -14,7 +14,7 @@ from lazyrag.indexes.dense import DenseIndex
 from lazyrag.indexes.sparse import SparseIndex
 from lazyrag.stores.candidates import Candidate, exact_ranking
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.typing import SPARSE, Metric
+from lazyrag.types import SPARSE, Metric
 
 DIMENSION = 16
 

@@ -22,7 +22,7 @@ from lazyrag import (
     auto_merge,
 )
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
-from lazyrag.ranking.diversity import mmr
+from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.stages import Stage
 
@@ -353,7 +353,7 @@ def test_chains_stand_where_retrievers_do(docs, words):
     assert len(hybrid("tea")) == 4
     assert chain.descends
     assert chain.output_format is None
-    assert chain.trees == words.trees
+    assert chain.sources == words.sources
 
 
 def test_all_of_a_chain_sees_one_state():
@@ -400,7 +400,7 @@ def test_a_steps_own_trace_fails_as_a_call_does(words):
 def test_mmr_asks_the_store_once_for_all_vectors(docs, monkeypatch):
     """However many nodes there are."""
     hits = Retriever(docs, "line", similarity="cosine", topk=8)("tea")
-    store = docs.reader._nodes.vectors
+    store = docs.reader.tree.nodes.vectors
     asked = []
     get = type(store).get
     monkeypatch.setattr(

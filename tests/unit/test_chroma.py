@@ -19,7 +19,7 @@ from lazyrag.stores.chroma_filters import divided
 from lazyrag.stores.chroma_rows import kept_schema, placed, read, schema_metadata, written
 from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, VectorRow, VectorSchema, vector_stores
 from lazyrag.stores.pushdown import Pushed
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
 

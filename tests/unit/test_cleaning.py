@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.text.cleaning import Cleaned, extra_spaces, web_addresses
+from lazyrag.text.structure import Cleaned, extra_spaces, web_addresses
 from lazyrag.transforms import PreProcessingRules
 
 

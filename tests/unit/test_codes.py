@@ -7,10 +7,8 @@ import pytest
 
 from lazyrag import Condition
 from lazyrag.errors import StoreError
-from lazyrag.indexes import dense_blocks
-from lazyrag.indexes.codes import Codes, CodeScan
-from lazyrag.indexes.dense import METRICS, DenseState
-from lazyrag.indexes.dense_blocks import DenseBlock
+from lazyrag.indexes import dense
+from lazyrag.indexes.dense import METRICS, Codes, CodeScan, DenseBlock, DenseState
 
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
 YEARS = [{"year": 2000 + number} for number in range(10)]
@@ -60,7 +58,7 @@ KINDS = [decaying, clustered, without_length, of_all_lengths, even, on_axes]
 @pytest.fixture
 def coded(monkeypatch):
     """Blocks have codes from 300 rows on."""
-    monkeypatch.setattr(dense_blocks, "_CODED_FROM", 300)
+    monkeypatch.setattr(dense, "_CODED_FROM", 300)
 
 
 def plain(block: DenseBlock) -> DenseBlock:

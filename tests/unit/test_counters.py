@@ -215,6 +215,7 @@ print(json.dumps([calls, [[(hit.text, hit.score) for hit in one] for one in foun
 """
 
 
+@pytest.mark.slow
 def test_another_process_calls_nothing(world):
     """A program that is run again answers the same from what the first run stored."""
     arguments = ("-c", PROCESS, str(world.dataset), str(world.root / "store.db"))

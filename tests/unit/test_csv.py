@@ -172,6 +172,7 @@ def test_a_subclass_serves_a_document(folder):
     assert (hit.text, hit.place) == ("老丛红茶 costs 160", "row 3")
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "first"),
     [

@@ -248,7 +248,7 @@ def test_values_as_databases_give_them():
     """Dates, decimals and nested values have a text, and metadata of plain types."""
     record = {
         "id": decimal.Decimal("1.50"), "day": dt.date(2026, 4, 1),
-        "at": dt.datetime(2026, 4, 1, 7, 30, tzinfo=dt.timezone.utc),
+        "at": dt.datetime(2026, 4, 1, 7, 30, tzinfo=dt.UTC),
         "tags": ["a", "b"], "deep": {"x": [1, {"y": True}]}, "bytes": b"\x00", "none": None,
     }  # fmt: skip
     item = RecordForm("id", metadata=["id", "day", "at", "tags"]).item(record, "row 1")

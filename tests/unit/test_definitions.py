@@ -284,6 +284,7 @@ def test_which_model_embeds():
     assert embed_identity(len, "") == embed_identity(len, "") != embed_identity(max, "")
 
 
+@pytest.mark.slow
 def test_the_identity_of_a_callable_in_another_process():
     """Name and code are the same there, whatever it closes over."""
     code = """

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes.dense import METRICS, DenseIndex, DenseState
-from lazyrag.indexes.dense_blocks import DenseBlock
-from lazyrag.storage.files import ArrayFiles
+from lazyrag.indexes.dense import METRICS, DenseBlock, DenseIndex, DenseState
+from lazyrag.storage.arrays import ArrayFiles
 
 EVERY_METRIC = pytest.mark.parametrize("metric", METRICS)
 
@@ -477,6 +476,7 @@ def test_a_reader_of_a_replaced_row_sees_the_old_or_the_new_one():
     assert set(seen) == {300}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_get_gives_each_key_its_own_vector_while_rows_are_cleared_away():
     """Row numbers change when dead rows go; a reader never gets another key's vector."""

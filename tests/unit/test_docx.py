@@ -387,6 +387,7 @@ def test_parts_of_formulas(word, load, inside, text):
     assert load(word).text.split("\n")[1] == text
 
 
+@pytest.mark.shared
 def test_a_real_formula():
     """The shared file's formulas keep their fractions and powers."""
     text = load_file(shared("data", "docs", "equations.docx")).text
@@ -442,6 +443,7 @@ def test_comments_if_they_are_wanted(word, tmp_path):
     assert (place.kind, place.label, loaded.text[place.start :]) == ("comment", "1", "Comment by Li: really?")
 
 
+@pytest.mark.shared
 def test_headers_and_footers_if_they_are_wanted(word, tmp_path):
     """Headers stand before the text and footers behind it, the same line of several sections once."""
     word.paragraph("body")
@@ -546,7 +548,7 @@ def test_properties_become_metadata(word, load):
     word.paragraph("text")
     properties = word.document.core_properties
     properties.title, properties.author, properties.subject, properties.keywords = " 绿茶 ", "Li Hua", "Tea", "a; b"
-    properties.created = properties.modified = dt.datetime(2024, 5, 1, 6, 7, 8, tzinfo=dt.timezone.utc)
+    properties.created = properties.modified = dt.datetime(2024, 5, 1, 6, 7, 8, tzinfo=dt.UTC)
     assert dict(load(word).metadata) == {
         "title": "绿茶",
         "author": "Li Hua",

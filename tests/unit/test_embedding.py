@@ -15,7 +15,7 @@ from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, 
 from lazyrag.models.callables import CallableEmbedder
 from lazyrag.models.embedding import CheckedEmbedder, as_vector, collected, stacked
 from lazyrag.models.protocol import BatchEmbedder, EmbeddedBatch, Embedder
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 
 TEXTS = st.lists(st.text("abc", min_size=1, max_size=3), max_size=40)
 

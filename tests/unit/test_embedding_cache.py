@@ -11,7 +11,7 @@ import threading
 import uuid
 import zlib
 from contextlib import ExitStack, closing
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -554,7 +554,7 @@ def test_a_finished_batch_survives_a_crash(path):
 
 def test_spec_004s_table_as_rows(cache):
     """Its seven columns: names from the identity, SHA-256 of the text, Base64 of float32, UTC times."""
-    before = datetime.now(timezone.utc) - timedelta(seconds=1)
+    before = datetime.now(UTC) - timedelta(seconds=1)
     cache.put_many(VectorSpace("openai:text-embedding-3-small", "document", 2), {"茶": dense(0.5, -2)})
     [row] = cache.embeddings()
     assert row.provider_name == "openai"
@@ -564,8 +564,8 @@ def test_spec_004s_table_as_rows(cache):
     assert row.get_embedding() == [0.5, -2.0]
     assert str(uuid.UUID(row.id)) == row.id
     for told in (row.created_at, row.updated_at):
-        time = datetime.strptime(told, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-        assert before <= time <= datetime.now(timezone.utc)
+        time = datetime.strptime(told, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        assert before <= time <= datetime.now(UTC)
 
 
 def test_a_new_vector_is_an_update_of_its_row(path, cache):

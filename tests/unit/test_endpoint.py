@@ -243,6 +243,7 @@ class TestSecrets:
         assert len(model.requests) == 1
 
 
+@pytest.mark.slow
 class TestRetries:
     """What is tried again, and when."""
 
@@ -445,6 +446,7 @@ class TestLimits:
                 assert asyncio.run(background.arun(one.post("/embeddings", BODY))) == {}
             assert (server.connections, len(server.requests)) == (1, 6)
 
+    @pytest.mark.slow
     def test_the_rate_limit_is_kept(self, model, monkeypatch):
         """Of one a window, each starts a window after the one before; retries count, waiting does not."""
         monkeypatch.setattr(limits, "WINDOW_S", 0.6)
@@ -527,6 +529,7 @@ class TestStreams:
             assert list(stream) == [piece("b"), None]
 
 
+@pytest.mark.slow
 class TestEndings:
     """Cancelled calls, closed endpoints, children, the end of a program."""
 

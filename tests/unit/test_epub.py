@@ -123,6 +123,7 @@ def test_a_node_says_its_chapter(tmp_path):
     }
 
 
+@pytest.mark.shared
 def test_a_real_book():
     """A real book gives its chapters, without its table of contents."""
     loaded = load_file(shared("data", "docs", "test.epub"))
@@ -138,6 +139,7 @@ def test_an_archive_of_something_else(tmp_path):
         load_file(tmp_path / "a.epub")
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "words"),
     [

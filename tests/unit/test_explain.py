@@ -166,6 +166,7 @@ def _sources(numbers, stage):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=5, deadline=None)
 @given(query=queries, topk=st.sampled_from([None, 2]))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, FeedbackRetriever, Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.retrieval.query_vectors import moved
+from lazyrag.retrieval.search import moved
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black".split()
 

@@ -93,7 +93,7 @@ KEPT = [
     (DATE, "2024-05-01", "2024-05-01"),
     (DATE, dt.date(2024, 5, 1), "2024-05-01"),
     (DATE, dt.datetime(2024, 5, 1, 23, 59), "2024-05-01"),  # noqa: DTZ001  a day needs no zone
-    (DATE, dt.datetime(2024, 5, 1, 23, 59, tzinfo=dt.timezone.utc), "2024-05-01"),
+    (DATE, dt.datetime(2024, 5, 1, 23, 59, tzinfo=dt.UTC), "2024-05-01"),
     (DATE, np.datetime64("2024-05-01"), "2024-05-01"),
 ]
 

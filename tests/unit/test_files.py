@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.storage.array_format import ALIGNMENT
-from lazyrag.storage.files import ArrayFiles
+from lazyrag.storage.arrays import ALIGNMENT, ArrayFiles
 from tests.interpreter import let_go, python, waiting
 from tests.privileges import without_privileges
 
@@ -176,6 +175,7 @@ def test_retiring_renews_the_time(folder):
     assert files.age_s(name) < 600
 
 
+@pytest.mark.slow
 def test_a_bundle_is_mapped_once(folder):
     """As long as one of its arrays is in use, all that open it look at the same memory; then it is let go of."""
     files = ArrayFiles(folder)
@@ -383,7 +383,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from lazyrag.errors import StoreError
-from lazyrag.storage.files import ArrayFiles
+from lazyrag.storage.arrays import ArrayFiles
 files = ArrayFiles(Path(sys.argv[1]))
 files.write({"before": np.arange(3)})
 resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, resource.RLIM_INFINITY))
@@ -441,12 +441,12 @@ STOPPED = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from lazyrag.storage import files
+from lazyrag.storage import arrays
 def stop(descriptor):
     print("ready", flush=True)
     sys.stdin.readline()
-files.os.fsync = stop
-files.ArrayFiles(Path(sys.argv[1])).write({"rows": np.arange(10_000)})
+arrays.os.fsync = stop
+arrays.ArrayFiles(Path(sys.argv[1])).write({"rows": np.arange(10_000)})
 """
 
 
@@ -469,7 +469,7 @@ WRITE = """
 import sys
 from pathlib import Path
 import numpy as np
-from lazyrag.storage.files import ArrayFiles
+from lazyrag.storage.arrays import ArrayFiles
 files = ArrayFiles(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()

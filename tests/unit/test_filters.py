@@ -217,7 +217,7 @@ NARROW = 0.10000000149011612  # 0.1 in 32 bits
         (Condition("rating", "eq", 0.1), 0.1),
         (Condition("public_year", "eq", np.int64(2002)), 2002),
         (Condition("day", "ge", dt.date(2024, 5, 1)), "2024-05-01"),
-        (Condition("day", "in", [dt.datetime(2024, 5, 1, 12, tzinfo=dt.timezone.utc)]), ("2024-05-01",)),
+        (Condition("day", "in", [dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)]), ("2024-05-01",)),
         (Condition("days", "contains", dt.date(2024, 5, 1)), "2024-05-01"),
         (Condition("days", "eq", [dt.date(2024, 5, 1)]), ("2024-05-01",)),
         (Condition("marks", "eq", [0.1]), (NARROW,)),

@@ -15,11 +15,12 @@ import sys
 import textwrap
 import types
 import xml.dom.minidom
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from lazyrag import NodeTransform, SentenceSplitter
+from lazyrag import NodeTransform, RetrievalResult, SentenceSplitter
 from lazyrag.document.fingerprint import Fingerprint, fingerprint
 
 _numbers = itertools.count()
@@ -798,6 +799,7 @@ def test_bytecode_counts_what_is_inside():
         assert fingerprint(_in_no_file(one)).tells_apart(fingerprint(_in_no_file(other)))
 
 
+@pytest.mark.slow
 def test_a_fingerprint_does_not_depend_on_the_run():
     """Python hashes texts anew in every process; a stored fingerprint has to be found again."""
     codes = [
@@ -948,6 +950,7 @@ def test_a_path_is_its_text(tmp_path):
     assert before.tells_apart(fingerprint(over(tmp_path / "other.txt")))
 
 
+@pytest.mark.slow
 def test_a_library_s_method_is_the_same_after_its_first_use():
     """jieba.lcut loads its dictionary at its first use, which is no other transform."""
     program = """
@@ -996,6 +999,18 @@ def test_a_splitter_of_one_s_own_is_another_transform():
         assert shouting.tells_apart(fingerprint(other))
 
 
+@pytest.mark.parametrize("base", [SentenceSplitter, RetrievalResult])
+def test_a_module_of_lazyrag_may_move(monkeypatch, base):
+    """A class counts by its name, so that what users derive from it keeps its fingerprint."""
+
+    def derived():
+        return base
+
+    before = fingerprint(derived)
+    monkeypatch.setattr(base, "__module__", "lazyrag.elsewhere")
+    assert _same(fingerprint(derived), before)
+
+
 def test_tuples_within_tuples_are_looked_at_once():
     """A value that is shared at every level counts in time, not once for each way to reach it."""
 
@@ -1021,3 +1036,29 @@ def test_a_function_that_reads_hundreds_of_names(load):
         marks.append(fingerprint(load(f"import own_constants as h\n{source}\ndef t(d): return {reads} + h.K").t))
     assert marks[0].value != marks[1].value
     assert marks[0].unseen == ()
+
+
+def test_threads_take_fingerprints_at_once(load):
+    """Python 3.11 fails where garbage is collected while two threads parse: a thread that meets this tries again."""
+
+    class Garbage:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            sum(range(50))
+
+    def among_garbage(function):
+        _ = [Garbage() for _ in range(200)]
+        return fingerprint(function)
+
+    body = "\n".join(f"    d = [d, ({number}, d)]" for number in range(500))
+    functions = [load(f"def t(d):\n    k = {number}\n{body}\n    return d", f"large{number}").t for number in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            marks = list(pool.map(among_garbage, functions))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len({mark.value for mark in marks}) == len(functions)

@@ -334,6 +334,7 @@ def test_text_behind_what_is_left_out_stays():
     assert main_of(markup).split()[-3:] == ["one", "two", "three"]
 
 
+@pytest.mark.shared
 def test_main_text_of_real_pages():
     """A blog loses its menus and keeps its article; a filing, a Chinese page and a plain one lose nothing."""
     blog = HtmlLoader(main_text=True).load(shared("data", "docs", "test_blog.html"))
@@ -348,6 +349,7 @@ def test_main_text_of_real_pages():
         assert HtmlLoader(main_text=True).load(path) == HtmlLoader().load(path)
 
 
+@pytest.mark.slow
 def test_main_text_of_a_deep_and_wide_page():
     """Choosing the main text takes time in proportion to the page."""
     deep = "<div>" * 200 + "tea" + "</div>" * 200

@@ -24,10 +24,10 @@ from lazyrag import (
     register_fusion,
     register_similarity,
 )
-from lazyrag.document.reader import Reader
+from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.fusion import fusions, rrf, weighted
-from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
+from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
 from lazyrag.retrieval.stages import Stage
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
@@ -560,15 +560,15 @@ def test_weights_of_spec_004(docs):
 def test_only_nodes_of_the_result_are_read(docs, monkeypatch):
     """Fifty nodes of each retriever are fused; six are fetched from the store."""
     read = []
-    own = Reader.nodes
+    own = LocalSnapshot.nodes
 
-    def counted(self, group, ranking, embed_key=None):
-        read.append(len(ranking))
-        return own(self, group, ranking, embed_key)
+    def counted(self, group, hits, embed_key=None):
+        read.append(len(hits))
+        return own(self, group, hits, embed_key)
 
     hybrid = pair(docs)
     expected = told(hybrid("green tea"))
-    monkeypatch.setattr(Reader, "nodes", counted)
+    monkeypatch.setattr(LocalSnapshot, "nodes", counted)
     assert told(hybrid("green tea")) == expected
     assert sum(read) == 6
 

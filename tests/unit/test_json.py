@@ -150,6 +150,7 @@ def test_a_line_of_megabytes(load):
     assert len(load({"text": "茶" * 3_000_000}).text) == 3_000_006
 
 
+@pytest.mark.shared
 def test_files_of_other_projects(folder):
     """Records of another library are lines with places; a file that is cut off and one of 5,000 levels are errors."""
     loaded = load_file(shared("data", "docs", "simple.ndjson"))

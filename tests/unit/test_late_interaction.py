@@ -130,6 +130,7 @@ def test_an_embedder_must_give_token_vectors():
         MaxSimModel(len)
 
 
+@pytest.mark.shared
 @pytest.mark.slow
 def test_it_finds_more_than_single_vectors_do():
     """On 120 questions of XQuAD and 30 paragraphs, more of the right ones come first than by cosine."""

@@ -468,6 +468,7 @@ def embed(text):
     return [float(len(text)), 1.0]
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(OPERATIONS)
 def test_following_step_by_step(tmp_path_factory, operations):

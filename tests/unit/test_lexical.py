@@ -16,10 +16,8 @@ from rank_bm25 import BM25Okapi
 
 from lazyrag import Condition, Not
 from lazyrag.errors import ConfigError
-from lazyrag.indexes import parts, scoring
-from lazyrag.indexes.bm25 import BM25
-from lazyrag.indexes.lexical import LexicalIndex
-from lazyrag.indexes.parts import LexicalState
+from lazyrag.indexes import bm25
+from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState
 
 LUCENE, OKAPI = BM25(), BM25(variant="okapi")
 MODELS = pytest.mark.parametrize("model", [LUCENE, OKAPI], ids=lambda one: one.variant)
@@ -197,6 +195,7 @@ _crowd_queries = st.tuples(_of("common", 8, 1, 8), _of("mid", 12, 0, 2), _of("ra
 _eager = pytest.mark.parametrize("share", [None, 0.9])
 
 
+@pytest.mark.slow
 @_eager
 @MODELS
 @settings(max_examples=30)
@@ -207,9 +206,9 @@ def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
     """
     with pytest.MonkeyPatch.context() as patch:
         if share is not None:
-            patch.setattr(scoring, "LATE_SHARE", share)
-            patch.setattr(scoring, "FEW_POSTINGS", 0)
-            patch.setattr(scoring, "POSTINGS_PER_LOOKUP", 1)
+            patch.setattr(bm25, "LATE_SHARE", share)
+            patch.setattr(bm25, "FEW_POSTINGS", 0)
+            patch.setattr(bm25, "POSTINGS_PER_LOOKUP", 1)
         full = crowd.whole.search(query, len(crowd.keys), model=model)
         expected = crowd.scores(query, model)
         assert {key for key, _ in full} == expected.keys()
@@ -254,13 +253,13 @@ def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
 
     monkeypatch.setattr(LexicalState, "_exact_scores", spy)
     outcomes = []
-    named = parts.contenders
+    named = bm25.contenders
 
     def contenders(*args, **kwargs):
         outcomes.append(named(*args, **kwargs))
         return outcomes[-1]
 
-    monkeypatch.setattr(parts, "contenders", contenders)
+    monkeypatch.setattr(bm25, "contenders", contenders)
     commons = ["common0", "common1", "common2"]
     crowd.whole.search([*commons, "rare0", "rare1"], 3)
     assert [one is not None for one in outcomes] == [True]

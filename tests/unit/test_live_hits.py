@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.segment import store_key
 from lazyrag.document.ledger.tree import Build, LiveGroup, Tree
-from lazyrag.document.live_hits import live_hits
+from lazyrag.document.snapshot import live_hits
 from lazyrag.errors import ConfigError, StoreError
 
 BUILDS = 12

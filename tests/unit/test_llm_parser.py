@@ -31,8 +31,7 @@ from lazyrag import (
 )
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.pool import executor_of, ordered
-from lazyrag.errors import ConfigError, TransformError
-from lazyrag.interrupts import check, stopping
+from lazyrag.errors import ConfigError, TransformError, raise_if_stopped, stop_event
 from lazyrag.transforms.llm_calls import Answered
 from lazyrag.transforms.llm_prompts import filled, template_fields
 from tests.model_server import answered, failed
@@ -636,7 +635,7 @@ class TestWhatItRestsOn:
                 return item
             begun.set()
             for _ in range(1000):
-                check()
+                raise_if_stopped()
                 time.sleep(0.01)
             return None
 
@@ -652,7 +651,7 @@ class TestWhatItRestsOn:
             found.extend(ordered(executor, 2, work, [1, 0, 0, 2]))
         stopper.join()
         assert time.monotonic() - since < 3
-        assert stopping() is None
+        assert stop_event() is None
 
     def test_what_a_subclass_overrides_is_called(self, folder):
         """A Document calls the subclass's own method, and takes it for one that looks at nodes."""

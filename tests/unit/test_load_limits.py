@@ -18,7 +18,7 @@ from lazyrag.document.loading_process import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.loaders.limits import DEFAULT_LIMITS, check_pages
-from tests.shared import shared
+from tests.interpreter import ROOT
 
 MEBIBYTE = 1 << 20
 
@@ -162,11 +162,11 @@ def test_a_limit_of_a_document(folder, limits, name, data, words):
 
 def test_pages_of_members_count_for_each(folder):
     """An archive of many PDF may have more pages than one may: the limit is that of one document."""
-    pdf = shared("data", "docs", "pdflatex-4-pages.pdf").read_bytes()
+    pdf = (ROOT / "cookbook/corpus/reports/member-meeting-minutes-2025.pdf").read_bytes()
     path = folder({"a.zip": zipped({f"{number}.pdf": pdf for number in range(3)})}) / "a.zip"
-    assert sum(place.kind == "page" for place in load_file(path, limits=LoadLimits(pages=4)).places) == 12
-    with pytest.raises(LoadError, match=r"None of the 3 members.*has 4 pages; the limit pages=3"):
-        load_file(path, limits=LoadLimits(pages=3))
+    assert sum(place.kind == "page" for place in load_file(path, limits=LoadLimits(pages=2)).places) == 6
+    with pytest.raises(LoadError, match=r"None of the 3 members.*has 2 pages; the limit pages=1"):
+        load_file(path, limits=LoadLimits(pages=1))
 
 
 def test_what_loaders_say_is_held_to_the_limit(folder):
@@ -260,6 +260,7 @@ def read(tmp_path, monkeypatch):
     sys.modules.pop("hostile_readers")
 
 
+@pytest.mark.slow
 def test_a_loader_that_hangs_is_killed(folder, read):
     """Within its time; what it began is killed with it, what it left behind is gone, and the other files are in."""
     path = folder({"a.do": "tea", "b.do": "hang", "c.do": "milk"})
@@ -284,6 +285,7 @@ def test_a_loader_that_hangs_is_killed(folder, read):
     assert resident_bytes(child) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not resident_bytes(os.getpid()), reason="this system does not tell what a process has in memory")
 @pytest.mark.parametrize("what", ["grow", "burst"])
 def test_a_loader_that_eats_memory_is_stopped(folder, read, what):
@@ -296,6 +298,7 @@ def test_a_loader_that_eats_memory_is_stopped(folder, read, what):
             assert [node.path for node in docs.get_nodes()] == ["a.do", "c.do"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system kills in another way")
 def test_a_program_that_is_killed_leaves_no_process_behind(folder, tmp_path, read):
     """A process that loads for it, and would go on for ever, ends within seconds."""
@@ -331,6 +334,7 @@ if __name__ == "__main__":
     os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_processes_are_recycled(folder, read):
     """After so many files another process takes the place of one, and every file is in."""
     path = folder({f"{number}.do": "tea" for number in range(5)})
@@ -340,6 +344,7 @@ def test_processes_are_recycled(folder, read):
     assert sorted(found.count(one) for one in set(found)) == [1, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_single_file_goes_to_a_process(folder, read):
     """Where processes are asked for, a sync of one file is protected as well, and so is a plan."""
     with Document(folder({"a.do": "tea"}), processes=1) as docs:

@@ -110,6 +110,7 @@ def test_what_cannot_pass_between_processes_fails_its_file(folder, crashing, wha
         assert len({text.split()[-1] for text in found.values()}) == 1
 
 
+@pytest.mark.slow
 def test_a_program_that_processes_cannot_import(tmp_path, folder):
     """Without the usual guard no process starts; the error names it, and nothing is tried for every file."""
     program = tmp_path / "program.py"
@@ -137,6 +138,7 @@ def test_a_loader_that_no_process_can_import_is_called_here(folder):
         assert set(texts(docs).values()) == {f"process {os.getpid()}"}
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_as_without(folder):
     """What a loader in another process says of a file is what the report says."""
     path = folder({**FILES, "empty.txt": "", "strange.xyz": b"\0"})

@@ -224,6 +224,7 @@ def test_what_is_no_mail(load, data):
         load(data)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -287,6 +288,7 @@ def test_what_is_no_mailbox(tmp_path, data):
         load_file(tmp_path / "a.mbox")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("header", ["To", "Cc", "Content-Type"])
 @pytest.mark.parametrize("words", ['"a b (c ', "((((", "=?utf-8?q?x?= , "])
 def test_a_header_without_end_is_read_in_time(load, header, words):

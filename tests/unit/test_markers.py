@@ -167,6 +167,7 @@ def test_pieces_do_not_matter(text: str, data: st.DataObject):
     assert (tuple(markers), tuple(scanner.code)) == (scan(text).markers, scan(text).code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

@@ -228,6 +228,7 @@ def test_date_and_camera(tmp_path, form):
     assert picture_facts(path) == facts
 
 
+@pytest.mark.shared
 def test_a_real_picture():
     """The shared picture has the sides that Pillow reads."""
     assert picture_facts(shared("data", "docs", "test_llm.jpg")) == {"width": 1692, "height": 948}

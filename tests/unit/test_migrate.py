@@ -11,7 +11,7 @@ import pytest
 from lazyrag import DataType, DocField, Document, Retriever, migrate
 from lazyrag.document.ledger.place import LedgerPlace
 from lazyrag.errors import ConfigError, StoreBusyError, StoreError, UnsupportedError
-from lazyrag.storage.sqlite import FileFormat
+from lazyrag.storage.database import FileFormat
 from lazyrag.stores.map import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
 from lazyrag.stores.store_file import StoreFile
@@ -181,6 +181,7 @@ def test_every_interruption_is_taken_up_again(source, files, tmp_path):
         assert docs.verify() == ()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_is_not_waited_for(source, files, tmp_path):
     """It leaves its leases behind; another one takes up what it began."""
     target = conf(tmp_path, "target")

@@ -22,7 +22,7 @@ from lazyrag.stores.milvus_index import IndexSettings
 from lazyrag.stores.milvus_schema import Layout, plain_query, row_of, window_of, written
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
 from lazyrag.testing.rows import FIELDS, SCHEMA
-from lazyrag.typing import SPARSE
+from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
 

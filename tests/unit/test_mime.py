@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lazyrag.data.mime import MIME_TYPES, UNKNOWN_MIME_TYPE, mime_type
+from lazyrag.data.fields import MIME_TYPES, UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.loaders import loaders
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"

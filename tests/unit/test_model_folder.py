@@ -384,6 +384,7 @@ def test_a_file_that_has_changed_has_no_digest(tmp_path):
         noted.digest({})
 
 
+@pytest.mark.shared
 def test_the_real_models_folder():
     """all-MiniLM-L6-v2: 256 tokens, mean, normalised, no prompts; the 128 in its tokenizer.json do not count."""
     folder = find_model(shared("models", "all-minilm-l6-v2"))

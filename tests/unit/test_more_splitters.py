@@ -20,8 +20,8 @@ from lazyrag import (
     TokenSplitter,
 )
 from lazyrag.errors import ConfigError
-from lazyrag.text.markdown import markdown_blocks
 from lazyrag.text.sentences import is_boundary, sentence_spans
+from lazyrag.text.structure import markdown_blocks
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms.base import run_transform
 

@@ -11,7 +11,7 @@ from lazyrag.loaders import load_file, loaders, register_loader
 from lazyrag.loaders.msg import unpack_rtf
 from tests.ole_files import compound, properties
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 SENT = int((dt.datetime(2024, 4, 5, 6, 7, 8, 0, UTC) - dt.datetime(1601, 1, 1, 0, 0, 0, 0, UTC)).total_seconds() * 1e7)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file, loaders, pdf
-from tests.shared import shared
+from tests.shared import SHARED, is_required, shared
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 PATIENCE_S = 30
@@ -96,7 +96,8 @@ def _patience():
 
 def _seeds(*suffixes):
     """Files of some suffixes: real ones that are not too large, and what is written above."""
-    found = [path for folder in (CORPUS, shared("data", "docs")) for path in sorted(folder.rglob("*"))]
+    folders = (CORPUS, shared("data", "docs")) if SHARED.exists() or is_required() else (CORPUS,)
+    found = [path for folder in folders for path in sorted(folder.rglob("*"))]
     seeds = [path.read_bytes() for path in found if path.suffix in suffixes and path.stat().st_size < LARGEST]
     seeds += [WRITTEN[suffix].encode() for suffix in suffixes if suffix in WRITTEN]
     if ".zip" in suffixes:
@@ -158,6 +159,11 @@ BY_LOADER = {}
 for _suffix in loaders:
     BY_LOADER.setdefault(loaders[_suffix].__name__, []).append(_suffix)
 BY_LOADER["PdfLoader without pypdfium2"] = [".pdf"]
+OWN_SEEDS = {*WRITTEN, ".zip", *(path.suffix for path in CORPUS.rglob("*"))}
+LOADERS = [
+    pytest.param(name, marks=[] if OWN_SEEDS & {*suffixes} else pytest.mark.shared)
+    for name, suffixes in BY_LOADER.items()
+]
 COUNTS = [
     pytest.param(12, id="some"),
     pytest.param(200, id="many", marks=pytest.mark.slow),
@@ -167,7 +173,7 @@ COUNTS = [
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="this system has no alarm")
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("loader", BY_LOADER)
+@pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.filterwarnings("ignore")  # what parsers think of such files
 def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, monkeypatch):
     """Nothing else is raised, nothing hangs, nobody is spoken to, memory is bounded, and no file is left behind."""

@@ -74,6 +74,7 @@ def test_older_formats(load):
     assert placed(load(old)) == [("1", "1 + 1")]
 
 
+@pytest.mark.shared
 def test_a_notebook_of_another_project():
     """Markdown, code and printed text are all there."""
     loaded = load_file(shared("data", "docs", "test_notebook.ipynb"))

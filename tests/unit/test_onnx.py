@@ -555,6 +555,7 @@ def test_the_runtime_reports_to_nobody(tmp_path, monkeypatch):
     assert list(home.rglob("*")) == []
 
 
+@pytest.mark.shared
 def test_the_real_models_settings(real):
     """384 numbers of length 1, 256 tokens."""
     assert (real.dimension, real.max_tokens, real.normalised) == (384, 256, True)
@@ -580,6 +581,7 @@ PUBLISHED = {
 """Cosines of the float32 model in sentence-transformers' documentation: its quickstart, Semantic Textual Similarity."""
 
 
+@pytest.mark.shared
 def test_the_real_model_gives_the_published_cosines(real):
     """Within what 8 bits cost: seen were a root mean square of .028 and at most .058.
 
@@ -592,6 +594,7 @@ def test_the_real_model_gives_the_published_cosines(real):
     assert np.abs(errors).max() < 0.07
 
 
+@pytest.mark.shared
 def test_the_real_model_gives_the_published_vector(real):
     """Of "hello world" fastembed checks five numbers; 8 bits have moved them by .017 at most."""
     published = np.array([-0.034478, 0.03102, 0.00673, 0.02611, -0.039362])
@@ -600,6 +603,7 @@ def test_the_real_model_gives_the_published_vector(real):
     assert unit(found) @ unit(published) > 0.93
 
 
+@pytest.mark.shared
 def test_the_real_model_is_run_as_its_card_says(real):
     """The mean over all tokens, normalised: to the last digits what the runtime alone gives."""
     folder = shared("models", "all-minilm-l6-v2")
@@ -614,6 +618,7 @@ def test_the_real_model_is_run_as_its_card_says(real):
         np.testing.assert_allclose(real.embed([text])[0], unit(tokens.mean(axis=0)), atol=1e-6)
 
 
+@pytest.mark.shared
 def test_the_real_model_reads_all_its_tokens(real):
     """Not the 128 that its tokenizer.json cuts off at: what stands behind them changes the vector."""
     [paragraph] = sorted(read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))[0], key=len)[-40:-39]
@@ -624,6 +629,7 @@ def test_the_real_model_reads_all_its_tokens(real):
     assert first @ second < 0.999
 
 
+@pytest.mark.shared
 def test_the_real_model_gives_one_vector_for_one_text(real):
     """To the last bit, alone and among others; its activations are quantised batch by batch, so it matters."""
     paragraphs, questions = read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))
@@ -633,6 +639,8 @@ def test_the_real_model_gives_one_vector_for_one_text(real):
     np.testing.assert_array_equal(together[::-1], real.embed(texts[::-1]))
 
 
+@pytest.mark.slow
+@pytest.mark.shared
 def test_what_batches_cost_the_real_model(real):
     """With a batch size, vectors move by what quantising costs: a cosine of .98 at least, on real texts."""
     batched = OnnxEmbedder(shared("models", "all-minilm-l6-v2"), batch_size=32)
@@ -643,6 +651,8 @@ def test_what_batches_cost_the_real_model(real):
     assert batched.identity != real.identity
 
 
+@pytest.mark.slow
+@pytest.mark.shared
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
 def test_rows_are_what_the_tokenizer_makes(real, texts):
     """Its own special tokens around one text and around two, for any texts."""

@@ -160,6 +160,7 @@ def test_repetition_has_an_end(load):
     assert len(load("spreadsheet", body).text.splitlines()) == 1001
 
 
+@pytest.mark.shared
 def test_a_real_text():
     """A real text gives its words and its table."""
     assert (
@@ -178,6 +179,7 @@ def test_locked_files(load):
         load("text", "", **{"META-INF__manifest": manifest})
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("suffix", "name", "words"),
     [

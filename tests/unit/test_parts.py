@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 from lazyrag import Condition
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes import scoring
-from lazyrag.indexes.bm25 import BM25
-from lazyrag.indexes.lexical import LexicalIndex
-from lazyrag.indexes.parts import LexicalState, TermPart
+from lazyrag.indexes import bm25
+from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, TermPart
 from lazyrag.indexes.postings import Vocabulary
 from lazyrag.indexes.tiers import tail_to_join, tidied, without
-from lazyrag.storage.files import ArrayFiles
+from lazyrag.storage.arrays import ArrayFiles
 
 LUCENE, OKAPI = BM25(), BM25(variant="okapi")
 EVEN = Condition("number", "eq", 0)
@@ -110,13 +108,13 @@ def test_what_a_state_takes_over_changes_no_answer(rows, steps):
 def made(monkeypatch):
     """How many postings each part had whose shares were worked out."""
     sizes = []
-    original = scoring._shares
+    original = bm25._shares
 
     def spy(postings, norms):
         sizes.append(len(postings.rows))
         return original(postings, norms)
 
-    monkeypatch.setattr(scoring, "_shares", spy)
+    monkeypatch.setattr(bm25, "_shares", spy)
     return sizes
 
 
@@ -161,6 +159,7 @@ def test_a_mean_length_that_moves_a_little_costs_nothing(made):
     assert 1 <= len(worked_out) <= 15
 
 
+@pytest.mark.slow
 def test_a_state_does_not_keep_the_one_before_it():
     """A chain of thousands of states must not grow."""
     part = TermPart.of_rows(["a", "b"], [["x"], ["y"]])
@@ -308,3 +307,45 @@ def test_rows_are_moved_a_logarithmic_number_of_times():
     assert sum(map(len, parts)) == 1000
     assert len(parts) <= 10
     assert sum(moved) <= 11 * 1000
+
+
+class TestScopes:
+    """`LexicalState.restricted_to`: an index that never held what a filter leaves out."""
+
+    def test_equal_to_an_index_of_what_is_left(self):
+        """Rankings and scores are the same floats, however much longer or shorter the texts that are left are."""
+        rng = random.Random(5)
+        words = [f"w{number}" for number in range(60)]
+        rows = [
+            (f"{number:04}", rng.choices(words, k=rng.randint(1, 6) if number % 3 else rng.randint(30, 90)), number % 3)
+            for number in range(600)
+        ]
+        fields = [{"kind": kind} for _, _, kind in rows]
+        keys, terms = [key for key, _, _ in rows], [some for _, some, _ in rows]
+        half = len(rows) // 2
+        parts = [
+            TermPart.of_rows(keys[:half], terms[:half], fields[:half]),
+            TermPart.of_rows(keys[half:], terms[half:], fields[half:]),
+        ]
+        whole = LexicalState(parts, [None, None])
+        for kind in range(3):
+            own = [at for at, (_, _, one) in enumerate(rows) if one == kind]
+            alone = LexicalState([TermPart.of_rows([keys[at] for at in own], [terms[at] for at in own])], [None])
+            scoped = whole.restricted_to(Condition("kind", "eq", kind))
+            for query in (["w1"], ["w2", "w3", "w3"], words[:8]):
+                for model in (BM25(), BM25(variant="okapi"), BM25(k1=0.9, b=1.0)):
+                    assert scoped.statistics(query, model) == alone.statistics(query, model)
+                    assert scoped.search(query, 7, model=model) == alone.search(query, 7, model=model)
+
+    def test_kept_by_last_use(self):
+        """The scopes that were used last are kept, and keep no number for each posting."""
+        part = TermPart.of_rows(["a", "b"], [["tea"], ["tea", "salt"]], [{"kind": 1}, {"kind": 2}])
+        whole = LexicalState([part], [None])
+        first = whole.restricted_to(Condition("kind", "eq", 1))
+        for number in range(2, 80):
+            whole.restricted_to(Condition("kind", "ne", number))
+            assert whole.restricted_to(Condition("kind", "eq", 1)) is first
+        assert whole.restricted_to(Condition("kind", "ne", 79)).search(["tea"], 5)
+        first.search(["tea"], 5)
+        [own], [shared] = first._saturations.values(), whole._saturations.values()
+        assert own[0].shares is shared[0].shares

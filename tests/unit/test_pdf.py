@@ -225,6 +225,7 @@ def test_an_empty_password_opens(load):
     assert load(data).text == "text"
 
 
+@pytest.mark.shared
 def test_aes_without_its_package_names_the_install_command():
     """Where the package for AES is missing, an AES-encrypted PDF fails with the command that installs it."""
     path = shared("data", "docs", "r6-empty-password.pdf")

@@ -148,6 +148,7 @@ def test_a_node_knows_its_slide(deck, tmp_path):
     assert [node.place for node in docs.get_nodes("part")] == ["slide 1", "slide 2"]
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["test.pptx", "fake-power-point-table.pptx", "fake-power-point-malformed.pptx"])
 def test_all_words_that_python_pptx_finds(name):
     """Each paragraph that an independent reader finds in the text frames and tables of a real file is there, in its
@@ -180,6 +181,7 @@ def test_what_is_no_presentation(tmp_path, data, words):
         load_file(path)
 
 
+@pytest.mark.shared
 def test_another_office_format(tmp_path):
     """A Word document that is called a presentation is said to be of another format, where the suffix decides."""
     register_loader(".pptx", replace=True)(loaders[".pptx"])

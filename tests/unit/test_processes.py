@@ -274,6 +274,7 @@ class Thread(threading.Thread):
             self.asking.problems.append(repr(exc))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grace_s", [10.0, 0.0], ids=["with grace", "purged at once"])
 def test_readers_during_re_ingestion(library, grace_s, monkeypatch):
     """In another process and in other threads every answer is one whole version of all documents."""
@@ -406,6 +407,7 @@ print(asking.problems, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_two_programs_that_sync_in_turns(library):
     """Pain 15: both bring in what changed; no answer is wrong, and the store ends as one alone would have made it."""
     with library.open() as docs:
@@ -425,6 +427,7 @@ def test_two_programs_that_sync_in_turns(library):
         assert list(docs.dump()) == dump
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["at first use", "later"])
 def test_a_sync_that_waits_keeps_no_question_waiting(library, first):
     """While a thread waits for another program in sync(), others are answered from what is live."""
@@ -470,6 +473,7 @@ def test_a_busy_store_names_who_writes(library, monkeypatch):
         assert len(docs.get_nodes("new")) == 6
 
 
+@pytest.mark.slow
 def test_what_is_live_is_served_while_another_program_writes(library):
     """A program that has not synced yet answers at once from what is there, and syncs when it can."""
     with library.open() as docs:

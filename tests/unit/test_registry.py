@@ -15,7 +15,7 @@ from lazyrag.errors import AlreadyRegisteredError, ConfigError, MissingDependenc
 from lazyrag.loaders import loaders
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
-from lazyrag.text.terms import analysers
+from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
 

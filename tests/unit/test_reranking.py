@@ -23,7 +23,7 @@ from lazyrag import (
     register_reranker,
 )
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError
-from lazyrag.retrieval.explain import explain, why_not
+from lazyrag.retrieval.base import explain, why_not
 from lazyrag.retrieval.stages import Stage
 from tests.tiny_models import write_embedder
 
@@ -393,6 +393,7 @@ class TestKeptVectors:
         MaxSimModel(counting, cache_bytes=1 << 20)("tea", TEXTS)
         assert sorted(counting.asked) == sorted(TEXTS * 2)
 
+    @pytest.mark.slow
     def test_they_go_with_the_embedder(self, embedder):
         """Nothing is left of them."""
         counting = Counting(embedder)
@@ -420,6 +421,7 @@ class TestKeptVectors:
             assert MaxSimModel(counting)("tea", TEXTS) == MaxSimModel(other)("tea", TEXTS)
         assert sorted(counting.asked) == sorted(other.asked) == sorted(TEXTS)
 
+    @pytest.mark.slow
     def test_a_reranker_holds_no_embedder_of_documents_that_are_gone(self, embedder, folder):
         """One Reranker over Documents that come and go: each one's embedder goes with it, and what is kept, too."""
         reranker = Reranker("MaxSimReranker")

@@ -23,7 +23,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, EmbeddingError, NotRegisteredError, UnsupportedError
 from lazyrag.ranking.fusion import rrf
-from lazyrag.text.terms import chinese_terms, english_terms
+from lazyrag.text.analyzers import chinese_terms, english_terms
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
 
@@ -370,6 +370,7 @@ class TestEmbedKeys:
 class TestSeveralDocuments:
     """Documents asked together."""
 
+    @pytest.mark.slow
     def test_their_bm25_is_that_of_one_document_with_all_files(self, folder, tmp_path):
         """Two halves asked together give the scores and order of the whole: statistics are common."""
         texts = corpus(80, seed=2)

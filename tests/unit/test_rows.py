@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from lazyrag import Condition, Not
 from lazyrag.data.filters import matches
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes.blocks import FieldTable, RowBlock, decoded_keys, encoded_keys
-from lazyrag.indexes.rows import LiveRows, best_rows, contenders, ranked
+from lazyrag.indexes.postings import (
+    FieldTable,
+    LiveRows,
+    RowBlock,
+    best_rows,
+    contenders,
+    decoded_keys,
+    encoded_keys,
+    ranked,
+)
 
 SEVEN = Condition("n", "eq", 7)
 _ANY_CHARACTER = st.characters(codec=None)  # every character there is, half surrogate pairs included
@@ -125,7 +133,7 @@ def test_fields_of_one_file_are_evaluated_once(monkeypatch):
         asked.append(fields["n"])
         return matches(filter, fields)
 
-    monkeypatch.setattr("lazyrag.indexes.blocks.matches", spy)
+    monkeypatch.setattr("lazyrag.indexes.postings.matches", spy)
     shared, other = {"n": 7}, {"n": 8}
     block = RowBlock.of([str(number) for number in range(100)], [shared] * 60 + [other] * 40)
     assert LiveRows([block], [None]).mask(SEVEN).tolist() == [True] * 60 + [False] * 40

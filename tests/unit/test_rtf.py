@@ -113,6 +113,7 @@ def test_headings_and_properties():
     assert dict(loaded.metadata) == {"title": "Grüner Tee", "author": "李"}
 
 
+@pytest.mark.shared
 def test_a_real_file():
     """The shared file is read with its heading and its table."""
     loaded = load_file(shared("data", "docs", "fake-doc.rtf"))

@@ -14,6 +14,8 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders import LoadedFile, load_file
 from tests.shared import SHARED, shared
 
+pytestmark = pytest.mark.shared
+
 # They are encrypted with AES and an empty password; they open only where the package cryptography is installed.
 AES = frozenset(["r6-empty-password.pdf", "copy-protected.pdf"])
 WITHOUT_AES = importlib.util.find_spec("cryptography") is None

@@ -14,6 +14,8 @@ from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.errors import LoadError, NoReaderError
 from tests.shared import shared
 
+pytestmark = pytest.mark.shared
+
 READ = (
     *(".txt", ".md", ".html", ".docx", ".pdf", ".csv", ".ndjson", ".ipynb"),
     *(".pptx", ".xlsx", ".eml", ".epub", ".odt", ".xls", ".rtf", ".msg"),

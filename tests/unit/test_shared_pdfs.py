@@ -11,6 +11,8 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.pdf import ENGINES, PdfLoader
 from tests.shared import SHARED, shared
 
+pytestmark = pytest.mark.shared
+
 _MANIFEST = SHARED / "data" / "manifest.json"
 ENTRIES = (
     {

@@ -219,6 +219,7 @@ def test_many_threads(load, tmp_path):
         assert set(map(repr, pool.map(load_file, [tmp_path / "file.xlsx"] * 20))) == {repr(expected)}
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["stanley-cups.xlsx", "test.xlsx"])
 def test_real_workbooks(name):
     """Each cell that openpyxl shows of a real workbook is in the line of its row, in its sheet."""
@@ -362,6 +363,7 @@ def test_a_column_without_values(load, tmp_path):
     assert XlsxLoader(fields=["tea", "note"]).load(tmp_path / "file.xlsx").text == "s\ntea: green"
 
 
+@pytest.mark.shared
 def test_selected_columns_of_the_old_format():
     """A workbook that was saved in both formats gives the same selection from each."""
     old, new = (
@@ -390,6 +392,7 @@ def test_labels_of_rows_are_no_bomb():
         read_sheets([Sheet("s" * 1_000_000, rows)])
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -410,6 +413,7 @@ def test_what_is_no_workbook(tmp_path, name, words):
         load_file(path)
 
 
+@pytest.mark.shared
 def test_the_old_format():
     """A workbook that was saved in both formats gives the same text, places and names of sheets from each."""
     old, new = (load_file(shared("data", "docs", f"test.{suffix}")) for suffix in ("xls", "xlsx"))
@@ -417,6 +421,7 @@ def test_the_old_format():
     assert old.metadata["sheets"] == new.metadata["sheets"]
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation import bootstrap_interval, compare, holm, randomisation_test
@@ -75,6 +74,8 @@ def test_differences_of_one_size_are_a_sign_test(wins, losses):
 
 def test_scipy_says_the_same():
     """scipy's permutation test of paired samples, which enumerates twelve pairs."""
+    from scipy import stats  # which takes a second to import, and longer to collect
+
     rng = np.random.default_rng(5)
     for shift in (0.0, 0.1, 0.3):
         old, new = rng.random(12), rng.random(12) + shift
@@ -147,6 +148,8 @@ def test_the_interval_is_about_that_of_the_normal_distribution():
 
 def test_scipys_bootstrap_is_near():
     """scipy's percentile bootstrap of the same differences, with other random numbers."""
+    from scipy import stats
+
     values = np.random.default_rng(2).choice([-1.0, 0.0, 0.0, 1.0, 1.0], 200)
     expected = stats.bootstrap((values,), np.mean, n_resamples=10_000, method="percentile", rng=4).confidence_interval
     low, high = bootstrap_interval(zeros(values), by_query(values.tolist()))

@@ -18,6 +18,9 @@ from lazyrag.loaders.sniffing import sniff
 from tests.shared import shared
 
 PAGE = b"<!DOCTYPE html>\n<html><body><h1>Tea</h1><p>Green tea</p></body></html>"
+REPORTS = Path(__file__).parents[2] / "cookbook" / "corpus" / "reports"
+DOCX = (REPORTS / "2024-annual-report.docx").read_bytes()
+PDF = (REPORTS / "member-meeting-minutes-2025.pdf").read_bytes()
 MAIL = b"From: li@example.org\nTo: wang@example.org\nSubject: Tea\n\nGreen tea\n"
 
 
@@ -37,6 +40,7 @@ def sniffed(path: Path, data: bytes) -> str | None:
     return None if found is None else found.suffix
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     "name",
     [
@@ -79,6 +83,7 @@ def test_real_files_are_read_without_their_suffix(tmp_path, name, called):
     assert found.metadata.get("read_as", ".txt") == suffix
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize("name", ["random.bin", "made_zero.md", "fake-text-all-whitespace.txt", "made_truncated.docx"])
 def test_rubbish_stays_unread(tmp_path, name):
     """Random bytes, an empty, a blank and a damaged file are no text without a suffix."""
@@ -88,6 +93,7 @@ def test_rubbish_stays_unread(tmp_path, name):
         load_file(path)
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("called", "origin", "words"),
     [
@@ -109,9 +115,9 @@ def test_misnamed_files_of_the_manifest_are_read(called, origin, words):
         ("a.xls", b"<?xml version='1.0'?><Workbook><Cell>tea</Cell></Workbook>", ".xml"),
         ("a.doc", PAGE, ".html"),
         ("a.txt", zipped({"a.txt": b"tea"}), ".zip"),
-        ("a.pptx", shared("data", "docs", "test.docx").read_bytes(), ".docx"),
-        ("a.zip", shared("data", "docs", "test.docx").read_bytes(), ".docx"),
-        ("a.md", shared("data", "docs", "minimal-document.pdf").read_bytes(), ".pdf"),
+        ("a.pptx", DOCX, ".docx"),
+        ("a.zip", DOCX, ".docx"),
+        ("a.md", PDF, ".pdf"),
         ("README", PAGE, ".html"),
         ("backup.old", MAIL, ".eml"),
         ("archive", b"From li Mon\n" + MAIL, ".mbox"),
@@ -204,6 +210,7 @@ def test_containers_of_sound_and_film_are_not_told_apart(tmp_path):
     assert found.outweighs(".png")
 
 
+@pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "suffix"),
     [("test.xls", ".xls"), ("fake-email.msg", ".msg"), ("password_protected.xlsx", None), ("test_llm.jpg", ".jpg")],
@@ -227,7 +234,7 @@ def test_a_suffix_of_a_user_always_decides(tmp_path):
     register_loader(".dat")(Own)
     register_loader(".docx", replace=True)(Own)
     for name in ("a.dat", "a.docx"):
-        (tmp_path / name).write_bytes(shared("data", "docs", "minimal-document.pdf").read_bytes())
+        (tmp_path / name).write_bytes(PDF)
         assert load_file(tmp_path / name).text == f"own {name}"
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from lazyrag.data.filters import bind_filter, matches, parse_filter
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.indexes.blocks import encoded_keys
-from lazyrag.indexes.sparse import SparseIndex, SparseState
-from lazyrag.indexes.sparse_parts import SparsePart
-from lazyrag.storage.array_format import decoded, encoded, joined
+from lazyrag.indexes.postings import encoded_keys
+from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
+from lazyrag.storage.arrays import decoded, encoded, joined
 from lazyrag.testing.rows import SCHEMA
 
 YEARS = [{"year": year} for year in (2001, 2002, 2003)]

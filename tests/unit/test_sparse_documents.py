@@ -19,7 +19,7 @@ from lazyrag.retrieval.built_in_similarities import cosine, ip, nearest
 from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.store_file import StoreFile
-from lazyrag.text.terms import chinese_terms, english_terms
+from lazyrag.text.analyzers import chinese_terms, english_terms
 from tests.interpreter import python
 
 FILES = {

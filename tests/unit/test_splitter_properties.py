@@ -23,7 +23,7 @@ from lazyrag import (
     SentenceWindow,
     TokenSplitter,
 )
-from lazyrag.text.html import html_tags, html_text
+from lazyrag.text.structure import html_tags, html_text
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms.base import run_transform
 
@@ -169,6 +169,7 @@ def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters,
         assert counter.count(text[start:done]) <= (0 if name in WITHOUT_OVERLAP else sizes[1])
 
 
+@pytest.mark.slow
 @each_splitter
 @settings(max_examples=50)
 @given(marked, sizes, counters)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.storage.sqlite import Database, FileFormat
+from lazyrag.storage.database import Database, FileFormat
 from tests.interpreter import let_go, python, waiting
 from tests.privileges import without_privileges
 
@@ -518,7 +518,7 @@ def test_threads_take_turns(path, in_memory):
 
 OPEN_AND_WRITE = """
 import sys
-from lazyrag.storage.sqlite import Database, FileFormat
+from lazyrag.storage.database import Database, FileFormat
 steps = ("CREATE TABLE note (text TEXT UNIQUE); INSERT INTO note VALUES ('first');",
          "INSERT INTO note VALUES ('second');", "INSERT INTO note VALUES ('third');")
 print("ready", flush=True)
@@ -543,7 +543,7 @@ def test_processes_may_open_a_new_file_at_the_same_time(path):
 FORK = """
 import os, sys
 from lazyrag.errors import StoreError
-from lazyrag.storage.sqlite import Database, FileFormat
+from lazyrag.storage.database import Database, FileFormat
 notes = FileFormat("notebook", 1, ("CREATE TABLE note (text TEXT);",), "")
 with Database(sys.argv[1], notes) as database:
     child = os.fork()
@@ -584,6 +584,7 @@ def test_a_closed_database_says_so(path):
             use(database)
 
 
+@pytest.mark.slow
 def test_a_forgotten_database_is_closed(path):
     """Nobody has it any more: SQLite's files beside it go, and no ResourceWarning comes, which would fail this test."""
     database = Database(path, NOTES)

@@ -332,7 +332,7 @@ def test_a_closed_file_says_so(file):
     """Closing twice is no mistake, using it afterwards is."""
     file.close()
     file.close()
-    for use in (names, add, StoreFile.changed):
+    for use in (names, add, lambda closed: closed.changed()):
         with pytest.raises(StoreError, match=r"is closed\. Open it again"):
             use(file)
 

@@ -133,6 +133,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 @pytest.mark.parametrize(("dimension", "full"), [(16, "store.db'"), (8000, ".arr")], ids=["database", "array file"])
 def test_a_disk_that_is_full(tmp_path, dimension, full):

@@ -626,3 +626,23 @@ def test_whatever_happens_to_the_files(steps):
             assert list(docs.dump()) == shelf.fresh_dump(embed=Letters(), workers=1)
         finally:
             docs.close()
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path):
+    """What is known of the file and its text are of one version, so that the next sync finds nothing new."""
+    path = tmp_path / "a.note"
+    path.write_text("", encoding="utf-8")
+    reads = []
+
+    def late(path):
+        reads.append(path)
+        if len(reads) == 1:  # somebody writes behind the first look at the file
+            path.write_text("green tea", encoding="utf-8")
+        return path.read_text(encoding="utf-8")
+
+    docs = Document(tmp_path)
+    docs.add_reader("*.note", late)
+    [root] = docs.get_nodes()
+    assert (root.text, root.metadata["file_size"]) == ("green tea", 9)
+    docs.sync()
+    assert docs.get_nodes()[0].metadata["file_size"] == 9

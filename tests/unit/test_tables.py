@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Retriever, register_similarity
-from lazyrag.data.filters import both
-from lazyrag.document.consistency import consistent_read
 from lazyrag.document.tables import NodeTables
 from lazyrag.errors import StaleNodeError
 from lazyrag.retrieval.similarity import Similarity, _best
@@ -49,16 +47,17 @@ def docs(folder):
 
 def pages(docs, embed_key=None, filters=None):
     """What a similarity function is given."""
-    reader = docs.reader
-    return list(reader.pages("line", reader.bind(filters), embed_key))
+    return docs.reader.read(lambda snapshot: list(snapshot.scan("line", filters, embed_key)))
 
 
 def read(docs, embed_key=None, filters=None):
     """The same, read from the stores."""
-    reader = docs.reader
-    space = None if embed_key is None else reader._vectors("line", embed_key)
-    made = reader._read_pages(reader._group("line"), both(reader.scope, reader.bind(filters)), embed_key, space)
-    return [page for page in made if page]
+    kept = docs._builder.tables
+    docs._builder.tables = NodeTables(docs._builder.nodes, most_bytes=0)
+    try:
+        return pages(docs, embed_key, filters)
+    finally:
+        docs._builder.tables = kept
 
 
 def told(pages):
@@ -112,7 +111,7 @@ def test_tables_share_their_bound(docs):
     docs.create_node_group("word", transform=str.split)
     tables = docs._builder.tables = NodeTables(docs._builder.nodes, most_bytes=40_000)
     for group in ("line", "word", "line", "word"):
-        list(docs.reader.pages(group, None))
+        docs.reader.read(lambda snapshot, group=group: list(snapshot.scan(group, None)))
         assert len(tables._tables) == 1
 
 
@@ -167,13 +166,14 @@ def test_a_function_may_do_what_it_likes_with_its_list(docs):
     assert sum(map(len, pages(docs))) == 24
 
 
+@pytest.mark.slow
 def test_questions_see_one_state_while_documents_change(docs, folder):
     """Every file always has three lines or one: whoever asks in between sees all lines of one version."""
     wrong, stop = [], threading.Event()
 
     def ask():
         while not stop.is_set():
-            found = [node for page in read_consistently(docs) for node in page]
+            found = [node for page in pages(docs) for node in page]
             by_path = {node.path: [one.text for one in found if one.path == node.path] for node in found}
             wrong.extend(lines for lines in by_path.values() if len({line.rsplit("~", 1)[-1] for line in lines}) > 1)
 
@@ -189,11 +189,6 @@ def test_questions_see_one_state_while_documents_change(docs, folder):
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def read_consistently(docs):
-    """The pages, of one state."""
-    return consistent_read([docs._builder], lambda: pages(docs))
 
 
 def test_a_program_that_only_reads_keeps_nodes_too(folder, tmp_path):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from lazyrag.data.segment import digest
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import load_file
-from lazyrag.text import chinese
-from lazyrag.text.scripts import CJK_LETTERS
-from lazyrag.text.terms import analysers, chinese_terms, english_terms
+from lazyrag.text import analyzers
+from lazyrag.text.analyzers import analysers, chinese_terms, english_terms
+from lazyrag.text.sentences import CJK_LETTERS
 from tests.shared import read_squad, shared
 
 BOTH = pytest.mark.parametrize("terms", [english_terms, chinese_terms], ids=["en", "zh"])
@@ -202,9 +202,10 @@ def test_a_sentence_is_found_by_its_own_words(terms, text):
 def test_jiebas_words_are_the_text():
     """Joined, the words of a run are the run; nothing is lost or normalised on the way."""
     for text in CHINESE_TEXTS:
-        assert "".join(chinese.words(text)) == text
+        assert "".join(analyzers.words(text)) == text
 
 
+@pytest.mark.slow
 def test_words_an_application_adds_to_jieba_do_not_change_our_terms(jieba):
     """Our tokenizers are our own: the terms of an index depend on our release, not on who else uses jieba."""
     shared = importlib.import_module("jieba")  # which the fixture has loaded: its source warns on some Pythons
@@ -218,15 +219,15 @@ def test_words_an_application_adds_to_jieba_do_not_change_our_terms(jieba):
 
 
 @pytest.fixture(scope="module")
-def jieba() -> chinese.PythonSegmenter:
+def jieba() -> analyzers.PythonSegmenter:
     """Jieba itself, which says what the words are."""
-    return chinese.PythonSegmenter()
+    return analyzers.PythonSegmenter()
 
 
 @pytest.fixture(scope="module")
-def rust() -> chinese.RustSegmenter:
+def rust() -> analyzers.RustSegmenter:
     """The same in Rust."""
-    return chinese.RustSegmenter()
+    return analyzers.RustSegmenter()
 
 
 def same_words(jieba, rust, runs):
@@ -234,6 +235,8 @@ def same_words(jieba, rust, runs):
     return [run for run in runs if jieba.words(run) != rust.words(run)]
 
 
+@pytest.mark.slow
+@pytest.mark.shared
 def test_the_words_in_rust_are_jiebas_on_all_shared_texts(jieba, rust):
     """An index made with rjieba is searched with jieba, and the other way round: their words are the same."""
     texts = []
@@ -248,6 +251,7 @@ def test_the_words_in_rust_are_jiebas_on_all_shared_texts(jieba, rust):
     assert same_words(jieba, rust, runs) == []
 
 
+@pytest.mark.slow
 def test_the_words_in_rust_are_jiebas_on_any_run(jieba, rust):
     """Words of the dictionary one after the other, frequent characters, any characters: they are cut alike."""
     chance = random.Random(11)
@@ -271,8 +275,8 @@ def test_the_dictionary_in_rust_is_jiebas(jieba, rust):
 def test_jieba_serves_where_there_is_no_rjieba(monkeypatch, jieba):
     """Where nobody built rjieba, the same analyser works on jieba itself."""
     monkeypatch.setitem(sys.modules, "rjieba", None)
-    served = chinese._loaded.__wrapped__()
-    assert isinstance(served, chinese.PythonSegmenter)
+    served = analyzers._loaded.__wrapped__()
+    assert isinstance(served, analyzers.PythonSegmenter)
     assert [served.words(text) for text in CHINESE_TEXTS] == [jieba.words(text) for text in CHINESE_TEXTS]
 
 
@@ -283,6 +287,7 @@ def test_analysers_are_found_by_the_name_that_an_index_stores():
     assert analysers["zh"].terms is chinese_terms
 
 
+@pytest.mark.slow
 @BOTH
 def test_many_threads_get_the_terms_that_one_gets(terms):
     """Snowball and jieba are not made for several threads; the analysers are."""

@@ -12,8 +12,8 @@ from tiktoken.load import load_tiktoken_bpe
 
 from lazyrag import ContextBuilder, DocNode, SentenceSplitter, TiktokenCounter
 from lazyrag.errors import ConfigError
-from lazyrag.text import tiktoken as module
-from lazyrag.text.tiktoken import counter_for_model
+from lazyrag.text import tokens as module
+from lazyrag.text.tokens import counter_for_model
 from tests.interpreter import python
 
 ENCODING = tiktoken.Encoding(

@@ -69,14 +69,14 @@ def numbers(docs, name="a.txt"):
 @pytest.mark.parametrize(("keep", "kept"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4]), (9, [1, 2, 3, 4])])
 def test_so_many_versions_are_kept(in_memory, keep, kept):
     """With keep_versions=n there are the live one and n before it, in order, each with its time."""
-    before = dt.datetime.now(dt.timezone.utc)
+    before = dt.datetime.now(dt.UTC)
     with in_memory.open(keep_versions=keep) as docs:
         written(docs, in_memory, "one", "two", "three", "four")
         assert numbers(docs) == (kept, [4])
         times = [one.created_at for one in docs.versions("a.txt")]
         assert times == sorted(times)
         assert before - dt.timedelta(seconds=1) <= times[0]
-        assert times[-1] <= dt.datetime.now(dt.timezone.utc)
+        assert times[-1] <= dt.datetime.now(dt.UTC)
         assert {one.document for one in docs.versions("a.txt")} == {"a.txt"}
         assert numbers(docs, "b.txt") == ([1], [1])
 
@@ -436,6 +436,7 @@ def test_a_kept_version_that_is_damaged(stored):
         assert list(docs.dump()) == before
 
 
+@pytest.mark.slow
 def test_fifty_edits_leave_no_more_than_three(stored, monkeypatch):
     """The number of rows in the store stays that of the versions that are kept, however often a file is edited."""
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)

@@ -110,6 +110,7 @@ def test_a_burst_of_writes_is_few_syncs(shelf):
         assert watcher.syncs - before < 20
 
 
+@pytest.mark.slow
 def test_steady_writing_does_not_put_it_off_for_ever(shelf):
     """A folder that is never quiet is synced after max_wait_s."""
     ended = threading.Event()

@@ -236,10 +236,10 @@ def test_a_node_that_an_inexact_index_missed(docs):
     class Forgetful(VectorSearch):
         def rank(self, question):
             found = VectorSearch.rank(self, question)
-            return found if self.way == "exact" else [ranking[1:] for ranking in found]
+            return found if self.mode == "exact" else found[1:]
 
     with indexes.isolated():
-        indexes.register("forgetful", lambda similarity, kwargs: Forgetful(way="native"))
+        indexes.register("forgetful", lambda similarity, kwargs: Forgetful(mode="native"))
         first = Retriever(docs, "line", similarity="cosine")("tea")[0]
         reason = Retriever(docs, "line", similarity="cosine", index="forgetful").why_not(first.uid, "tea")
     assert (reason.cause, reason.rank, reason.score) == ("depth", 1, first.score)

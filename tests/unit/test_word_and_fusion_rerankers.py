@@ -16,7 +16,7 @@ from lazyrag.models.bm25_rerank import Bm25RerankModel
 from lazyrag.models.protocol import RerankModel
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.stages import Stage
-from lazyrag.text.terms import chinese_terms, english_terms
+from lazyrag.text.analyzers import chinese_terms, english_terms
 
 TEAS = ["A cup of coffee", "Green teas are kept cool", "Late frost", "green tea with green cups"]
 CHINESE = ["红茶要发酵", "绿茶不要发酵", "绿茶要低温存放", "咖啡"]

@@ -35,9 +35,8 @@ class Ledger:
         self.groups = GroupTable(self._at)
         self.builds = BuildTable(self._at)
         self._reading = threading.Lock()
-        self._tree = Tree()
-        self._seen = -1  # value of file.changed() at which the tree and the counters were read
-        self._removals = 0
+        self._state = Tree(), 0  # what is live, and the counter of removals
+        self._seen = -1  # value of file.changed() at which they were read
 
     @property
     def token(self) -> str:
@@ -52,19 +51,21 @@ class Ledger:
     @property
     def tree(self) -> Tree:
         """What is live now."""
-        self._refresh()
-        return self._tree
+        return self.state()[0]
 
     @property
     def removals(self) -> int:
         """Grows before anything is removed from a store."""
-        self._refresh()
-        return self._removals
+        return self.state()[1]
 
-    def _refresh(self) -> None:
+    def state(self) -> tuple[Tree, int]:
+        """What is live now, and the counter of removals, read in one transaction."""
         seen = self.file.changed()
-        if seen == self._seen:
-            return
+        if seen != self._seen:
+            self._refresh(seen)
+        return self._state
+
+    def _refresh(self, seen: int) -> None:
         with self._reading:
             self._at.id = self._at.id or self._at.find_row()
             if not self._at.id:
@@ -73,9 +74,10 @@ class Ledger:
                 changes, removals = connection.execute(
                     "SELECT changes, removals FROM ledger WHERE id = ?", (self._at.id,)
                 ).fetchone()
-                if changes != self._tree.changes:
-                    self._tree = load_tree(connection, self._at.id, self._tree)
-            self._removals = removals
+                tree = self._state[0]
+                if changes != tree.changes:
+                    tree = load_tree(connection, self._at.id, tree)
+            self._state = tree, removals
             self._seen = seen
 
     def claim(self, definitions: Mapping[str, str]) -> None:

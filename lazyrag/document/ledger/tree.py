@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -125,7 +125,7 @@ class LiveSpace:
         name: The analyser, or the embed key.
         identity: Of the analyser or the embed callable.
         collection: Where the vectors are; "" for terms.
-        dimension: Of the vectors, or `lazyrag.typing.SPARSE`; 0 while there is none, and for terms.
+        dimension: Of the vectors, or `lazyrag.types.SPARSE`; 0 while there is none, and for terms.
         whole: Whether it holds every document.
         parts: Of a lexical index.
     """
@@ -329,14 +329,22 @@ def part_rows(
     return tuple(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What one question sees: a state, and of it the groups that are what their definitions would give now.
+    """What one read sees: a state, and of it the groups that are what their definitions would give now.
 
     Args:
         tree: The state.
+        removals: The counter of removals in this state.
         groups: The current groups that are whole, by name.
+        state: What the groups follow from beside the tree: counters of what is defined. () where it is out of date.
+        met: Needs that are known to be met.
+        handles: Indexes that were opened, by what they are found by.
     """
 
     tree: Tree
+    removals: int
     groups: Mapping[str, LiveGroup]
+    state: tuple[Any, ...] = ()
+    met: set[Any] = field(default_factory=set, repr=False)
+    handles: dict[Any, Any] = field(default_factory=dict, repr=False)

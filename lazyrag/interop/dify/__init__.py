@@ -16,7 +16,7 @@ from lazyrag.interop.dify.rerank_runners import RerankModelRunner, WeightRerankR
 from lazyrag.interop.dify.reranking import BaseRerankRunner, RerankMode, RerankRunnerFactory
 from lazyrag.interop.dify.retrieval import RetrievalChildChunk, RetrievalSegments, retrieve
 from lazyrag.interop.dify.vectors import Vector, VectorType, register_vector_factory
-from lazyrag.ranking.weights import KeywordSetting, VectorSetting, Weights
+from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
 from lazyrag.retrieval.methods import RetrievalMethod
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.transforms.pre_processing import PreProcessingRules

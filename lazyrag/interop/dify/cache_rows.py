@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.arguments import known_arguments, known_keywords
 from lazyrag.errors import ConfigError
 from lazyrag.interop.dify.documents import doc_hash
 from lazyrag.models.cache import EmbeddingCache, VectorSpace
 from lazyrag.models.cache_file import spec_names
+from lazyrag.validation import known_arguments, known_keywords
 
 
 def _now() -> dt.datetime:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.fields import DataType, Schema
 from lazyrag.data.filters import And, Filter, Or, both
 from lazyrag.data.filters import Condition as FieldCondition
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.interop.dify.ranges import exact_number
+from lazyrag.validation import known_arguments
 
 LogicalOperator: TypeAlias = Literal["and", "or"]
 _LOGICAL = ("and", "or")

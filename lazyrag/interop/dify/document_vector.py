@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lazyrag.arguments import check_keywords
 from lazyrag.data.fields import DocField, check_value
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
@@ -19,6 +18,7 @@ from lazyrag.interop.dify.ranges import checked_threshold, checked_top_k, clippe
 from lazyrag.interop.embedders import embedder_of
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
+from lazyrag.validation import check_keywords
 
 _CONTENT = Field.METADATA_KEY.value
 
@@ -122,7 +122,7 @@ class DocumentVector(BaseVector):
             return
         stored = {doc_id: self._stored(doc_id, one) for doc_id, one in by_id.items()}
         if self.docs.embed_keys:  # before it is filled, so that nothing becomes live without its vector
-            Retriever(self.docs, LAZY_ROOT_NAME, "cosine").prepare()
+            Retriever(self.docs, LAZY_ROOT_NAME, "cosine").build()
         texts = {doc_id: one.page_content for doc_id, one in by_id.items()}
         report = self.docs.add_texts(texts, stored)
         failed = {one.path: one.error for one in report.failed if one.path in texts}

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazyrag.arguments import known_arguments, known_keywords, whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.data.segment import Segment, check_names, copy_value
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.interop.dify.ranges import unit_score, unit_scores
 from lazyrag.ranking.scores import Normalisation
+from lazyrag.validation import known_arguments, known_keywords, whole_number
 
 MAX_CHARACTERS = 100_000
 """The longest `Document.page_content`."""

@@ -9,16 +9,16 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError
 from lazyrag.interop.embedders import TwoWayEmbeddings, embedder_of
 from lazyrag.models.cache import EmbeddingCache
 from lazyrag.models.cached import CachedEmbedder
 from lazyrag.models.callables import EmbedCallable
 from lazyrag.models.protocol import Embedder, InputType
+from lazyrag.validation import known_arguments
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class EmbeddingInputType(str, enum.Enum):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import digest
 from lazyrag.document.document import Document as Collection
@@ -16,6 +15,7 @@ from lazyrag.interop.dify.documents import MAX_CHARACTERS, Document, doc_hash
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.rules import Rule
+from lazyrag.validation import known_arguments
 
 _MODES = ("automatic", "custom", "hierarchical")
 

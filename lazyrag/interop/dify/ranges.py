@@ -7,9 +7,9 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError
 from lazyrag.ranking.scores import Normalisation, normalised
+from lazyrag.validation import whole_number
 
 MAX_TOP_K = 100
 """The most documents that one search gives (spec 004, section 9)."""

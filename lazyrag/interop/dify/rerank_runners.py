@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from lazyrag.arguments import known_arguments
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
 from lazyrag.interop.dify.documents import Document
@@ -19,9 +18,9 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocol import Embedder, RerankModel
 from lazyrag.models.rerank import RerankCallable, as_rerank_model
 from lazyrag.ranking.fusion import weighted
-from lazyrag.ranking.scores import Normalisation, normalised
-from lazyrag.ranking.weights import Weights
+from lazyrag.ranking.scores import Normalisation, Weights, normalised
 from lazyrag.retrieval.built_in_similarities import bm25_chinese, cosine
+from lazyrag.validation import known_arguments
 
 
 @known_arguments

@@ -7,10 +7,10 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from lazyrag.arguments import known_keywords
 from lazyrag.errors import ConfigError
 from lazyrag.interop.dify.documents import Document
 from lazyrag.registry import Registry
+from lazyrag.validation import known_keywords
 
 
 class RerankMode(str, enum.Enum):

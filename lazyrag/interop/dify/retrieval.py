@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lazyrag.arguments import known_arguments, known_keywords
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -17,6 +16,7 @@ from lazyrag.interop.dify.ranges import checked_query, checked_threshold, checke
 from lazyrag.interop.dify.reranking import BaseRerankRunner, distinct
 from lazyrag.interop.dify.vectors import Vector
 from lazyrag.retrieval.methods import RetrievalMethod
+from lazyrag.validation import known_arguments, known_keywords
 
 
 @known_keywords

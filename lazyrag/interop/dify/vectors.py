@@ -6,15 +6,15 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lazyrag.arguments import known_keywords
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.interop.dify.base_vector import BaseVector, checked_documents
 from lazyrag.interop.dify.documents import Document
 from lazyrag.interop.dify.ranges import checked_threshold, checked_top_k, unit_score
 from lazyrag.registry import Registry
+from lazyrag.validation import known_keywords
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class VectorType(str, enum.Enum):

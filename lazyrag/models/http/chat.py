@@ -25,7 +25,7 @@ from lazyrag.models.protocol import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing import Self, Unpack
 
     from lazyrag.models.http.settings import EndpointOptions
 

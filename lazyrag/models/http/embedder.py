@@ -7,7 +7,6 @@ import itertools
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.arguments import whole_number, yes_or_no
 from lazyrag.errors import EmbeddingError
 from lazyrag.models import background
 from lazyrag.models.embedding import (
@@ -24,10 +23,11 @@ from lazyrag.models.http.endpoint import Endpoint, make_endpoint
 from lazyrag.models.http.faults import EndpointError
 from lazyrag.models.http.settings import checked_text
 from lazyrag.models.protocol import Embedded, EmbeddedBatch, InputType
-from lazyrag.typing import Matrix
+from lazyrag.types import Matrix
+from lazyrag.validation import whole_number, yes_or_no
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing import Self, Unpack
 
     from lazyrag.models.http.settings import EndpointOptions
 

@@ -16,17 +16,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lazyrag.arguments import check_keywords, keyword_names, known_arguments, whole_number
 from lazyrag.errors import ConfigError, missing_package
 from lazyrag.models import background
 from lazyrag.models.http.faults import ALWAYS, EndpointError, answer_error, parsed
 from lazyrag.models.http.limits import RateLimit
 from lazyrag.models.http.settings import EndpointOptions, checked_url, encoded, seconds, secret_headers
 from lazyrag.models.http.sse import EventDecoder
+from lazyrag.validation import check_keywords, keyword_names, known_arguments, whole_number
 
 if TYPE_CHECKING:
+    from typing import Self
+
     import httpx2
-    from typing_extensions import Self
 
 T = TypeVar("T")
 

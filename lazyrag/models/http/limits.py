@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from lazyrag.arguments import whole_number
+from lazyrag.validation import whole_number
 
 WINDOW_S = 60.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, RetrievalError, known_names
 from lazyrag.models import background
 from lazyrag.models.embedding import shown
@@ -13,9 +12,10 @@ from lazyrag.models.http.endpoint import Endpoint, make_endpoint
 from lazyrag.models.http.faults import EndpointError
 from lazyrag.models.http.settings import checked_text
 from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.validation import whole_number
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing import Self, Unpack
 
     from lazyrag.models.http.settings import EndpointOptions
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from lazyrag.arguments import known_arguments, whole_number
 from lazyrag.errors import ConfigError, RetrievalError, known_names, sentence
 from lazyrag.models.onnx.files import ModelFolder
 from lazyrag.models.onnx.folder import find_model
 from lazyrag.models.onnx.session import TextModel, rows_at_once
 from lazyrag.models.onnx.token_rows import Row, computed, windows
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
+from lazyrag.validation import known_arguments, whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

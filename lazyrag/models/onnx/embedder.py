@@ -10,7 +10,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from lazyrag.arguments import known_arguments
 from lazyrag.errors import ConfigError, EmbeddingError, known_names, sentence
 from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown, stacked
 from lazyrag.models.onnx.folder import find_model
@@ -19,7 +18,8 @@ from lazyrag.models.onnx.recipe import TooLong, settle
 from lazyrag.models.onnx.session import TextModel, rows_at_once
 from lazyrag.models.onnx.token_rows import Ids, Output, Row, computed, windows
 from lazyrag.models.protocol import EmbeddedBatch, InputType
-from lazyrag.typing import Matrix
+from lazyrag.types import Matrix
+from lazyrag.validation import known_arguments
 
 T = TypeVar("T")
 

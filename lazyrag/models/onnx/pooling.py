@@ -10,7 +10,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.models.onnx.files import ModelFolder
-from lazyrag.typing import Matrix, Vector
+from lazyrag.types import Matrix, Vector
 
 # By the name in older configurations, in the order in which several of them are concatenated.
 _OLDER_NAMES = {

@@ -8,13 +8,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from lazyrag.arguments import whole_number, yes_or_no
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.models.onnx.files import ModelFolder
 from lazyrag.models.onnx.pooling import POOLINGS, Steps, checked_poolings, normalised, pooled, read_steps
 from lazyrag.models.onnx.token_rows import Output, Row
 from lazyrag.models.protocol import InputType
-from lazyrag.typing import Vector
+from lazyrag.types import Vector
+from lazyrag.validation import whole_number, yes_or_no
 
 TooLong = Literal["split", "raise", "cut"]
 

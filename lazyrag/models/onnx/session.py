@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrag.arguments import whole_number
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models.onnx.files import TOKENIZER, Contents, ModelFolder, with_data
 from lazyrag.models.onnx.token_rows import Frame, Ids, Output, Row
+from lazyrag.validation import whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

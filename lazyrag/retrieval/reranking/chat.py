@@ -8,7 +8,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.chat_rerank import ListwiseRerankModel, PointwiseRerankModel
 from lazyrag.models.protocol import ChatModel
-from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.ranking.fusion import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
 

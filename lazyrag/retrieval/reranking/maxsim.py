@@ -10,7 +10,7 @@ from lazyrag.document.reader import Reader
 from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.late_interaction import MaxSimModel, can_share
-from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.ranking.fusion import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
 

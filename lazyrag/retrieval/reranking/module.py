@@ -10,7 +10,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
 from lazyrag.models.local_rerank import LocalModel, local_rerank_model
 from lazyrag.models.protocol import RerankModel
-from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.ranking.fusion import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag.arguments import yes_or_no
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError
-from lazyrag.retrieval.fusing import Fusing
+from lazyrag.retrieval.ranked import Fusing
 from lazyrag.retrieval.reranker import Reranker, RerankFunction
 from lazyrag.retrieval.reranking.step import checked_topk, reranked
 from lazyrag.retrieval.stages import Stage
+from lazyrag.validation import yes_or_no
 
 
 def fusion_reranker(
@@ -65,7 +65,7 @@ class FusionStep:
         """A fusion of what came, if it counts, and of each reranker's stage; and a cut, where there is a topk."""
         told = [one.trace(stage, query) for one in self.rerankers]
         inputs = (stage, *told) if self.incoming else tuple(told)
-        fused = self.fusing.stage("fusion", self.fusing.fusion.name, inputs, [True] * len(inputs))
+        fused = self.fusing.fused_stages(self.fusing.fusion.name, inputs)
         if self.topk == -1 or self.topk >= len(fused.nodes):
             return fused
         return Stage("cut", "topk", fused.nodes[: self.topk], (fused,), said={"topk": self.topk})

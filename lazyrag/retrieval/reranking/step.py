@@ -9,17 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from lazyrag.arguments import whole_number
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import AnswerWarning, ConfigError, warn_user
 from lazyrag.models.embedding import shown
 from lazyrag.models.protocol import RerankModel
 from lazyrag.models.rerank import checked_query, checked_ranking
-from lazyrag.ranking.fusion import fusions
-from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.ranking.fusion import NormaliseLike, fusions
 from lazyrag.retrieval.reranker import RerankStep
 from lazyrag.retrieval.stages import Stage
+from lazyrag.validation import whole_number
 
 ModelOf: TypeAlias = Callable[[Sequence[DocNode]], RerankModel]
 """Which model ranks some nodes."""

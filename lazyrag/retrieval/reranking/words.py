@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lazyrag.data.node import DocNode
 from lazyrag.models.bm25_rerank import Bm25RerankModel, Variant
-from lazyrag.ranking.shares import NormaliseLike
+from lazyrag.ranking.fusion import NormaliseLike
 from lazyrag.retrieval.reranker import RerankFunction
 from lazyrag.retrieval.reranking.step import ModelStep, reranked
 

@@ -1,0 +1,48 @@
+"""What a test or a doctest registers, or defines on the Document class, is gone after it.
+
+Here rather than in tests/, so that the examples in lazyrag/ are covered too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from lazyrag import Document
+from lazyrag.document.group import built_in_groups
+from lazyrag.document.readers import Readers
+from lazyrag.generation.refine import refiners
+from lazyrag.loaders import loaders
+from lazyrag.ranking.fusion import fusions
+from lazyrag.retrieval import rerankers, similarities
+from lazyrag.retrieval.indexes import indexes
+from lazyrag.stores.protocol import segment_stores, vector_stores
+from lazyrag.text.analyzers import analysers
+from lazyrag.text.tokens import token_counters
+from lazyrag.transforms import transforms
+
+REGISTRIES = (
+    analysers,
+    fusions,
+    indexes,
+    loaders,
+    refiners,
+    rerankers,
+    segment_stores,
+    similarities,
+    token_counters,
+    transforms,
+    vector_stores,
+)
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Document, "_graph", built_in_groups())
+    monkeypatch.setattr(Document, "_file_readers", Readers())
+    with ExitStack() as stack:
+        for registry in REGISTRIES:
+            stack.enter_context(registry.isolated())
+        yield

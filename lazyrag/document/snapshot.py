@@ -1,0 +1,911 @@
+"""Snapshots: reading one state of Documents.
+
+A read is a function of one state. `read` opens a snapshot, calls the function with it, and calls it again where that
+state was removed meanwhile. There is no other way to read a Document.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+from lazyrag.data.filters import Filter, FilterLike, both, matches
+from lazyrag.data.node import DocNode, NodeSource
+from lazyrag.data.segment import Segment, store_key
+from lazyrag.document.ledger.tree import Build, LiveGroup, LiveSpace, Tree, View
+from lazyrag.document.nodes import SearchMode, metric_of
+from lazyrag.document.step import Step
+from lazyrag.document.tables import PAGE
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
+from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
+from lazyrag.models.embedding import length_of
+from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
+
+if TYPE_CHECKING:
+    from lazyrag.document.builder import Builder
+
+R = TypeVar("R")
+
+NodeKey: TypeAlias = tuple[str, int, str]
+"""A node of a snapshot: its uid, the number of its collection in the read, and the stores' key."""
+
+Hits: TypeAlias = list[tuple[NodeKey, float]]
+"""Keys with scores, best first."""
+
+Needs: TypeAlias = frozenset[Step]
+"""What must be built before a read begins."""
+
+NOTHING: Needs = frozenset()
+
+OUTSIDE = -1
+"""Stands for the number of a collection in the keys of nodes that belong to no Document."""
+
+_TRIES = 3
+_LOCK_S = 0.1
+_PATIENCE_S = 10.0
+_LONGEST_PAUSE_S = 0.05
+
+
+class Snapshot(Protocol):
+    """One state of one or several collections, as far as it may be seen. It is used inside the read that opened it."""
+
+    @property
+    def parts(self) -> Sequence[LocalSnapshot]:
+        """One snapshot for each source, in the sources' order."""
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """Equal versions of the same sources give equal answers."""
+
+    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
+        """The same state, seen through some of the sources of the read."""
+
+    def part_of(self, node: DocNode) -> int:
+        """The number of a node's collection in this read; `OUTSIDE` for a node of no Document."""
+
+    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+        """BM25 statistics of the nodes of a group that can be seen."""
+
+    def rank_terms(
+        self,
+        group: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filters: FilterLike | None,
+        model: BM25,
+        statistics: Statistics | None = None,
+    ) -> Hits:
+        """The best nodes of a group by BM25: only nodes that share a term with the query.
+
+        Args:
+            group: The group.
+            analyser: Name of the registered analyser whose terms are indexed.
+            terms: Terms of the query.
+            topk: At most so many hits.
+            filters: Narrow what is ranked and change no statistic.
+            model: Parameters of BM25.
+            statistics: Those of a larger collection; None takes those of this snapshot.
+        """
+
+    def rank_vectors(
+        self,
+        group: str,
+        embed_key: str,
+        vectors: Sequence[Embedding],
+        topk: int,
+        filters: FilterLike | None,
+        *,
+        mode: SearchMode = "exact",
+    ) -> Hits:
+        """The best nodes of a group by the metric of their vectors.
+
+        Args:
+            group: The group.
+            embed_key: Which vectors.
+            vectors: The query's vector for each part, in the order of `parts`.
+            topk: At most so many hits.
+            filters: As in `rank_terms`.
+            mode: How the vector store searches.
+
+        Raises:
+            EmbeddingError: If the query's vector has another length or kind than the nodes'.
+            UnsupportedError: If a store does not search in that mode.
+        """
+
+    def metrics(self, group: str, embed_key: str) -> set[Metric]:
+        """By what the vectors of a group are ranked; empty where there are none."""
+
+    def size(self, group: str) -> int:
+        """How many live nodes a group has, seen here or not: a bound for ``topk``."""
+
+    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+        """The nodes of hits, in their order, with their scores.
+
+        Raises:
+            StoreError: If the store lacks one.
+        """
+
+
+class SnapshotSource(Protocol):
+    """What snapshots are taken of: a Document, or a restricted view of one."""
+
+    @property
+    def tree(self) -> object:
+        """The collection: the same object for every view of one Document."""
+
+    def open(self, needs: Needs, part: int) -> CollectionState:
+        """The present state, after what is missing was built.
+
+        Args:
+            needs: What must be built.
+            part: The number of the collection in the read.
+        """
+
+    def require(self, state: CollectionState, needs: Needs) -> None:
+        """See `CollectionState.require`."""
+
+    def snapshot(self, read: ActiveRead, state: CollectionState) -> LocalSnapshot:
+        """The state as it is seen from here."""
+
+    def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
+        """Keep other threads from changing the collection; False where that was not possible in time."""
+
+
+class LocalSource(SnapshotSource, NodeSource, Protocol):
+    """A Document whose stores are open in this process: the source of a `LocalSnapshot`."""
+
+    @property
+    def tree(self) -> Builder:
+        """See `SnapshotSource.tree`."""
+
+    @property
+    def scope(self) -> Filter | None:
+        """The bound filter that every node must satisfy that can be seen; None for no bound."""
+
+    @property
+    def unscoped(self) -> NodeSource:
+        """The same Document without a scope."""
+
+    @property
+    def removals(self) -> int:
+        """Grows when something is removed from a store."""
+
+    @property
+    def changes(self) -> int:
+        """Grows with every change."""
+
+    def has(self, view: View, needs: Needs) -> bool:
+        """Whether all that is needed is built in a state."""
+
+    def build(self, needs: Needs) -> View:
+        """The present state, with all that is needed built."""
+
+    def bind(self, filters: FilterLike | None) -> Filter | None:
+        """A filter checked against the schema."""
+
+    def line(self, group: str) -> list[str]:
+        """A group and those above it, the root group last."""
+
+
+class CollectionState:
+    """The state of one collection that a read keeps to.
+
+    Args:
+        source: Where it comes from.
+        view: What is live.
+        part: The number of the collection in the read.
+    """
+
+    __slots__ = ("has_moved", "part", "source", "view")
+
+    def __init__(self, source: LocalSource, view: View, part: int) -> None:
+        self.source = source
+        self.view = view
+        self.part = part
+        self.has_moved = False
+
+    def require(self, needs: Needs, source: LocalSource) -> None:
+        """Build what nobody had named before the read began; the whole read is then done again.
+
+        Args:
+            needs: What is needed.
+            source: Who needs it: errors name no more than can be seen from there.
+        """
+        if not source.has(self.view, needs):
+            self.view = source.build(needs)
+            self.has_moved = True
+
+    def is_valid(self) -> bool:
+        """Whether nothing was removed since it was opened, and nothing had to be built in between."""
+        return not self.has_moved and self.source.removals == self.view.removals
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed at all since then."""
+        return self.is_valid() and self.source.changes == self.view.tree.changes
+
+
+class ActiveRead:
+    """A read in progress: the states it keeps to, by collection. Reads inside it see the same states."""
+
+    __slots__ = ("_collections", "_states", "is_open", "outer")
+
+    def __init__(self, outer: ActiveRead | None) -> None:
+        self.outer = outer
+        self.is_open = True
+        self._states: dict[int, CollectionState] = {}
+        self._collections: list[object] = [] if outer is None else list(outer._collections)
+
+    def state_of(self, source: SnapshotSource) -> CollectionState | None:
+        """The state of a source's collection; None where it takes no part in the read."""
+        found = self._states.get(id(source.tree))
+        return self.outer.state_of(source) if found is None and self.outer is not None else found
+
+    def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
+        """Whether the read keeps to a state of all these sources."""
+        return self.is_open and all(self.state_of(one) is not None for one in sources)
+
+    def open(self, sources: Mapping[SnapshotSource, Needs]) -> Snapshot:
+        """The snapshot of some sources, with all that they need built."""
+        parts = []
+        for source, needs in sources.items():
+            state = self.state_of(source)
+            if state is None:
+                part = self.part_of(source.tree)
+                state = self._states[id(source.tree)] = source.open(needs, part)
+            elif needs and needs not in state.view.met:
+                source.require(state, needs)
+            parts.append(source.snapshot(self, state))
+        return parts[0] if len(parts) == 1 else UnionSnapshot(self, parts)
+
+    def snapshot(self, sources: Sequence[SnapshotSource]) -> Snapshot:
+        """The snapshot of some sources that the read was opened with."""
+        return self.open(dict.fromkeys(sources, NOTHING))
+
+    def part_of(self, collection: object) -> int:
+        """The number of a collection: in the order in which they are first met."""
+        for number, known in enumerate(self._collections):  # they are few
+            if known is collection:
+                return number
+        self._collections.append(collection)
+        return len(self._collections) - 1
+
+    def is_valid(self) -> bool:
+        """Whether the states that this read opened are valid."""
+        return all(one.is_valid() for one in self._states.values())
+
+    def is_current(self) -> bool:
+        """Whether the states that this read opened are the present ones."""
+        return all(one.is_current() for one in self._states.values())
+
+    def has_moved(self) -> bool:
+        """Whether something had to be built in the middle of it."""
+        return any(one.has_moved for one in self._states.values())
+
+
+class UnionSnapshot:
+    """Several snapshots as one: ranked together, with common statistics.
+
+    Args:
+        read: The read.
+        parts: The snapshots.
+    """
+
+    __slots__ = ("_read", "parts")
+
+    def __init__(self, read: ActiveRead, parts: Sequence[LocalSnapshot]) -> None:
+        self._read = read
+        self.parts = parts
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """See `Snapshot.version`."""
+        return tuple(one.version for one in self.parts)
+
+    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
+        """See `Snapshot.of`."""
+        if len(sources) == len(self.parts) and all(
+            one.source is source for one, source in zip(self.parts, sources, strict=True)
+        ):
+            return self
+        return self._read.snapshot(sources)
+
+    def part_of(self, node: DocNode) -> int:
+        """See `Snapshot.part_of`."""
+        return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
+
+    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+        """See `Snapshot.term_statistics`."""
+        first, *others = (one.term_statistics(group, analyser, terms, model) for one in self.parts)
+        return sum(others, first)
+
+    def rank_terms(
+        self,
+        group: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filters: FilterLike | None,
+        model: BM25,
+        statistics: Statistics | None = None,
+    ) -> Hits:
+        """See `Snapshot.rank_terms`."""
+        if statistics is None:
+            statistics = self.term_statistics(group, analyser, terms, model)
+        return merged(
+            [one.rank_terms(group, analyser, terms, topk, filters, model, statistics) for one in self.parts], topk
+        )
+
+    def rank_vectors(
+        self,
+        group: str,
+        embed_key: str,
+        vectors: Sequence[Embedding],
+        topk: int,
+        filters: FilterLike | None,
+        *,
+        mode: SearchMode = "exact",
+    ) -> Hits:
+        """See `Snapshot.rank_vectors`."""
+        pairs = zip(self.parts, vectors, strict=True)
+        return merged(
+            [one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode) for one, vector in pairs], topk
+        )
+
+    def metrics(self, group: str, embed_key: str) -> set[Metric]:
+        """See `Snapshot.metrics`."""
+        return set().union(*(one.metrics(group, embed_key) for one in self.parts))
+
+    def size(self, group: str) -> int:
+        """See `Snapshot.size`."""
+        return sum(one.size(group) for one in self.parts)
+
+    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+        """See `Snapshot.nodes`."""
+        found: dict[NodeKey, DocNode] = {}
+        for part in self.parts:
+            own = [hit for hit in hits if hit[0][1] == part.part]
+            if own:
+                found.update(zip((key for key, _ in own), part.nodes(group, own, embed_key), strict=True))
+        return [found[key] for key, _ in hits]
+
+
+class LocalSnapshot:
+    """One state of one Document within a scope. See `Snapshot`.
+
+    What it leads to lies in the scope; what it leads over need not.
+
+    Args:
+        source: The Document, or the restricted view of it, that it is seen through.
+        read: The read that it belongs to.
+        state: What that read keeps to.
+    """
+
+    __slots__ = ("_above", "_nodes", "_read", "_scope", "builder", "part", "source", "state")
+
+    def __init__(self, source: LocalSource, read: ActiveRead, state: CollectionState) -> None:
+        self.source = source
+        self.builder = source.tree
+        self.state = state
+        self.part = state.part
+        self._read = read
+        self._scope = source.scope
+        self._nodes = source.tree.nodes
+        self._above: dict[str, Segment | None] = {}
+
+    @property
+    def parts(self) -> tuple[LocalSnapshot]:
+        """See `Snapshot.parts`."""
+        return (self,)
+
+    @property
+    def version(self) -> tuple[Any, ...]:
+        """See `Snapshot.version`."""
+        return (self.state.view,)
+
+    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
+        """See `Snapshot.of`."""
+        return self if len(sources) == 1 and sources[0] is self.source else self._read.snapshot(sources)
+
+    def part_of(self, node: DocNode) -> int:
+        """See `Snapshot.part_of`."""
+        return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
+
+    # Rankings
+
+    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+        """See `Snapshot.term_statistics`."""
+        return self._terms(group, analyser).statistics(terms, model)
+
+    def rank_terms(
+        self,
+        group: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filters: FilterLike | None,
+        model: BM25,
+        statistics: Statistics | None = None,
+    ) -> Hits:
+        """See `Snapshot.rank_terms`."""
+        wanted = None if filters is None else self.source.bind(filters)
+        index = self._terms(group, analyser)  # which holds nothing that is out of scope
+        return keyed(index.search(terms, topk, filter=wanted, model=model, statistics=statistics), self.part)
+
+    def rank_vectors(
+        self,
+        group: str,
+        embed_key: str,
+        vectors: Sequence[Embedding],
+        topk: int,
+        filters: FilterLike | None,
+        *,
+        mode: SearchMode = "exact",
+    ) -> Hits:
+        """See `Snapshot.rank_vectors`."""
+        search = self._nodes.vector_search(mode)
+        space = self.space(group, embed_key)
+        if not space.dimension:
+            return []
+        [query] = vectors
+        if length_of(query) != space.dimension:
+            msg = (
+                f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and the nodes' are "
+                f"{_described(space.dimension)}: the embed callable returned vectors of different lengths or kinds."
+            )
+            raise EmbeddingError(msg, embed_key=embed_key)
+        wanted = self._scope if filters is None else self._wanted(filters)
+        queries: Embeddings = [query] if isinstance(query, dict) else query[None]
+        where, store = space.collection, self._nodes.vectors
+        found = live_hits(
+            self.state.view.tree,
+            self.group(group),
+            where,
+            topk,
+            lambda depth: search(where, queries, depth, wanted)[0],
+            instead=(lambda depth: store.search(where, queries, depth, wanted)[0]) if mode == "native" else None,
+        )
+        return keyed(found, self.part)
+
+    def rank_text(self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None) -> Hits:
+        """The best nodes of a group by the segment store's own full-text ranking.
+
+        Raises:
+            UnsupportedError: If the segment store has none.
+        """
+        rank = self._nodes.text_search().search_text
+        live, wanted = self.group(group), self._wanted(filters)
+        search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
+        return keyed(live_hits(self.state.view.tree, live, live.collection, topk, search), self.part)
+
+    def metrics(self, group: str, embed_key: str) -> set[Metric]:
+        """See `Snapshot.metrics`."""
+        dimension = self.space(group, embed_key).dimension
+        return {metric_of(dimension)} if dimension else set()
+
+    def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
+        """The nodes of a group that a filter lets through, in the documents' order; no page is empty.
+
+        They are kept in memory for the next time, as far as they fit, see `NodeTables`. With an embed key only nodes
+        that have a vector under it, each carrying that one.
+        """
+        live, wanted = self.group(group), self._wanted(filters)
+        space = None if embed_key is None else self.space(group, embed_key)
+        kept = self.builder.tables.pages(self.state.view, live, embed_key, space, self.source.unscoped)
+        pages = (
+            self._read_pages(live, wanted, embed_key, space)
+            if kept is None
+            else (page.seen(wanted, None if self._scope is None else self.source) for page in kept)
+        )
+        return (page for page in pages if page)
+
+    def walk(self, group: str, filters: FilterLike | None) -> Iterator[DocNode]:
+        """The nodes of a group that a filter lets through, one by one, in the documents' order."""
+        wanted = self._wanted(filters)
+        return (node for page in self._read_pages(self.group(group), wanted) for node in page)
+
+    def size(self, group: str) -> int:
+        """See `Snapshot.size`."""
+        return sum(build.size for build in self.group(group).builds.values())
+
+    # Nodes
+
+    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+        """See `Snapshot.nodes`."""
+        live = self.group(group)
+        segments = self._nodes.segments.get(live.collection, [key for (_, _, key), _ in hits])
+        if len(segments) < len(hits):
+            msg = f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found. Run verify()."
+            raise StoreError(msg, collection=live.collection)
+        if self._scope is not None and not all(matches(self._scope, one.fields) for one in segments):
+            msg = f"The store found nodes of {group!r} that a restricted Document must not show. Run verify()."
+            raise StoreError(msg, collection=live.collection)
+        return [
+            DocNode.from_segment(segment, self.source, score=score, embed_key=embed_key)
+            for segment, (_, score) in zip(segments, hits, strict=True)
+        ]
+
+    def find(self, uid: str) -> list[tuple[NodeKey, Segment]]:
+        """The nodes with a uid that can be seen, of every group that is built."""
+        keys = {
+            group.collection: store_key(uid, build.number)
+            for group in self.state.view.groups.values()
+            for build in group.builds.values()
+            if uid in build.uids
+        }
+        found = [one for collection, key in keys.items() for one in self._nodes.segments.get(collection, [key])]
+        return [((uid, self.part, one.key), one) for one in found if self.sees(one)]
+
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
+        """The vectors of a node by embed key, for the keys that are embedded."""
+        found = {}
+        for embed_key in self.builder.embedders:
+            space = self._known_space(segment.group, embed_key)
+            vector = self._nodes.vector_of(segment, space) if space is not None else None
+            if vector is not None:
+                found[embed_key] = vector
+        return found
+
+    def vectors(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
+        """The stored vectors of nodes, by one look at the store for each of their groups; None where there is none."""
+        found: dict[tuple[str, str], Embedding] = {}
+        for name in dict.fromkeys(one.group for one in segments):
+            space = self._known_space(name, embed_key)
+            keys = [one.key for one in segments if one.group == name]
+            if space is not None and space.dimension:
+                found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(space.collection, keys)}
+        return [found.get((one.group, one.key)) for one in segments]
+
+    def sees(self, segment: Segment) -> bool:
+        """Whether a node lies in the scope."""
+        return self._scope is None or matches(self._scope, segment.fields)
+
+    # From node to node
+
+    def checked(self, node: DocNode) -> Segment:
+        """A node's segment, if the node belongs to this Document.
+
+        Raises:
+            ConfigError: If it belongs to another one.
+        """
+        if node.reader is not None and node.reader.tree is not self.builder:
+            msg = f"{node!r} belongs to another Document. Ask the Document that it was retrieved from."
+            raise ConfigError(msg)
+        return node.segment
+
+    def above(self, segment: Segment) -> Segment | None:
+        """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
+
+        Raises:
+            StaleNodeError: If the node is not in the live tree any more.
+        """
+        if segment.parent is None:
+            return None
+        if segment.parent in self._above:
+            self._nodes.followed(self.state.view, segment)
+        else:
+            self._above[segment.parent] = self._nodes.parent(self.state.view, segment)
+        return self._above[segment.parent]
+
+    def look_above(self, segments: Sequence[Segment]) -> None:
+        """Read the parents of nodes together, where `above` would read them one by one."""
+        unknown = [one for one in segments if one.parent is not None and one.parent not in self._above]
+        self._above |= self._nodes.parents(self.state.view, unknown)
+
+    def source_of(self, segment: Segment) -> Segment | None:
+        """The node in whose text a node's span counts; None for a node without a span."""
+        above: Segment | None = segment
+        while above is not None and above.span is not None:
+            above = self.above(above)
+        return above
+
+    def root(self, segment: Segment) -> Segment:
+        """The root node of a node's document, in scope or not."""
+        return self._nodes.root(self.state.view, segment)
+
+    def children(self, segment: Segment) -> dict[str, list[DocNode]]:
+        """The children of a node by group, for the groups that are built."""
+        view = self.state.view
+        self._nodes.followed(view, segment)
+        below = sorted(
+            (group for group in view.groups.values() if group.parent == segment.group), key=lambda group: group.name
+        )
+        return {
+            group.name: [
+                DocNode.from_segment(one, self.source)
+                for one in self._nodes.children(view, segment, group)
+                if self.sees(one)
+            ]
+            for group in below
+        }
+
+    def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
+        """The children of a node in one group, in order; None if they are more than so many."""
+        found: list[Segment] = []
+        for page in self._nodes.child_pages(self.state.view, segment, self.group(group)):
+            found += [one for one in page if self.sees(one)]
+            if len(found) > most:  # what a large document holds is not read for nothing
+                return None
+        return found
+
+    def relating(self, target: str) -> Callable[[DocNode], list[Segment]]:
+        """A function from a node to the related nodes of another group.
+
+        From the node up to the lowest group above both, from there down to all nodes of the target group. It remembers
+        where it has been.
+        """
+        line = self.source.line
+        target_line = line(target)
+        reached: dict[tuple[str, str], list[Segment]] = {}
+
+        def relate(node: DocNode) -> list[Segment]:
+            top = self.checked(node)
+            own_line = line(node.group)
+            shared = next(group for group in own_line if group in target_line)
+            for _ in own_line[: own_line.index(shared)]:
+                top = self.above(top) or top
+            if (top.uid, shared) not in reached:
+                reached[top.uid, shared] = self._beneath(top, target_line[: target_line.index(shared)][::-1])
+            return reached[top.uid, shared]
+
+        return relate
+
+    def ordinal(self, segment: Segment) -> tuple[Build, int]:
+        """The live build that a node is in, and which of its nodes it is, from 0.
+
+        Raises:
+            StaleNodeError: If the node is not in the live tree any more.
+        """
+        return self._nodes.ordinal(self.state.view, segment)
+
+    def stretches(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
+        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope."""
+        found = self._nodes.stretches(self.state.view, wanted)
+        return [[one for one in nodes if self.sees(one)] for nodes in found]
+
+    # What is built
+
+    def group(self, name: str) -> LiveGroup:
+        """A group, built."""
+        found = self.state.view.groups.get(name)
+        return self._require(Step(name)).groups[name] if found is None else found
+
+    def space(self, group: str, embed_key: str) -> LiveSpace:
+        """The vectors of a group under an embed key, built."""
+        return self._space(Step(group, embed_key=embed_key))
+
+    def _terms(self, group: str, analyser: str) -> LexicalState:
+        """The index over a group's terms, built; it counts what is in scope and nothing else."""
+        found: LexicalState | None = self.state.view.handles.get((group, analyser))
+        if found is None:
+            space = self._space(Step(group, analyser=analyser))
+            view = self.state.view
+            found = view.handles[group, analyser] = self.builder.terms.state(view.tree, view.groups[group], space)
+        return found if self._scope is None else found.restricted_to(self._scope)
+
+    def _space(self, step: Step) -> LiveSpace:
+        found: LiveSpace | None = self.state.view.handles.get(step)
+        if found is None:
+            key = self.builder.targets.space_key(step)
+            group = self.state.view.groups.get(step.group)
+            found = None if group is None or key is None else group.spaces.get(key)
+            if found is None or not found.whole:
+                found = self._require(step).groups[step.group].spaces.get(key) if key is not None else None
+            if found is None:
+                msg = f"The analyzer or embedding needed to {step} was replaced during the query. Retry the query."
+                raise StaleNodeError(msg)
+            self.state.view.handles[step] = found
+        return found
+
+    def _known_space(self, group: str, embed_key: str) -> LiveSpace | None:
+        """The vectors of a group under an embed key, if they are built."""
+        live = self.state.view.groups.get(group)
+        key = self.builder.targets.space_key(Step(group, embed_key=embed_key))
+        return live.spaces.get(key) if live is not None and key is not None else None
+
+    def _wanted(self, filters: FilterLike | None) -> Filter | None:
+        """The scope, and what is asked for within it."""
+        return both(self._scope, self.source.bind(filters))
+
+    def _require(self, step: Step) -> Any:
+        self.state.require(frozenset([step]), self.source)
+        return self.state.view
+
+    def _read_pages(
+        self, live: LiveGroup, wanted: Filter | None, embed_key: str | None = None, space: LiveSpace | None = None
+    ) -> Iterator[list[DocNode]]:
+        for page in self._nodes.pages(self.state.view, live, PAGE):
+            segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
+            if space is None or embed_key is None:
+                yield [DocNode.from_segment(one, self.source) for one in segments]
+            else:
+                rows = self._nodes.vectors.get(space.collection, [one.key for one in segments])
+                vectors = {row.key: row.vector for row in rows}
+                yield [
+                    DocNode.from_segment(one, self.source, embeddings={embed_key: vectors[one.key]})
+                    for one in segments
+                    if one.key in vectors
+                ]
+
+    def _beneath(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
+        """What is beneath a node, down through groups one after the other, as far as it is in scope."""
+        segments = [top]
+        for name in groups:
+            live = self.group(name)
+            segments = [child for one in segments for child in self._nodes.children(self.state.view, one, live)]
+        return [one for one in segments if self.sees(one)]
+
+
+def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list[tuple[DocNode, list[DocNode]]]:
+    """The nodes of another group that nodes lead to, each once and with the nodes that led there.
+
+    They carry the score of the first node that led there: the best one, if nodes come best first.
+
+    Args:
+        found: Nodes, each with the snapshot of its Document.
+        target: The other group.
+    """
+    relate = {part.part: part.relating(target) for part, _ in found}
+    reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
+    for part, node in found:
+        for segment in relate[part.part](node):
+            key = segment.uid, part.part
+            if key not in reached:
+                reached[key] = DocNode.from_segment(segment, part.source, score=node.score), []
+            reached[key][1].append(node)
+    return list(reached.values())
+
+
+def merged(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits:
+    """Rankings of several parts as one: best first, ties by uid, then by the order of the parts."""
+    if len(rankings) == 1:
+        return rankings[0][:topk]
+    sign = -1.0 if descend else 1.0
+    ordered = sorted(
+        (sign * score, key[0], position, key, score)
+        for position, ranking in enumerate(rankings)
+        for key, score in ranking
+    )
+    return [(key, score) for *_, key, score in ordered[:topk]]
+
+
+def keyed(ranking: Ranking, part: int) -> Hits:
+    """A store's ranking with the keys of a snapshot."""
+    return [((key.rpartition("-")[0], part, key), score) for key, score in ranking]
+
+
+_ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", default=None)
+
+
+def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R:
+    """Call a function with a snapshot of some sources.
+
+    What is live when the read begins stays what it sees. Where something was removed under it, or had to be built in
+    the middle, it is done again. A read inside another one joins it, as far as that covers its sources.
+
+    Args:
+        sources: What is read, with what has to be built before.
+        body: Gets the `Snapshot`. It may be called several times, so it has no other effects.
+
+    Raises:
+        RetrievalError: If the body itself redefines groups, whenever it is called.
+        StoreError: If other programs remove things all the time.
+    """
+    outer = _ACTIVE.get()
+    if outer is not None:
+        if outer.covers(sources):
+            return body(outer.open(sources))
+        if not outer.is_open:
+            outer = None
+    done, _ = _attempt(sources, outer, body)
+    return _again(sources, outer, body) if done is None else done[0]
+
+
+def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
+    """Whether this thread is inside of a read of all these sources; of any read where there are none."""
+    active = _ACTIVE.get()
+    return active is not None and active.covers(sources)
+
+
+def _attempt(
+    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
+) -> tuple[tuple[R] | None, bool]:
+    """What a body returns for one state, if it was valid to the end; and whether the body moved it itself."""
+    active = ActiveRead(outer)
+    snapshot = active.open(sources)
+    token = _ACTIVE.set(active)
+    try:
+        result = body(snapshot)
+    except (StoreError, StaleNodeError, RetrievalError):
+        if active.is_current():
+            raise
+        return None, active.has_moved()
+    finally:
+        active.is_open = False
+        _ACTIVE.reset(token)
+    if active.is_valid():
+        return (result,), False
+    return None, active.has_moved()
+
+
+def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]) -> R:
+    """The same once more, until it is of one state; after some tries with writers paused."""
+    deadline = time.monotonic() + _PATIENCE_S
+    for tries in itertools.count(2):
+        with ExitStack() as stack:
+            paused = tries > _TRIES and _pause(stack, sources)
+            for _ in range(_TRIES if paused else 1):
+                done, moved = _attempt(sources, outer, body)
+                if done is not None:
+                    return done[0]
+        if paused and moved:  # nobody else could
+            msg = "A similarity function or embed callable redefined a node group during the query."
+            raise RetrievalError(msg)
+        if tries > 2 * _TRIES and time.monotonic() > deadline:
+            where = " and ".join(dict.fromkeys(str(one) for one in sources))
+            msg = f"{where} is being changed faster than it can be read. Ask again when it is changed less."
+            raise StoreError(msg)
+        if tries > _TRIES:
+            time.sleep(min(_LONGEST_PAUSE_S, 0.001 * 2**tries))
+    raise AssertionError  # the count has no end
+
+
+def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
+    """Pause the writers of all sources, each collection once and in one order; none, if one cannot be paused soon."""
+    with ExitStack() as taken:
+        for source in sorted({id(one.tree): one for one in sources}.values(), key=lambda one: id(one.tree)):
+            if not taken.enter_context(source.pause_writers(_LOCK_S)):
+                return False
+        stack.push(taken.pop_all())
+    return True
+
+
+def _described(dimension: int) -> str:
+    return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
+
+
+# How many times as many rows are looked through next. Where half is live or more, what is missing is soon there; where
+# less is, a document was changed, and all of the nearest may be what it was before, or several versions are kept.
+_DEEPER = 4
+_FAR_DEEPER = 16
+
+Search: TypeAlias = Callable[[int], Ranking]
+"""A store's best rows, so many."""
+
+
+def live_hits(
+    tree: Tree, group: LiveGroup, collection: str, topk: int, search: Search, *, instead: Search | None = None
+) -> Ranking:
+    """The best live nodes. Where what is not live yet, or no more, is among them, more is fetched.
+
+    Args:
+        tree: What is live.
+        group: The group that is ranked.
+        collection: Where the store has its nodes, or their vectors.
+        topk: How many are wanted.
+        search: The store's search.
+        instead: One of the store that reaches all rows, where ``search`` may not: it answers in place of an answer that
+            would be short since some of what was reached is not live.
+
+    Raises:
+        StoreError: If what is stored is not as the ledger says.
+    """
+    numbers = tree.sets.get(group.name) or tree.live_set(group)
+    depth = topk
+    while True:
+        try:
+            hits = search(depth)
+        except ConfigError as exc:  # the query is as the ledger says
+            msg = f"What is stored of {group.name!r} is not what was written ({exc}). Run verify() and repair()."
+            raise StoreError(msg, collection=collection) from exc
+        live = [(key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers]  # see `key_build`
+        if len(live) >= topk or len(live) == len(hits) < depth:
+            return live[:topk]
+        if len(hits) < depth:
+            return live if instead is None else live_hits(tree, group, collection, topk, instead)
+        depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER

@@ -1,0 +1,155 @@
+"""Maximal marginal relevance: rankings without near-duplicates."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from lazyrag.errors import ConfigError
+from lazyrag.ranking.scores import Normalisation, normalised
+from lazyrag.validation import whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+def mmr(
+    ranking: Sequence[tuple[K, float]],
+    vectors: ArrayLike,
+    *,
+    lam: float = 0.5,
+    topk: int | None = None,
+    normalise: Normalisation = "min_max",
+    lowest: float | None = None,
+) -> list[tuple[K, float]]:
+    """Choose one by one what is relevant and unlike what was chosen before: maximal marginal relevance.
+
+    score(d) = lam x relevance(d) - (1 - lam) x the largest cosine of d and what was chosen before it. A cosine below 0
+    counts as 0, as does the first one's: the opposite of a text is no better than another matter. So what is chosen
+    later never scores higher, and the result is a ranking.
+
+    Args:
+        ranking: n candidates ``[(uid, score), ...]``, each uid once; a higher score is better.
+        vectors: (n, dim), numbers; a row for each candidate, in their order. A row of zeros is like nothing.
+        lam: From 0 to 1: how much relevance counts. 1 gives the ranking's own order, 0 looks at the cosines alone.
+        topk: At most so many; None: all of them.
+        normalise: How scores become relevance, by name, as `lazyrag.ranking.scores.normalised` describes it. By default
+            the best candidate's is 1 and the worst one's 0, as cosines of texts lie between. ``"none"`` for scores that
+            are cosines themselves.
+        lowest: With ``"theoretical"`` the lowest score that the measure can give.
+
+    Returns:
+        The chosen candidates with their scores at the time, best first, ties by uid.
+
+    Raises:
+        ConfigError: If an argument is out of its range, the rows do not fit the candidates, or a number is not finite.
+
+    Source:
+        Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998, doi:10.1145/290941.291025.
+
+    Example:
+        >>> vectors = [[1, 0], [1, 0], [0, 1]]  # the first two say the same
+        >>> [uid for uid, _ in mmr([("a", 3.0), ("b", 2.9), ("c", 2.0)], vectors, topk=2)]
+        ['a', 'c']
+    """
+    rows = _numbers("vectors", vectors)
+    if rows.ndim != 2 or len(rows) != len(ranking):
+        if len(ranking) > 0 or rows.size > 0:
+            msg = f"vectors has the shape {rows.shape} for {len(ranking)} candidates; give one row for each."
+            raise ConfigError(msg)
+        return []
+    # Each row is divided by its largest number first, so that its squares stay in a float's range.
+    rows = rows / _not_zero(np.abs(rows).max(axis=1, initial=0.0))[:, None]
+    unit = rows / _not_zero(np.sqrt((rows * rows).sum(axis=1)))[:, None]
+    # Sums row by row: rows that are equal get equal cosines, which a matrix product does not promise.
+    return _chosen(ranking, lambda at: (unit * unit[at]).sum(axis=1), lam, topk, normalise, lowest)
+
+
+def mmr_of_similarities(
+    ranking: Sequence[tuple[K, float]],
+    similarities: ArrayLike,
+    *,
+    lam: float = 0.5,
+    topk: int | None = None,
+    normalise: Normalisation = "min_max",
+    lowest: float | None = None,
+) -> list[tuple[K, float]]:
+    """Maximal marginal relevance by similarities that are known: see `mmr`.
+
+    Args:
+        ranking: See `mmr`.
+        similarities: (n, n): how alike candidates are, from 0 to 1, rows and columns in their order. Row i is asked
+            once i was chosen.
+        lam: See `mmr`.
+        topk: See `mmr`.
+        normalise: See `mmr`.
+        lowest: See `mmr`.
+
+    Returns:
+        The chosen candidates with their scores at the time, best first, ties by uid.
+
+    Raises:
+        ConfigError: See `mmr`.
+
+    Example:
+        >>> mmr_of_similarities([("a", 0.8), ("b", 0.7)], [[1, 0.5], [0.5, 1]], lam=0.75, normalise="none")
+        [('a', 0.6000000000000001), ('b', 0.3999999999999999)]
+    """
+    table = _numbers("similarities", similarities)
+    if table.shape != (len(ranking), len(ranking)) and (len(ranking) > 0 or table.size > 0):
+        msg = f"similarities has the shape {table.shape} for {len(ranking)} candidates; give a square of that side."
+        raise ConfigError(msg)
+    return _chosen(ranking, lambda at: table[at], lam, topk, normalise, lowest)
+
+
+def _chosen(
+    ranking: Sequence[tuple[K, float]],
+    likeness: Callable[[int], NDArray[np.float64]],
+    lam: float,
+    topk: int | None,
+    normalise: Normalisation,
+    lowest: float | None,
+) -> list[tuple[K, float]]:
+    """The candidates in the order of choice; likeness(i) says how alike each one is to the i-th."""
+    if isinstance(lam, bool) or not isinstance(lam, numbers.Real) or not 0 <= float(lam) <= 1:
+        msg = f"lam is {lam!r}; give a number from 0 (only unlike what was chosen) to 1 (only relevant)."
+        raise ConfigError(msg)
+    wanted = len(ranking) if topk is None else min(whole_number("topk", topk, 1), len(ranking))
+    uids = [uid for uid, _ in ranking]
+    if len(set(uids)) < len(uids):
+        msg = "The ranking names a uid twice; mmr chooses each candidate once, so name each once."
+        raise ConfigError(msg)
+    by_uid = np.array(sorted(range(len(uids)), key=uids.__getitem__), np.intp)  # of equal scores argmax takes the first
+    relevance = np.array([score for _, score in normalised(ranking, normalise, lowest)], np.float64)[by_uid]
+    redundancy = np.zeros(len(ranking))
+    left = np.ones(len(ranking), bool)
+    chosen: list[tuple[K, float]] = []
+    for _ in range(wanted):
+        scores = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
+        best = int(scores.argmax())
+        chosen.append((uids[by_uid[best]], float(scores[best])))
+        left[best] = False
+        np.maximum(redundancy, likeness(int(by_uid[best]))[by_uid], out=redundancy)
+    return chosen
+
+
+def _numbers(what: str, value: Any) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as exc:
+        msg = f"{what} is no table of numbers: {exc}. Give rows of the same length."
+        raise ConfigError(msg) from exc
+    if not np.isfinite(array).all():
+        msg = f"{what} has a number that is infinite or nan; give finite ones."
+        raise ConfigError(msg)
+    return array
+
+
+def _not_zero(divisors: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(divisors > 0, divisors, 1.0)

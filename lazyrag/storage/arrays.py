@@ -1,0 +1,583 @@
+"""Array files: immutable bundles of named arrays, named by a hash of their content and read by memory mapping."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import math
+import mmap
+import os
+import re
+import secrets
+import struct
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from operator import index
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lazyrag.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+
+# What lies in an array file: named arrays of plain types, one after the other, with what is needed to trust them.
+#
+# A file has, with all numbers little-endian::
+#
+# bytes 0 to 7     b"lzArrays"
+# bytes 8 to 11    the format, uint32: 1
+# bytes 12 to 15   n, uint32
+# n bytes          the header: JSON in ASCII, and spaces up to where the data begin, at a multiple of 64
+# the rest         the data: the arrays in the header's order, each in C order and at a multiple of 64, zeros between
+#
+# The header is ``{"arrays": [{"name", "dtype", "shape", "offset"}, ...], "bytes", "digest"}``: the arrays by name,
+# their types in numpy's notation, where in the data they begin; how long the data are; their BLAKE2b (128 bits,
+# hexadecimal).
+#
+# The file's name is the BLAKE2b (128 bits, hexadecimal) of all that stands before the data, and ``.arr``. So opening a
+# file finds that it was cut, that its header is damaged, or that it is another one's, without a look at the data;
+# reading all of it finds the rest. Every format keeps to this paragraph and to the first 16 bytes.
+
+
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+"""Named arrays of any shape and of a plain type."""
+
+ALIGNMENT = 64
+"""Of arrays, in bytes: a line of the processor's cache, and more than any of its instructions asks for."""
+
+FILE_NAME = re.compile(r"[0-9a-f]{32}\.arr")
+"""Names of array files."""
+
+_FORMAT = 1
+_MAGIC = b"lzArrays"
+_PREFIX = struct.Struct("<8sII")
+_BLOCK = 1 << 20  # bytes that are read at once where a whole file is checked
+# Types that are the same on every machine. Objects are not among them: read from a file, they would be addresses.
+_PLAIN = re.compile(r"[<|](b1|[iu][1248]|f[248]|c8|c16|[mM]8(\[\w+\])?|[SU]\d+)")
+
+
+class DamagedError(Exception):
+    """A file is not as it was written, or of a newer format; says how, as the end of a sentence about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What a header says of one array."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def fits(self, room: int) -> bool:
+        """Whether it lies within so many bytes; numpy would also look before them."""
+        if _PLAIN.fullmatch(self.dtype) is None or min((self.offset, *self.shape)) < 0:
+            return False
+        return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize <= room
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What stands before the data: the arrays, where the data begin, their digest."""
+
+    arrays: tuple[_Entry, ...]
+    start: int
+    digest: str
+
+
+def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
+    """A file's name, and its content in pieces; arrays are not copied where they need not be.
+
+    Raises:
+        ConfigError: If one is no array, or of a type that not every machine has.
+
+    Example:
+        >>> import numpy as np
+        >>> name, pieces = encoded({"weights": np.ones(3, np.float32)})
+        >>> name, sum(map(len, pieces))
+        ('5573a7a5d46f7fe8c3e212b2e901a622.arr', 204)
+    """
+    entries: list[dict[str, Any]] = []
+    pieces: list[memoryview] = []
+    hasher = hashlib.blake2b(digest_size=16)
+    length = 0
+    for name in sorted(arrays):
+        array = _plain(name, arrays[name])
+        padding = bytes(-length % ALIGNMENT)
+        offset = length + len(padding)
+        entries.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape), "offset": offset})
+        for piece in (memoryview(padding), array.reshape(-1).view(np.uint8).data):
+            pieces.append(piece)
+            hasher.update(piece)
+        length = offset + array.nbytes
+    header = json.dumps({"arrays": entries, "bytes": length, "digest": hasher.hexdigest()})
+    header += " " * (-(_PREFIX.size + len(header)) % ALIGNMENT)
+    head = _PREFIX.pack(_MAGIC, _FORMAT, len(header)) + header.encode("ascii")
+    return _digest(head) + ".arr", [memoryview(head), *pieces]
+
+
+def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a file's content, as read-only as that is, and not copied. Their data are not looked at.
+
+    Raises:
+        DamagedError: If the content is cut, not what a file of that name holds, or its header is damaged.
+    """
+    header = _read_header(lambda length: bytes(content[:length]), len(content), name)
+    return {
+        one.name: np.ndarray(one.shape, np.dtype(one.dtype), buffer=content, offset=header.start + one.offset)
+        for one in header.arrays
+    }
+
+
+def check_stream(file: BinaryIO, name: str) -> None:
+    """Read a whole file and compare it with its name.
+
+    Raises:
+        DamagedError: If it is not what was written under that name.
+    """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    beginning = file.read(_PREFIX.size)
+    header = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+    hasher = hashlib.blake2b(digest_size=16)
+    while block := file.read(_BLOCK):
+        hasher.update(block)
+    if hasher.hexdigest() != header.digest:
+        raise DamagedError("is damaged: its data are not those that were written")
+
+
+def damage_of(content: bytes, name: str) -> str:
+    """What is wrong with a file's content in memory; "" if it is what was written under that name."""
+    try:
+        check_stream(io.BytesIO(content), name)
+    except DamagedError as exc:
+        return str(exc)
+    return ""
+
+
+def joined(pieces: list[memoryview]) -> memoryview:
+    """A file's content in memory, in one piece: read-only, at an address that is a multiple of `ALIGNMENT`."""
+    length = sum(map(len, pieces))
+    room = np.empty(length + ALIGNMENT, np.uint8)
+    at = first = -room.ctypes.data % ALIGNMENT
+    for piece in pieces:
+        room[at : at + len(piece)] = piece
+        at += len(piece)
+    room.flags.writeable = False
+    return room[first:at].data
+
+
+def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """An array as it lies in a file: little-endian, in C order."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "biufcmMSU":  # others may have no order of bytes
+        dtype = array.dtype.newbyteorder("<")
+        if _PLAIN.fullmatch(dtype.str):
+            return np.asarray(array, dtype, order="C")
+    kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+    msg = (
+        f"The array {name!r} is of type {kind}. Array files hold numpy arrays of truth values, numbers of up to 64 "
+        "bits, times, and texts or bytes of a fixed width."
+    )
+    raise ConfigError(msg)
+
+
+def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _Header:
+    """The header of a file, if it and the file's size are as they were written.
+
+    Args:
+        beginning: Gives so many bytes from the file's first on. It is asked twice.
+        size: Of the file, in bytes.
+        name: Of the file.
+    """
+    prefix = beginning(_PREFIX.size)
+    if len(prefix) < _PREFIX.size:
+        raise DamagedError(f"is cut: it has {size} bytes")
+    magic, written, length = _PREFIX.unpack(prefix)
+    head = beginning(_PREFIX.size + length)
+    if magic != _MAGIC or name != _digest(head) + ".arr":
+        raise DamagedError("is damaged: its header is not the one that was written")
+    if written > _FORMAT:
+        raise DamagedError(f"has format {written}, of a newer release; this one reads up to format {_FORMAT}")
+    try:
+        header = json.loads(head[_PREFIX.size :])
+        data = index(header["bytes"])
+        entries = tuple(
+            _Entry(**{**one, "shape": tuple(map(index, one["shape"])), "offset": index(one["offset"])})
+            for one in header["arrays"]
+        )
+        digest = str(header["digest"])
+        fitting = all(one.fits(data) for one in entries)
+    except (KeyError, TypeError, ValueError) as exc:  # whoever wrote it, it was not this module
+        raise DamagedError("is damaged: its header cannot be understood") from exc
+    if not fitting:
+        raise DamagedError("is damaged: its arrays do not fit into it")
+    if size != len(head) + data:
+        raise DamagedError(f"is cut: it has {size} bytes instead of {len(head) + data}")
+    return _Header(entries, len(head), digest)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+_TEMPORARY = re.compile(FILE_NAME.pattern + r"\.[0-9a-f]{16}\.tmp")
+
+_SCRATCH_BYTES = 1 << 24  # from which room for an array is on the disk
+
+_REPAIR = "Run verify() and repair()."
+_FULL = (
+    "cannot be written: the disk is full, or a limit is reached. Nothing of it was kept, the rest is there; make room."
+)
+_RIGHTS = "cannot be read or written. Check the rights of the file and of its folder."
+_EXPLANATIONS = {
+    errno.ENOENT: f"is missing. {_REPAIR}",
+    errno.ENOSPC: _FULL,
+    errno.EFBIG: _FULL,
+    getattr(errno, "EDQUOT", errno.ENOSPC): _FULL,  # Windows has no quotas
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: _RIGHTS,
+}
+
+
+class ArrayFiles:
+    """The array files of one folder.
+
+    A bundle that was written is never changed, so that what is read from it stays as it is while it is in use, also
+    after its file was deleted. Opening maps the file into memory: pages are read from the disk when they are looked at,
+    and shared by all processes. Threads and processes may use one folder at the same time.
+
+    Args:
+        folder: Where the files lie; made when the first is written, in a folder that exists. None: they lie in this
+            process's memory, and behave the same.
+        read_only: Write, delete and renew nothing.
+
+    Example:
+        >>> import numpy as np
+        >>> files = ArrayFiles(None)
+        >>> name = files.write({"rows": np.arange(3), "weights": np.ones((3, 2), np.float32)})
+        >>> files.open(name)["rows"].tolist(), files.names() == [name], files.check(name)
+        ([0, 1, 2], True, '')
+    """
+
+    def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
+        self.folder = folder
+        self.read_only = read_only
+        self._place: _Place = _Memory() if folder is None else _Folder(folder)
+
+    def __repr__(self) -> str:
+        return f"ArrayFiles({None if self.folder is None else os.fspath(self.folder)!r})"
+
+    def write(self, arrays: Arrays) -> str:
+        """Store a bundle; on return no power cut takes it.
+
+        Args:
+            arrays: Names to arrays of any shape, also without rows. Their types: truth values, whole, real and complex
+                numbers of up to 64 bits (a part), times, texts and bytes of a fixed width.
+
+        Returns:
+            The bundle's name. The same content has the same name: where it lies there already, whole, only its time is
+            renewed.
+
+        Raises:
+            ConfigError: If something is no array, or of another type.
+            StoreError: If it cannot be written; nothing half-written stays.
+        """
+        name, pieces = encoded(arrays)
+        with self._changing(name):
+            if self.check(name) or not self._place.renew(name):
+                self._place.save(name, pieces)
+            self._place.secure()
+        return name
+
+    def scratch(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """Room for an array that is to be written: on the folder's disk where it is large, so that memory need not
+        hold it, and gone with the array.
+
+        Args:
+            shape: Of the array.
+            dtype: A plain type.
+
+        Raises:
+            StoreError: If the disk has no room for it.
+        """
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if self.folder is None or size < _SCRATCH_BYTES:
+            return np.empty(shape, dtype)
+        with self._changing():
+            self.folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                _reserve(file.fileno(), size)
+                return np.asarray(np.memmap(file, dtype, mode="r+", shape=shape))
+
+    def open(self, name: str) -> Arrays:
+        """The arrays of a bundle: read-only, little-endian, each at an address that is a multiple of 64.
+
+        Raises:
+            StoreError: If the file is missing, cut, not the one of that name, or its header is damaged. Damage in the
+                data is found by `check`.
+        """
+        with self._explained(_checked(name)):
+            try:
+                return MappingProxyType(decoded(self._place.load(name), name))
+            except DamagedError as exc:
+                raise self._error(name, f"{exc}. {_REPAIR}") from exc
+
+    def check(self, name: str) -> str:
+        """What is wrong with a bundle, all of which is read: ``"is missing"``; or "" if it is whole.
+
+        Raises:
+            StoreError: If that is no name of a bundle.
+        """
+        try:
+            with self._place.stream(_checked(name)) as file:
+                check_stream(file, name)
+        except DamagedError as exc:
+            return str(exc)
+        except OSError as exc:
+            return "is missing" if isinstance(exc, FileNotFoundError) else f"cannot be read: {exc.strerror or exc}"
+        return ""
+
+    def names(self) -> list[str]:
+        """All bundles that lie there, sorted."""
+        with self._explained():
+            return sorted(filter(FILE_NAME.fullmatch, self._place.entries()))
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove bundles; missing ones are fine. Arrays that were read from them stay as they are.
+
+        Windows keeps a file that some process has mapped; it is still there then, for a later call.
+        """
+        for name in names:
+            with self._changing(_checked(name)):
+                self._place.remove(name)
+
+    def retire(self, names: Iterable[str]) -> None:
+        """Renew the time of bundles that are no longer named anywhere: readers may be about to open them."""
+        for name in names:
+            with self._changing(_checked(name)):
+                self._place.renew(name)
+
+    def age_s(self, name: str) -> float:
+        """Seconds since a bundle was written or its time renewed, at least 0.
+
+        Raises:
+            StoreError: If it is missing.
+        """
+        with self._explained(_checked(name)):
+            return max(0.0, time.time() - self._place.modified(name))
+
+    def sweep(self, *, older_than_s: float = 3600.0) -> int:
+        """Remove what writers that were killed left half-written; returns how many files went.
+
+        Args:
+            older_than_s: Younger ones may still be in the making.
+        """
+        gone = 0
+        with self._changing():
+            for name in filter(_TEMPORARY.fullmatch, self._place.entries()):
+                with suppress(FileNotFoundError):  # its writer was only slow, and is done
+                    if time.time() - self._place.modified(name) >= older_than_s:
+                        self._place.remove(name)
+                        gone += 1
+        return gone
+
+    @contextmanager
+    def _changing(self, name: str = "") -> Iterator[None]:
+        if self.read_only:
+            raise self._error(name, "cannot be changed: it was opened with read_only=True. Open it without to write.")
+        with self._explained(name):
+            yield
+
+    @contextmanager
+    def _explained(self, name: str = "") -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            told = _EXPLANATIONS.get(exc.errno or 0, f"cannot be used: {exc.strerror or exc}.")
+            raise self._error(name, told) from exc
+
+    def _error(self, name: str, what: str) -> StoreError:
+        folder = Path(":memory:") if self.folder is None else self.folder
+        kind = "array file" if name else "folder of array files"
+        return StoreError(f"The {kind} {os.fspath(folder / name)!r} {what}", store=os.fspath(folder))
+
+
+class _Place(Protocol):
+    """Where bundles lie as bytes, by name. All methods raise OSError."""
+
+    def load(self, name: str) -> memoryview:
+        """All of its bytes, read-only."""
+
+    def stream(self, name: str) -> BinaryIO:
+        """Its bytes, read afresh."""
+
+    def save(self, name: str, pieces: list[memoryview]) -> None:
+        """Write it, whole or not at all."""
+
+    def secure(self) -> None:
+        """Wait until the disk has the names of what was saved."""
+
+    def renew(self, name: str) -> bool:
+        """Set its time to now; returns whether it is there."""
+
+    def modified(self, name: str) -> float:
+        """Its time, in seconds since 1970."""
+
+    def entries(self) -> list[str]:
+        """All names, those of half-written bundles included."""
+
+    def remove(self, name: str) -> None:
+        """Remove it, if it is there."""
+
+
+class _Folder:
+    """Files, each mapped once for as long as an array of it is in use."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._secured = False  # whether the disk has the folder's own name
+        self._mapped: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def load(self, name: str) -> memoryview:
+        with self._lock:
+            mapped = self._mapped.get(name)
+            if mapped is None:
+                with self.stream(name) as file:
+                    if not os.fstat(file.fileno()).st_size:
+                        return memoryview(b"")  # nothing to map
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._mapped[name] = mapped
+            return memoryview(mapped)
+
+    def stream(self, name: str) -> BinaryIO:
+        return (self._folder / name).open("rb")
+
+    def save(self, name: str, pieces: list[memoryview]) -> None:
+        self._folder.mkdir(exist_ok=True)
+        temporary = self._folder / f"{name}.{secrets.token_hex(8)}.tmp"
+        try:
+            with temporary.open("xb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._folder / name)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to tell of
+                temporary.unlink()
+            raise
+        with self._lock:
+            self._mapped.pop(name, None)  # of a damaged file that this one replaces
+
+    def secure(self) -> None:
+        _sync_folder(self._folder)
+        if not self._secured:
+            _sync_folder(self._folder.parent)
+            self._secured = True
+
+    def renew(self, name: str) -> bool:
+        try:
+            os.utime(self._folder / name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def modified(self, name: str) -> float:
+        return (self._folder / name).stat().st_mtime
+
+    def entries(self) -> list[str]:
+        try:
+            return [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def remove(self, name: str) -> None:
+        with self._lock:
+            self._mapped.pop(name, None)
+        try:
+            (self._folder / name).unlink(missing_ok=True)
+        except PermissionError:
+            if os.name != "nt":  # there it means that a process has mapped it
+                raise
+
+
+class _Memory:
+    """The same in this process's memory."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, memoryview] = {}
+        self._times: dict[str, float] = {}
+
+    def load(self, name: str) -> memoryview:
+        held = self._held.get(name)
+        if held is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return held
+
+    def stream(self, name: str) -> BinaryIO:
+        return io.BytesIO(self.load(name))
+
+    def save(self, name: str, pieces: list[memoryview]) -> None:
+        self._times[name] = time.time()
+        self._held[name] = joined(pieces)
+
+    def secure(self) -> None:
+        """Nothing outlives the process."""
+
+    def renew(self, name: str) -> bool:
+        self._times[name] = time.time()
+        return name in self._held
+
+    def modified(self, name: str) -> float:
+        self.load(name)
+        return self._times[name]
+
+    def entries(self) -> list[str]:
+        return list(self._held)
+
+    def remove(self, name: str) -> None:
+        self._held.pop(name, None)
+
+
+def _checked(name: str) -> str:
+    """A name that leads to nothing else: names come out of files."""
+    if not isinstance(name, str) or FILE_NAME.fullmatch(name) is None:
+        msg = f"{name!r:.80} is no name of an array file, which is 32 hexadecimal digits and '.arr'. {_REPAIR}"
+        raise StoreError(msg)
+    return name
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Give a file its blocks: writing to a mapped file for which the disk has none ends the process."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    zeros = bytes(_SCRATCH_BYTES)
+    for start in range(0, size, len(zeros)):
+        os.write(descriptor, zeros[: size - start])
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's entries. (Windows opens no folders, and sees to it by itself.)"""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,391 @@
+"""SQLite files: opened, recognised, brought to the present format and read and written in short transactions."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from lazyrag.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
+"""One step from a format to the next: SQL statements, or a function that is called inside the step's transaction."""
+
+_LONGEST_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
+_MEMORY = ":memory:"  # SQLite's own name for a database in memory
+_SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an empty one and writes over it
+# Of a new database: rows of some hundred bytes in any order are written half as often as with 4,096.
+_PAGE_BYTES = 16_384
+_CACHE_KB = 8_192
+
+_EXPLANATIONS = {
+    "locked": "is locked: another connection was writing for more than {wait:g} s. Wait until it is done, or end it.",
+    "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
+    "is full": "cannot grow: the disk is full. What was to be written is not in it, the rest is; make room.",
+    "disk I/O error": "cannot be read or written (disk I/O error). See whether the disk is whole, and not full.",
+    "readonly": "cannot be written. Check the rights of the file and of its folder, which both must be writable.",
+    "unable to open": (
+        "cannot be opened. Check the rights of the file and of its folder: both must be writable, even for reading, "
+        "since SQLite keeps two more files beside it."
+    ),
+    "not a database": "is no SQLite database, or is damaged. {damaged} Or give another path.",
+    "malformed": "is damaged. {damaged}",
+    "Could not decode": "is damaged. {damaged}",
+}
+"""SQLite's own words (its sqlite3_errstr; Python has error codes only from 3.11 on) to what to do about them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """One kind of SQLite file, and how a file came to its present form.
+
+    A file carries its kind in its ``application_id`` and the number of migrations that made it in its ``user_version``.
+
+    Args:
+        name: What a file of this kind is called in messages: ``"embedding cache"``.
+        application_id: From 1 to 2**31 - 1, different for each kind; never changed.
+        migrations: The steps from an empty file to the present format, oldest first. Released ones are never changed,
+            only more are added.
+        when_damaged: What to do with a damaged file, a sentence for messages.
+    """
+
+    name: str
+    application_id: int
+    migrations: tuple[Migration, ...]
+    when_damaged: str
+
+    @property
+    def version(self) -> int:
+        """The present format: how many migrations there are."""
+        return len(self.migrations)
+
+
+class Database:
+    """One open SQLite file, or a database in this process's memory.
+
+    It has a single connection, which threads use in turn, one transaction each. So it is closed when `close` returns,
+    whichever threads have used it, and what is made on the connection (temporary views, functions) is there for all of
+    them; a connection per thread could promise neither. Transactions are to be short. Who has to read during long
+    writes opens the file a second time: in WAL mode readers and a writer do not wait for each other.
+
+    Any number of processes may have the file open; each opens it for itself, after a fork too. A finished transaction
+    survives the end of the process at any instant. A power cut may take the last ones, and never leaves half of one
+    (WAL with ``synchronous = NORMAL``); `writing` with ``durable=True`` secures itself and all before it.
+
+    Args:
+        path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by this object alone.
+        file_format: What kind of file it is. A new or empty file becomes one, an older one is migrated.
+        read_only: Write nothing, and neither make nor migrate the file.
+        timeout_s: How long to wait for another connection that writes.
+
+    Raises:
+        ConfigError: If the path is of another type or empty, what lies in memory is to be read only, or the timeout is
+            not from 0 to 86,400 s.
+        StoreError: If the file is missing or may not be opened, is of another kind, of a newer format, no SQLite
+            database, damaged, or locked for longer than the timeout. A file that is not ours is left as it is.
+
+    Source:
+        https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_application_id
+
+    Example:
+        >>> notes = FileFormat("notebook", 0x6E6F7465, ("CREATE TABLE note (text TEXT);",), "Delete it.")
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "notes.db"), notes) as database:
+        ...     with database.writing() as connection:
+        ...         _ = connection.execute("INSERT INTO note VALUES ('tea')")
+        ...     with database.reading() as connection:
+        ...         connection.execute("SELECT text FROM note").fetchall()
+        [('tea',)]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        file_format: FileFormat,
+        *,
+        read_only: bool = False,
+        timeout_s: float = 30.0,
+    ) -> None:
+        if not 0 <= timeout_s <= _LONGEST_WAIT_S:
+            msg = f"timeout_s is {timeout_s!r}; give a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}."
+            raise ConfigError(msg)
+        if path is None and read_only:
+            msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
+            raise ConfigError(msg)
+        self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
+        self.in_memory = path is None
+        self.file_format = file_format
+        self.read_only = read_only
+        self._timeout_s = timeout_s
+        if not self.in_memory:
+            self._check_place()
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        try:
+            self._open()
+        except (UnicodeDecodeError, sqlite3.Error) as exc:
+            raise self._explained(exc) from exc
+
+    def _open(self) -> None:
+        self._connection = sqlite3.connect(
+            _MEMORY if self.in_memory else f"{self.path.as_uri()}?mode={'ro' if self.read_only else 'rwc'}",
+            uri=not self.in_memory,
+            timeout=self._timeout_s,
+            isolation_level=None,  # transactions begin where we say so
+            check_same_thread=False,
+        )
+        # Nobody is warned of a connection that is not closed (Python does, from 3.13 on): the finalizer closes it.
+        self._let_go = weakref.finalize(self, _close, self._connection, self._process)
+        self._let_go.atexit = False
+        self._closed = False
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"Database({os.fspath(self.path)!r}, {self.file_format.name!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction that reads: all its statements see the same state of the file.
+
+        Raises:
+            StoreError: If SQLite fails in it, or the database is closed.
+        """
+        return self._transaction("BEGIN")
+
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction that writes; all of it is in the file at its end, or nothing where an error leaves it.
+
+        Other writers wait from its beginning on, so that what it reads first is still so when it writes.
+
+        Args:
+            durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
+                takes them (``synchronous = FULL``). One that changes nothing writes nothing, and so secures nothing.
+
+        Raises:
+            StoreError: If SQLite fails in it, the file stays locked, or the database is closed or read-only.
+        """
+        if self.read_only:
+            raise self._error("was opened with read_only=True. Open it without to write.")
+        return self._transaction("BEGIN IMMEDIATE", durable=durable)
+
+    def data_version(self) -> int:
+        """A number that moves when another connection has changed the file: this process's or another one's.
+
+        Transactions of this object do not move it. Two numbers can be compared if one object gave both.
+
+        Raises:
+            StoreError: If SQLite fails, or the database is closed.
+
+        Source:
+            https://sqlite.org/pragma.html#pragma_data_version
+        """
+        self.check_open()
+        with self._turn:
+            try:
+                [version] = self._connection.execute("PRAGMA data_version").fetchone()
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
+        return int(version)
+
+    def check_open(self) -> None:
+        """Nothing, while the database can be used.
+
+        Raises:
+            StoreError: If it is closed, or was opened by the process that this one is a fork of.
+        """
+        if self._process != os.getpid():
+            raise self._error("was opened by another process, of which this one is a fork. Open it again in this one.")
+        if self._closed:
+            raise self._error("is closed. Open it again.")
+
+    def shrink(self) -> None:
+        """Give the room of what was deleted back to the disk; rewrites the file.
+
+        Raises:
+            StoreError: If SQLite fails, or the database is closed or read-only.
+        """
+        self.check_open()
+        with self._turn:
+            try:
+                self._connection.execute("VACUUM")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
+
+    def close(self) -> None:
+        """Close the file, after the transaction that another thread may be in; twice does no harm."""
+        if self._process != os.getpid():
+            return  # a fork's copy: SQLite allows nothing to be done with it, and the file belongs to the parent
+        with self._turn:
+            self._closed = True
+            self._let_go()
+
+    @contextmanager
+    def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        self.check_open()  # before the lock, which a fork's copy may have been left with
+        with self._turn:
+            if self._closed:  # while this thread waited
+                self.check_open()
+            connection = self._connection
+            # Within a transaction it cannot be changed; BEGIN, which cannot be there either, says so.
+            durable = durable and not connection.in_transaction
+            try:
+                if durable:
+                    connection.execute("PRAGMA synchronous = FULL")
+                try:
+                    connection.execute(begin)
+                    try:
+                        yield connection
+                        connection.execute("COMMIT")
+                    except BaseException:
+                        if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
+                            connection.execute("ROLLBACK")
+                        raise
+                finally:
+                    if durable:
+                        connection.execute("PRAGMA synchronous = NORMAL")
+            except (UnicodeDecodeError, sqlite3.Error) as exc:
+                raise self._explained(exc) from exc
+
+    def _prepare(self) -> None:
+        """Look at the file before anything is written to it, then bring it to the present format."""
+        self._connection.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a file that is still to be made
+        self._connection.execute(f"PRAGMA cache_size = {-_CACHE_KB}")
+        newest = self.file_format.version
+        with self.reading():
+            version = self._version()
+        if self.read_only:
+            if version < newest:
+                raise self._error(
+                    f"has format {version} and this release reads format {newest}. "
+                    "Open it once without read_only=True, which brings it there."
+                )
+            return
+        if not self.in_memory:
+            self._use_wal()
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        while version < newest:
+            version = self._migrate()
+
+    def _version(self) -> int:
+        """The file's format; 0 for an empty one. Asked for in a transaction: another process may be making the file.
+
+        Raises:
+            StoreError: If it is not of our kind, or of a newer format.
+        """
+        [kind] = self._connection.execute("PRAGMA application_id").fetchone()
+        [version] = self._connection.execute("PRAGMA user_version").fetchone()
+        [tables] = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if kind != self.file_format.application_id and (kind or version or tables):
+            raise self._error("is a SQLite database of another kind. It was left as it is; give another path.")
+        newest = self.file_format.version
+        if version > newest:
+            raise self._error(
+                f"has format {version}, written by a newer release; this one reads up to format {newest}. "
+                "Install the newer release, or give another path."
+            )
+        return int(version)
+
+    def _use_wal(self) -> None:
+        # Where two connections change the mode at the same time, SQLite gives up at once instead of waiting.
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as exc:
+                if "locked" not in str(exc) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def _migrate(self) -> int:
+        """One step, unless another process was faster. Returns the format the file has now."""
+        with self.writing() as connection:
+            version = self._version()
+            if version < self.file_format.version:
+                migration = self.file_format.migrations[version]
+                version += 1
+                if isinstance(migration, str):
+                    for statement in _statements(migration):
+                        connection.execute(statement)
+                else:
+                    migration(connection)
+                connection.execute(f"PRAGMA application_id = {self.file_format.application_id:d}")
+                connection.execute(f"PRAGMA user_version = {version:d}")
+            return version
+
+    def _check_place(self) -> None:
+        """What SQLite would not say as clearly, or not see."""
+        if self.path.is_dir():
+            raise self._error("is a folder. Give the path of a file.")
+        if not self.path.parent.is_dir():
+            raise self._error("cannot be made: its folder does not exist. Make the folder, or give another path.")
+        there = self.path.exists()
+        if self.read_only and not there:
+            raise self._error("does not exist, and read_only=True makes none. Give another path.")
+        if there and 0 < self.path.stat().st_size < _SMALLEST_BYTES:
+            raise self._error(_EXPLANATIONS["not a database"].format(damaged=self.file_format.when_damaged))
+
+    def _explained(self, exc: UnicodeDecodeError | sqlite3.Error) -> StoreError:
+        """An error of SQLite with its remedy."""
+        # SQLite quotes what is damaged, and Python cannot read that.
+        told = "malformed" if isinstance(exc, UnicodeDecodeError) else str(exc)
+        for words, explanation in _EXPLANATIONS.items():
+            if words in told:
+                return self._error(explanation.format(wait=self._timeout_s, damaged=self.file_format.when_damaged))
+        return self._error(f"failed: {told}.")
+
+    def _error(self, what: str) -> StoreError:
+        path = os.fspath(self.path)
+        return StoreError(f"The {self.file_format.name} {path!r} {what}", store=path)
+
+
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    if os.getpid() == process:
+        connection.close()
+
+
+def _absolute(path: str | os.PathLike[str], name: str) -> Path:
+    """Where the file lies, whatever the working directory will be."""
+    given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    # It would be a file's name here.
+    if not isinstance(given, str) or not given or "\0" in given or given == _MEMORY:
+        msg = f"The path of the {name} is {given!r}; give that of a file."
+        raise ConfigError(msg)
+    return Path(given).expanduser().absolute()
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script. Python's ``executescript`` would end the transaction before it begins."""
+    statement = ""
+    for piece in script.split(";"):
+        statement += piece + ";"
+        if sqlite3.complete_statement(statement):  # not inside of a text, a comment or a trigger
+            if piece.strip():
+                yield statement
+            statement = ""
+    if statement.strip(" \t\n;"):
+        yield statement

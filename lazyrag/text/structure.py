@@ -1,0 +1,618 @@
+"""The structure of texts: headings, HTML, JSON, Markdown, definitions of Python code; and removing parts of a text."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from lazyrag.data.segment import Place
+
+
+class Heading(NamedTuple):
+    """A heading: where its line starts in the text, its level from 1, its words."""
+
+    start: int
+    level: int
+    title: str
+
+
+def heading_places(headings: Sequence[Heading], length: int) -> tuple[Place, ...]:
+    """The stretches under each heading, up to the next one, labelled with the path of headings above.
+
+    Args:
+        headings: In the text's order.
+        length: The text's length.
+
+    Example:
+        >>> [place.label for place in heading_places([Heading(0, 1, "Tea"), Heading(9, 2, "Picking")], 20)]
+        ['Tea', 'Tea > Picking']
+    """
+    places = []
+    path: list[Heading] = []
+    for number, heading in enumerate(headings):
+        while path and path[-1].level >= heading.level:
+            path.pop()
+        path.append(heading)
+        end = headings[number + 1].start if number + 1 < len(headings) else length
+        places.append(Place(heading.start, end, "heading", " > ".join(one.title for one in path)))
+    return tuple(places)
+
+
+# Removing parts of a text, and knowing where what is left stood.
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A text of which parts were removed.
+
+    Args:
+        text: What is left.
+        starts: Where in it the stretches begin that stand together in the source, ascending from 0.
+        origins: Where each of them stands in the source.
+
+    Example:
+        >>> cleaned = Cleaned("green  tea").without([(6, 7)])
+        >>> cleaned.text, cleaned.span(6, 9), cleaned.span(0, 9)
+        ('green tea', (7, 10), None)
+    """
+
+    text: str
+    starts: array[int] = field(default_factory=lambda: array("q", [0]))
+    origins: array[int] = field(default_factory=lambda: array("q", [0]))
+
+    def span(self, start: int, end: int) -> tuple[int, int] | None:
+        """Where a stretch of the text stands in the source; None where something was removed inside of it."""
+        at = bisect_right(self.starts, start) - 1
+        if at + 1 < len(self.starts) and end > self.starts[at + 1]:
+            return None
+        shift = self.origins[at] - self.starts[at]
+        return start + shift, end + shift
+
+    def without(self, removed: Iterable[tuple[int, int]]) -> Cleaned:
+        """The same without some stretches of its text, which are given in order and do not overlap."""
+        kept: list[str] = []
+        starts, origins = array("q"), array("q")
+        position = length = 0
+        for start, end in (*removed, (len(self.text), len(self.text))):
+            if start > position:
+                for at, origin in self._stretches(position, start):
+                    starts.append(length + at - position)
+                    origins.append(origin)
+                kept.append(self.text[position:start])
+                length += start - position
+            position = end
+        return Cleaned("".join(kept), starts, origins) if starts else Cleaned("")
+
+    def _stretches(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Where the stretches within a part of the text begin, in it and in the source."""
+        at = bisect_right(self.starts, start) - 1
+        yield start, self.origins[at] + start - self.starts[at]
+        at += 1
+        while at < len(self.starts) and self.starts[at] < end:
+            yield self.starts[at], self.origins[at]
+            at += 1
+
+
+_SPACE = "[\t\x0b\x0c \u00a0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000]"
+_EMPTY_LINES = re.compile(rf"\r?\n(?:{_SPACE}*\r?\n){{2,}}")
+_SPACES = re.compile(rf"{_SPACE}{{2,}}")
+
+
+def extra_spaces(text: str) -> list[tuple[int, int]]:
+    r"""What is too much of white space: all but one empty line in a row, all but the first of several spaces.
+
+    Example:
+        >>> Cleaned("one\n\n \n\ntwo  three").without(extra_spaces("one\n\n \n\ntwo  three")).text
+        'one\n\ntwo three'
+    """
+    found = []
+    for match in _EMPTY_LINES.finditer(text):
+        lines = match[0]
+        first = 2 if lines.startswith("\r") else 1
+        found.append((match.start() + first, match.end() - (2 if lines.endswith("\r\n") else 1)))
+    between = iter(found)
+    hole = next(between, None)
+    spaces = []
+    for match in _SPACES.finditer(text):
+        while hole is not None and hole[1] <= match.start():
+            hole = next(between, None)
+        if hole is None or match.start() < hole[0]:
+            spaces.append((match.start() + 1, match.end()))
+    return sorted(found + spaces)
+
+
+# What an address on the web is written with; a Chinese character beside it is no part of it.
+_ADDRESS = r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]"
+_SCHEME = r"(?:(?:https?|ftp)://|www\.)"
+_WHERE = r"[^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*"
+_IMAGE = rf"!\[[^\[\]]*\]\({_WHERE}(?:\s+\"[^\"]*\")?\)"
+_MAIL = r"(?<![A-Za-z0-9_.%+-])(?:mailto:)?[A-Za-z0-9_.%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"
+_REMOVED = re.compile(
+    rf"(?P<image>{_IMAGE})"
+    rf"|\[(?P<label>(?:{_IMAGE}|[^\[\]])*)\]\(\s*<?(?:{_SCHEME}|mailto:){_WHERE}>?(?:\s+\"[^\"]*\")?\s*\)"
+    rf"|(?P<whole><(?:{_SCHEME}|mailto:)[^\s<>]*>|<{_MAIL}>)"
+    rf"|(?P<url>(?<![A-Za-z0-9]){_SCHEME}(?=[A-Za-z0-9\[%]){_ADDRESS}+)"
+    rf"|(?P<mail>{_MAIL})",
+    re.IGNORECASE,
+)
+_CLOSING = {")": "(", "]": "["}
+
+
+def web_addresses(text: str) -> list[tuple[int, int]]:
+    """Addresses on the web and of mail. Of a Markdown link its text stays, an image stays as it is.
+
+    Example:
+        >>> text = "详见https://tea.cn/a_(b)。[Tea](http://tea.org) or <me@tea.org>."
+        >>> Cleaned(text).without(web_addresses(text)).text
+        '详见。Tea or .'
+    """
+    return list(_addresses(text, 0, len(text)))
+
+
+def _addresses(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for match in _REMOVED.finditer(text, start, end):
+        if match["label"] is not None:
+            label = match.span("label")
+            yield match.start(), label[0]
+            yield from _addresses(text, *label)
+            yield label[1], match.end()
+        elif match["url"] is not None:
+            yield match.start(), match.start() + _url_length(match[0])
+        elif match["image"] is None:
+            yield match.span()
+
+
+def _url_length(url: str) -> int:
+    """How much of what looks like an address is one: marks that end a sentence or close a bracket are none."""
+    counts = {mark: url.count(mark) for mark in "()[]"}
+    length = len(url)
+    while length:
+        last = url[length - 1]
+        if last in _CLOSING and counts[last] > counts[_CLOSING[last]]:
+            counts[last] -= 1
+        elif last not in "?!.,:;'*_~":
+            break
+        length -= 1
+    return length
+
+
+# The definitions of Python code, read from its lines.
+
+
+_OPENING = re.compile(r'"""|\'\'\'|["\'#]')
+_CLOSING_QUOTES = {
+    **{mark: re.compile(rf"\\.|{mark}", re.DOTALL) for mark in ('"""', "'''")},
+    **{mark: re.compile(rf"\\(?:\r\n|.)|{mark}|(?=[\r\n])", re.DOTALL) for mark in "\"'"},
+    "#": re.compile(r"(?=[\r\n])"),
+}
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+_DEFINITION = re.compile(r"(?:async[ \t]+def|def|class)[ \t]+([^\W\d]\w*)")
+
+
+def python_definitions(text: str) -> Iterator[Place]:
+    """Functions and classes at the margin, up to their last line that is neither blank nor a comment.
+
+    Read from the lines: `ast` fails on code of other versions of Python and on half a file, warns of what it finds in
+    code, and ends on deep nesting.
+    """
+    bare = _covered(text)
+    start = end = depth = 0
+    decorated: int | None = None
+    name = ""
+    continued = False
+    for found in _LINE.finditer(bare):
+        line = found[0].rstrip()
+        if not line:
+            continue
+        definition = _DEFINITION.match(line)  # nor does it stand in brackets, whatever broken code says
+        if definition or not (line[0].isspace() or depth > 0 or continued):
+            if name:
+                yield Place(start, end, "definition", name)
+            start = found.start() if decorated is None else decorated
+            name = definition[1] if definition else ""
+            decorated = start if line[0] == "@" else None
+        end = found.start() + len(line)
+        depth = (0 if definition else depth) + sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
+        continued = line.endswith("\\")
+    if name:
+        yield Place(start, end, "definition", name)
+
+
+def _covered(text: str) -> str:
+    """Python code in which NULs stand for the characters of texts, line ends too, and spaces for comments."""
+    pieces = []
+    at = 0
+    while opening := _OPENING.search(text, at):
+        pieces.append(text[at : opening.start()])
+        closing = _CLOSING_QUOTES[opening[0]].search(text, opening.end())
+        while closing and closing[0].startswith("\\"):
+            closing = _CLOSING_QUOTES[opening[0]].search(text, closing.end())
+        at = closing.end() if closing else len(text)
+        pieces.append((" " if opening[0] == "#" else "\0") * (at - opening.start()))
+    return "".join([*pieces, text[at:]])
+
+
+# HTML as it is written: its tags with their places, and the text between them.
+
+
+_NAME = re.compile(r"/?([A-Za-z][^\s/>]*)")
+# A ">" inside a quoted value ends no tag. What is never closed ends with the text.
+_TAG_PART = re.compile(r"""[^>"'=]+|=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?|["']""")
+_HEADING = re.compile(r"h[1-6]")
+_RAW = frozenset(["script", "style", "textarea", "title", "xmp"])
+_UNSEEN = frozenset(["script", "style", "template", "title"])
+BLOCKS = frozenset(
+    "address article aside blockquote body br caption dd details div dl dt fieldset figcaption figure footer form "
+    "h1 h2 h3 h4 h5 h6 head header hr html li main nav ol p pre section summary table tbody td tfoot th thead title "
+    "tr ul".split()
+)
+"""Names of the elements that browsers put on lines of their own."""
+
+
+class Tag(NamedTuple):
+    """A tag, a comment or a declaration: where it stands, its name in lower case, whether it closes something.
+
+    Comments and declarations have the name ``"!"``.
+    """
+
+    start: int
+    end: int
+    name: str
+    closes: bool
+
+
+def html_tags(text: str) -> Iterator[Tag]:
+    """The tags of a text in order, in linear time, whatever is broken in it.
+
+    Example:
+        >>> [tag.name for tag in html_tags("<p>Tea<!-- x --></p> a < b")]
+        ['p', '!', 'p']
+    """
+    at = text.find("<")
+    while at >= 0:
+        end = at + 1
+        if text.startswith(("<!", "<?"), at):
+            end = _behind(text, "-->" if text.startswith("<!--", at) else ">", at + 2)
+            yield Tag(at, end, "!", closes=False)
+        elif (name := _NAME.match(text, at + 1)) is not None:
+            end = _tag_end(text, name.end())
+            tag = Tag(at, end, name[1].lower(), text[at + 1] == "/")
+            yield tag
+            if tag.name in _RAW and not tag.closes:
+                closing = re.compile(rf"</{tag.name}(?=[\s/>])", re.IGNORECASE).search(text, end)
+                end = closing.start() if closing else len(text)
+        at = text.find("<", end)
+
+
+def _tag_end(text: str, at: int) -> int:
+    while at < len(text) and text[at] != ">":
+        part = _TAG_PART.match(text, at)
+        at = part.end() if part else at + 1
+    return min(at + 1, len(text))
+
+
+def _behind(text: str, what: str, at: int) -> int:
+    found = text.find(what, at)
+    return len(text) if found < 0 else found + len(what)
+
+
+def html_headings(text: str) -> Iterator[Heading]:
+    """The headings, h1 to h6, where their tags begin; without those that say nothing.
+
+    Example:
+        >>> [heading.title for heading in html_headings("<h1>Green <b>tea</b></h1><p>It keeps.")]
+        ['Green tea']
+    """
+    opened: Tag | None = None
+    for tag in html_tags(text):
+        if _HEADING.fullmatch(tag.name) is None:
+            continue
+        if opened is not None:
+            title = " ".join(html_text(text[opened.start : tag.start]).split())
+            if title:
+                yield Heading(opened.start, int(opened.name[1]), title)
+        opened = None if tag.closes else tag
+
+
+def html_text(text: str) -> str:
+    r"""What a reader sees: text without tags, blocks as lines, no scripts and styles; white space as browsers show it.
+
+    Example:
+        >>> html_text("<h1>Tea</h1><p>Green &amp; <b>black</b></p>")
+        'Tea\nGreen & black'
+    """
+    pieces: list[str] = []
+    at = hidden = preserved = 0
+    for tag in [*html_tags(text), Tag(len(text), len(text), "", closes=False)]:
+        if not hidden and tag.start > at:
+            seen = html.unescape(text[at : tag.start])
+            pieces.append(seen if preserved else re.sub(r"[ \t\r\n\f]+", " ", seen))
+        at = tag.end
+        step = -1 if tag.closes else 1
+        if tag.name in _UNSEEN:
+            hidden = max(0, hidden + step)
+        elif tag.name == "pre":
+            preserved = max(0, preserved + step)
+        if tag.name in ("td", "th"):
+            pieces.append("\t" if tag.closes else "")
+        elif tag.name in BLOCKS:
+            pieces.append("\n")
+    lines = (line.strip(" \t\n") if not preserved else line for line in "".join(pieces).split("\n"))
+    return "\n".join(line for line in lines if line.strip())
+
+
+# JSON as it is written: its values with their places in the text.
+
+
+DEEPEST = 200
+"""How many arrays and objects may stand in one another."""
+
+_JSON_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
+_STRING = re.compile(r'"[^"\\]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*)*"')
+_OTHER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null|NaN|-?Infinity)(?!\w)")
+_PLAIN_KEY = re.compile(r"[^\W\d]\w*")
+
+
+@dataclass(slots=True)
+class Value:
+    """A value in a text.
+
+    Args:
+        start: Where it begins; a member of an object, where its key does.
+        value: Where the value itself begins.
+        end: Where it ends.
+        kind: What it is; an ``other`` is a number or a literal.
+        step: How its container names it, as in a JSON path: ``".name"``, ``"[3]"``.
+        children: Of an array or an object.
+    """
+
+    start: int
+    value: int
+    end: int
+    kind: Literal["object", "array", "string", "other"]
+    step: str = ""
+    children: list[Value] = field(default_factory=list)
+
+
+def json_values(text: str) -> list[Value]:
+    r"""The values of a text: one, or several with white space between them, as in JSON Lines.
+
+    Raises:
+        ValueError: If it is no JSON, or nested deeper than `DEEPEST`; it says where.
+
+    Example:
+        >>> [one.step for one in json_values('{"tea": ["green"], "a b": 1}')[0].children]
+        ['.tea', "['a b']"]
+    """
+    reader = _Reader(text)
+    values = []
+    while reader.at < len(text):
+        values.append(reader.value(0))
+        reader.space()
+    if len(values) > 1:
+        for number, one in enumerate(values):
+            one.step = f"[{number}]"
+    return values
+
+
+def string_value(source: str) -> str:
+    """The text that a JSON string stands for."""
+    value: str = json.loads(source, strict=False)
+    return value
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.space()
+
+    def space(self) -> None:
+        found = _JSON_SPACE.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+
+    def value(self, depth: int) -> Value:
+        start, first = self.at, self.text[self.at : self.at + 1]
+        if first in ("{", "["):
+            if depth >= DEEPEST:
+                raise self._error(f"nested deeper than {DEEPEST}")
+            self.at += 1
+            children = list(self._members(depth + 1, is_object=first == "{"))
+            return Value(start, start, self.at, "object" if first == "{" else "array", children=children)
+        found = (_STRING if first == '"' else _OTHER).match(self.text, self.at)
+        if found is None:
+            raise self._error("no value")
+        self.at = found.end()
+        return Value(start, start, self.at, "string" if first == '"' else "other")
+
+    def _members(self, depth: int, *, is_object: bool) -> Iterator[Value]:
+        closing = "}" if is_object else "]"
+        self.space()
+        number = 0
+        while not self.text.startswith(closing, self.at):
+            if number:
+                self._expect(",")
+            start, step = self.at, f"[{number}]"
+            if is_object:
+                key = _STRING.match(self.text, self.at)
+                if key is None:
+                    raise self._error("no key")
+                step = _step(string_value(key[0]))
+                self.at = key.end()
+                self.space()
+                self._expect(":")
+            one = self.value(depth)
+            one.start, one.step = start, step
+            yield one
+            self.space()
+            number += 1
+        self.at += 1
+
+    def _expect(self, mark: str) -> None:
+        if not self.text.startswith(mark, self.at):
+            raise self._error(f"no {mark!r}")
+        self.at += 1
+        self.space()
+
+    def _error(self, what: str) -> ValueError:
+        line = self.text.count("\n", 0, self.at) + 1
+        column = self.at - self.text.rfind("\n", 0, self.at)
+        return ValueError(f"{what} at line {line}, column {column}")
+
+
+def _step(key: str) -> str:
+    if _PLAIN_KEY.fullmatch(key):
+        return f".{key}"
+    return "['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']"
+
+
+# Markdown's structure: its headings and the blocks between empty lines, by position in the text.
+
+
+_FENCE = re.compile(
+    r" {0,3}(?:(?P<ticks>`{3,})(?=[^`]*$)|(?P<tildes>~{3,}))"
+)  # backticks on both sides are inline code
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?=\S)(?:[^\n]*\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\r?\n|$)")
+_FIELD = re.compile(r"([\w][\w .-]{0,99}?)[ \t]*:(?:[ \t]+(.*))?$")
+_ITEM = re.compile(r"[ \t]*-[ \t]+(\S.*)$")
+_NO_PARAGRAPH = re.compile(r"\t| {4}|\s*(?:[>|]|[-*+][ \t]|\d{1,9}[.)][ \t])")
+_HASHES = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_ROW = re.compile(r" {0,3}\|")
+
+
+class Block(NamedTuple):
+    """Lines between empty ones, or a fenced piece of code.
+
+    Args:
+        start: Where it begins.
+        end: Behind the empty lines that follow it.
+        is_verbatim: Whether its lines count one by one: code in a fence, or a table.
+    """
+
+    start: int
+    end: int
+    is_verbatim: bool
+
+
+def markdown_headings(text: str) -> Iterator[Heading]:
+    r"""ATX and setext headings outside fenced code and front matter, in the text's order.
+
+    Example:
+        >>> [heading.title for heading in markdown_headings("# Tea\n\n```\n# no\n```\nWater\n-----\n")]
+        ['Tea', 'Water']
+    """
+    fence = ""
+    above: tuple[int, str] | None = None  # start and text of a paragraph's single line
+    start = _after_front_matter(text)
+    for line in text[start:].splitlines(keepends=True):
+        bare = line.rstrip("\r\n")
+        mark = _FENCE.match(bare)
+        if fence:
+            fence = "" if _closes(bare, fence) else fence
+        elif mark:
+            fence, above = mark["ticks"] or mark["tildes"], None
+        elif hashes := _HASHES.match(bare):
+            yield Heading(start, len(hashes[1]), _without_closing_hashes(hashes[2] or ""))
+            above = None
+        elif above and (underline := _UNDERLINE.match(bare)):
+            yield Heading(above[0], 1 if underline[1][0] == "=" else 2, above[1])
+            above = None
+        else:
+            first_of_paragraph = above is None and bare.strip() and not _NO_PARAGRAPH.match(bare)
+            above = (start, bare.strip()) if first_of_paragraph else None
+        start += len(line)
+
+
+def front_matter(text: str) -> dict[str, str | list[str]]:
+    r"""What the front matter says in simple lines: texts, and lists of texts. Nested values are passed over.
+
+    Everything is a text, as the file spells it; no YAML is read for it.
+
+    Example:
+        >>> front_matter("---\ntitle: \"Tea: a guide\"\ntags: [green, 'black']\nof:\n- Li\n---\n# Tea\n")
+        {'title': 'Tea: a guide', 'tags': ['green', 'black'], 'of': ['Li']}
+    """
+    said: dict[str, str | list[str]] = {}
+    items: list[str] | None = None  # the list that lines with a dash belong to
+    for line in text[: _after_front_matter(text)].splitlines()[1:-1]:
+        named = _FIELD.match(line)
+        item = _ITEM.match(line)
+        if named:
+            items = None
+            name, value = named[1], (named[2] or "").strip()
+            if not value:
+                items = []
+                said[name] = items
+            elif value[0] == "[" and value[-1] == "]" and "[" not in value[1:]:
+                said[name] = [_unquoted(one) for one in value[1:-1].split(",") if one.strip()]
+            elif value[0] not in "[{|>&*!#":
+                said[name] = _unquoted(value)
+        elif item and items is not None and not _FIELD.match(item[1]):
+            items.append(_unquoted(item[1]))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            items = None
+    return {name: value for name, value in said.items() if value}
+
+
+def markdown_blocks(text: str) -> Iterator[Block]:
+    r"""The blocks of a text, which cover it without a gap.
+
+    Example:
+        >>> text = "Tea\n\n```\na\n\nb\n```\n"
+        >>> [(text[block.start : block.end], block.is_verbatim) for block in markdown_blocks(text)]
+        [('Tea\n\n', False), ('```\na\n\nb\n```\n', True)]
+    """
+    fence = ""
+    begin = position = 0
+    verbatim = blank = False
+    for line in text.splitlines(keepends=True):
+        bare = line.rstrip("\r\n")
+        mark = _FENCE.match(bare)
+        opens = not fence and mark is not None
+        if position > begin and (opens or (blank and not fence and bare.strip())):
+            yield Block(begin, position, verbatim)
+            begin, verbatim = position, False
+        blank = False
+        if fence:
+            if _closes(bare, fence):
+                fence, blank = "", True  # what follows is another block, with or without an empty line
+        elif opens and mark is not None:
+            fence, verbatim = mark["ticks"] or mark["tildes"], True
+        else:
+            blank = not bare.strip()
+            verbatim = verbatim or (begin == position and bool(_ROW.match(bare)))
+        position += len(line)
+    if position > begin:
+        yield Block(begin, position, verbatim)
+
+
+def _after_front_matter(text: str) -> int:
+    front = _FRONT_MATTER.match(text)
+    return front.end() if front else 0
+
+
+def _unquoted(value: str) -> str:
+    """A value without its quotation marks, or without the comment behind it."""
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value.partition(" #")[0].rstrip()
+
+
+def _closes(line: str, fence: str) -> bool:
+    told = line.strip()
+    return told.startswith(fence) and not told.strip(fence[0])
+
+
+def _without_closing_hashes(title: str) -> str:
+    """``Tea ##`` is headed ``Tea``, but ``C#`` keeps its mark."""
+    title = title.strip(" \t")
+    bare = title.rstrip("#")
+    return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else title

@@ -1,0 +1,47 @@
+"""Types that several packages share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+Vector: TypeAlias = "NDArray[np.float32]"
+"""One dense embedding: shape (dim,), float32."""
+
+Matrix: TypeAlias = "NDArray[np.float32]"
+"""Dense embeddings, one per row: shape (n, dim), float32."""
+
+SparseVector: TypeAlias = "dict[int, float]"
+"""One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and not 0."""
+
+Embedding: TypeAlias = "Vector | SparseVector"
+"""One embedding of either kind."""
+
+Embeddings: TypeAlias = "Matrix | Sequence[SparseVector]"
+"""Embeddings of one kind."""
+
+SPARSE: Final = -1
+"""Stands where the length of dense vectors stands, for sparse ones: they have none."""
+
+Metadata: TypeAlias = Mapping[str, Any]
+"""Names to values; what filters read is checked against declared fields, the rest is free."""
+
+Scalar: TypeAlias = "str | int | float | bool"
+"""One value of a filterable field, checked."""
+
+FieldValue: TypeAlias = "Scalar | tuple[Scalar, ...] | None"
+"""What a filterable field holds; a tuple for ARRAY, None where it is missing."""
+
+Fields: TypeAlias = Mapping[str, FieldValue]
+"""The filterable fields of one node, checked against the schema."""
+
+Ranking: TypeAlias = "list[tuple[str, float]]"
+"""Uids (or a store's keys) with their scores, best first."""
+
+Metric: TypeAlias = Literal["cosine", "ip", "l2"]
+"""How close two vectors are: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Higher is closer."""

@@ -1,0 +1,109 @@
+"""What v0.1 left on the disk opens, is recognised as up to date, and answers as recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lazyrag import CachedEmbedder, EmbeddingCache
+from tests.behaviour import answers, goldens
+from tests.behaviour.library import Letters, Library, Pairs, open_document
+from tests.behaviour.make_stores import CACHED_TEXTS, KINDS, Wide, open_wide, stored_rows, unpack, wide_rows
+from tests.behaviour.store_kinds import STORES
+
+CASES = (
+    "bm25",
+    "bm25_chinese",
+    "bm25 target section",
+    "cosine",
+    "cosine all keys",
+    "hybrid rrf",
+    "HybridRetriever.over",
+    "chain AutoMerge",
+    "chain Windows",
+    "chain of all",
+)
+QUICK = ("sqlite", "split")
+KIND = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name) for name in KINDS if name in STORES
+]
+
+
+class Counting:
+    """An embed callable that counts what it is asked for."""
+
+    def __init__(self, embed):
+        self.identity = embed.identity
+        self.embed = embed
+        self.texts = []
+
+    def __call__(self, text):
+        """One vector."""
+        self.texts.append(text)
+        return self.embed(text) if isinstance(self.embed, Letters) else self.embed([text])[0]
+
+
+def _check_answers(docs) -> None:
+    lib = Library(docs, docs, None)
+    for name in CASES:
+        for label in ("none", "values"):
+            answers.check_hits(lib, name, label, (11,))
+
+
+@pytest.mark.parametrize("kind", KIND)
+def test_a_store(tmp_path, kind):
+    """Read only, nothing needs to be made; writing, nothing is loaded or embedded anew."""
+    check_store(tmp_path, kind)
+
+
+def check_store(tmp_path: Path, kind: str) -> None:
+    """Open a store of v0.1 and compare what it holds and answers.
+
+    Args:
+        tmp_path: A folder for the copy.
+        kind: The kind of store.
+    """
+    store = STORES[kind]
+    unpack("v0.1", kind, tmp_path / kind)
+    conf = store.conf_of(tmp_path / kind)
+    with open_document(tmp_path, conf, read_only=True) as docs:
+        _check_answers(docs)
+        goldens.check("stores", stored_rows(docs))
+    embed = {"letters": Counting(Letters()), "pairs": Counting(Pairs())}
+    with open_document(tmp_path, conf, embed=embed) as docs:
+        report = docs.sync()
+        assert (len(report.unchanged), report.added, report.updated, report.deleted) == (12, (), (), ())
+        assert docs.verify() == ()
+        goldens.check("stores", stored_rows(docs))
+    assert [one.texts for one in embed.values()] == [[], []]
+
+
+def test_array_files(tmp_path):
+    """A part of an index that lies in a file of its own."""
+    unpack("v0.1", "sqlite", tmp_path / "sqlite")
+    assert list((tmp_path / "sqlite" / "store.db.d").glob("*.arr"))
+    embed = Wide()
+    with open_wide(tmp_path, STORES["sqlite"].conf_of(tmp_path / "sqlite"), embed=embed) as docs:
+        goldens.check("stores", wide_rows(docs))
+        assert embed.texts == sum(bool(query.strip()) for query in answers.EXPLAINED)
+
+
+def test_an_export(tmp_path):
+    """It is imported, and nothing is embedded."""
+    unpack("v0.1", "export", tmp_path / "export")
+    embed = {"letters": Counting(Letters()), "pairs": Counting(Pairs())}
+    with open_document(tmp_path, None, embed=embed) as docs:
+        assert docs.import_from(tmp_path / "export" / "docs") == 12
+        assert [one.texts for one in embed.values()] == [[], []]
+        _check_answers(docs)
+
+
+def test_an_embedding_cache(tmp_path):
+    """Its vectors are there."""
+    unpack("v0.1", "cache", tmp_path)
+    asked = Counting(Letters())
+    with EmbeddingCache(tmp_path / "texts.embeddings") as cache:
+        found = CachedEmbedder(asked, cache=cache).embed(list(CACHED_TEXTS))
+    assert asked.texts == []
+    assert found.tolist() == [Letters()(text) for text in CACHED_TEXTS]

@@ -1,0 +1,14 @@
+"""A store of the first release with vectors in Chroma."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.behaviour.library import register
+from tests.behaviour.test_stores import check_store
+
+
+def test_a_store_of_the_first_release(tmp_path: Path) -> None:
+    """It opens, holds what was recorded and answers as it did, and nothing is made anew."""
+    register()
+    check_store(tmp_path, "chroma")

@@ -1,0 +1,29 @@
+"""The recorded behaviour with segments in OpenSearch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.behaviour import StoreBehaviour
+
+
+class TestSegmentsOnAServer(StoreBehaviour):
+    """Vectors lie in the ledger's file."""
+
+    is_map = True
+
+    @pytest.fixture(autouse=True)
+    def _server(self, opensearch_address: str) -> None:
+        self._address = opensearch_address
+
+    def conf(self, folder: Path) -> Mapping[str, Any]:
+        """A server for segments, a file for the rest."""
+        return {
+            "segment_store": {"type": "opensearch", "kwargs": {"uris": self._address, "client_kwargs": {}}},
+            "vector_store": {"type": "map"},
+            "ledger": str(folder / "ledger.db"),
+        }
