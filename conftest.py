@@ -11,13 +11,13 @@ from contextlib import ExitStack
 import pytest
 
 from lazyrag import Document
-from lazyrag.document.group import built_in_groups
-from lazyrag.document.readers import Readers
-from lazyrag.generation.refine import refiners
+from lazyrag.document.groups import built_in_groups
+from lazyrag.document.load_files import Readers
+from lazyrag.generation.refiners import refiners
 from lazyrag.loaders import loaders
 from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval import rerankers, similarities
-from lazyrag.retrieval.indexes import indexes
+from lazyrag.retrieval.similarity import indexes
 from lazyrag.stores.protocol import segment_stores, vector_stores
 from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters

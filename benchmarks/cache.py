@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lazyrag.models.cache import EmbeddingCache, VectorSpace
-from lazyrag.models.cached import CachedEmbedder
+from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace
 
 ROUNDS = 3
 WORDS = 60  # in a text

@@ -45,7 +45,7 @@ from lazyrag import (
 )
 from lazyrag.ranking.fusion import fusions
 from lazyrag.ranking.mmr import mmr
-from lazyrag.retrieval.ranked import Query
+from lazyrag.retrieval.stages import Query
 
 DEPTH, TOPK = 50, 10
 FILES, PART = 100, 10

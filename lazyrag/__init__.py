@@ -35,31 +35,20 @@ if TYPE_CHECKING:
     from lazyrag.document import Document, IngestReport, Watcher, migrate
     from lazyrag.errors import IngestionWarning, LazyRAGError
     from lazyrag.evaluation.interface import RAGInterface
-    from lazyrag.generation.citation_stream import CitationStream
-    from lazyrag.generation.citations import CitationManager
+    from lazyrag.generation.citations import CitationManager, CitationStream, QuoteCheck, ResolvedCitations
     from lazyrag.generation.context import ContextBuilder
     from lazyrag.generation.generator import Generator
-    from lazyrag.generation.prompts import Prompts
-    from lazyrag.generation.quotes import QuoteCheck
-    from lazyrag.generation.refine import Refined, Refiner, register_refiner
-    from lazyrag.generation.resolved import ResolvedCitations
-    from lazyrag.generation.templates import ContextTemplate
-    from lazyrag.generation.tree_refiner import TreeRefiner
+    from lazyrag.generation.prompts import ContextTemplate, Prompts
+    from lazyrag.generation.refiners import Refined, Refiner, TreeRefiner, register_refiner
     from lazyrag.loaders import LoadedFile, LoadLimits, register_loader
     from lazyrag.loaders.media import register_media_reader
-    from lazyrag.models.async_rerank import AsyncReranker, CrossEncoderReranker
-    from lazyrag.models.cache import EmbeddingCache
-    from lazyrag.models.cached import CachedEmbedder
     from lazyrag.models.chat import CallableChatModel
-    from lazyrag.models.chat_rerank import ListwiseRerankModel, PointwiseRerankModel
-    from lazyrag.models.http.chat import HttpChatModel
-    from lazyrag.models.http.embedder import HttpEmbedder
-    from lazyrag.models.http.endpoint import Endpoint
-    from lazyrag.models.http.rerank import HttpRerankModel
-    from lazyrag.models.late_interaction import MaxSimModel
-    from lazyrag.models.onnx.cross_encoder import OnnxCrossEncoder
-    from lazyrag.models.onnx.embedder import OnnxEmbedder
-    from lazyrag.models.protocol import (
+    from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
+    from lazyrag.models.local import AsyncReranker, CrossEncoderReranker
+    from lazyrag.models.onnx.models import MaxSimModel, OnnxCrossEncoder, OnnxEmbedder
+    from lazyrag.models.openai.client import Endpoint
+    from lazyrag.models.openai.models import HttpChatModel, HttpEmbedder, HttpRerankModel
+    from lazyrag.models.protocols import (
         ChatChoice,
         ChatCompletion,
         ChatDelta,
@@ -69,12 +58,11 @@ if TYPE_CHECKING:
         Message,
         RerankModel,
     )
-    from lazyrag.models.rerank import CallableRerankModel
+    from lazyrag.models.rerank import CallableRerankModel, ListwiseRerankModel, PointwiseRerankModel
     from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
-    from lazyrag.pipeline.defaults import PipelineSettings
-    from lazyrag.pipeline.milvus import MilvusCollection
+    from lazyrag.pipeline.external import MilvusCollection
     from lazyrag.pipeline.pipeline import RAGPipeline
-    from lazyrag.pipeline.settings import Settings
+    from lazyrag.pipeline.settings import PipelineSettings, Settings
     from lazyrag.ranking.fusion import ReciprocalRankFusion, register_fusion
     from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
     from lazyrag.retrieval import (
@@ -93,10 +81,9 @@ if TYPE_CHECKING:
         retriever_for,
     )
     from lazyrag.retrieval.base import explain, why_not
-    from lazyrag.retrieval.chain import RetrievalChain
     from lazyrag.retrieval.explain import Explanation
-    from lazyrag.retrieval.feedback import FeedbackRetriever
-    from lazyrag.retrieval.steps import MMR, AutoMerge, ScoreThreshold, Windows
+    from lazyrag.retrieval.hybrid import FeedbackRetriever
+    from lazyrag.retrieval.postprocessors import MMR, AutoMerge, RetrievalChain, ScoreThreshold, Windows
     from lazyrag.text.tokens import TiktokenCounter
     from lazyrag.transforms import (
         CharacterSplitter,
@@ -242,43 +229,43 @@ _HOMES = {
     "And": "lazyrag.data.filters",
     "Answer": "lazyrag.data.result",
     "AnswerDelta": "lazyrag.data.result",
-    "AsyncReranker": "lazyrag.models.async_rerank",
-    "AutoMerge": "lazyrag.retrieval.steps",
+    "AsyncReranker": "lazyrag.models.local",
+    "AutoMerge": "lazyrag.retrieval.postprocessors",
     "BM25Retriever": "lazyrag.retrieval",
-    "CachedEmbedder": "lazyrag.models.cached",
+    "CachedEmbedder": "lazyrag.models.embedding_cache",
     "CallableChatModel": "lazyrag.models.chat",
     "CallableRerankModel": "lazyrag.models.rerank",
     "CharacterSplitter": "lazyrag.transforms",
-    "ChatChoice": "lazyrag.models.protocol",
-    "ChatCompletion": "lazyrag.models.protocol",
-    "ChatDelta": "lazyrag.models.protocol",
-    "ChatModel": "lazyrag.models.protocol",
-    "ChatOptions": "lazyrag.models.protocol",
+    "ChatChoice": "lazyrag.models.protocols",
+    "ChatCompletion": "lazyrag.models.protocols",
+    "ChatDelta": "lazyrag.models.protocols",
+    "ChatModel": "lazyrag.models.protocols",
+    "ChatOptions": "lazyrag.models.protocols",
     "Citation": "lazyrag.data.result",
     "CitationManager": "lazyrag.generation.citations",
-    "CitationStream": "lazyrag.generation.citation_stream",
+    "CitationStream": "lazyrag.generation.citations",
     "CodeSplitter": "lazyrag.transforms",
     "Condition": "lazyrag.data.filters",
     "ContextBuilder": "lazyrag.generation.context",
-    "ContextTemplate": "lazyrag.generation.templates",
-    "CrossEncoderReranker": "lazyrag.models.async_rerank",
+    "ContextTemplate": "lazyrag.generation.prompts",
+    "CrossEncoderReranker": "lazyrag.models.local",
     "DataType": "lazyrag.data.fields",
     "DocField": "lazyrag.data.fields",
     "DocNode": "lazyrag.data.node",
     "Document": "lazyrag.document",
-    "Embedder": "lazyrag.models.protocol",
-    "EmbeddingCache": "lazyrag.models.cache",
-    "Endpoint": "lazyrag.models.http.endpoint",
+    "Embedder": "lazyrag.models.protocols",
+    "EmbeddingCache": "lazyrag.models.embedding_cache",
+    "Endpoint": "lazyrag.models.openai.client",
     "Explanation": "lazyrag.retrieval.explain",
-    "FeedbackRetriever": "lazyrag.retrieval.feedback",
+    "FeedbackRetriever": "lazyrag.retrieval.hybrid",
     "GenerationDelta": "lazyrag.data.result",
     "GenerationResult": "lazyrag.data.result",
     "Generator": "lazyrag.generation.generator",
     "HTMLSplitter": "lazyrag.transforms",
     "Hit": "lazyrag.data.result",
-    "HttpChatModel": "lazyrag.models.http.chat",
-    "HttpEmbedder": "lazyrag.models.http.embedder",
-    "HttpRerankModel": "lazyrag.models.http.rerank",
+    "HttpChatModel": "lazyrag.models.openai.models",
+    "HttpEmbedder": "lazyrag.models.openai.models",
+    "HttpRerankModel": "lazyrag.models.openai.models",
     "HybridRetriever": "lazyrag.retrieval",
     "IngestReport": "lazyrag.document",
     "IngestionWarning": "lazyrag.errors",
@@ -287,44 +274,44 @@ _HOMES = {
     "LAZY_ROOT_NAME": "lazyrag.data.segment",
     "LLMParser": "lazyrag.transforms.llm",
     "LazyRAGError": "lazyrag.errors",
-    "ListwiseRerankModel": "lazyrag.models.chat_rerank",
+    "ListwiseRerankModel": "lazyrag.models.rerank",
     "LoadLimits": "lazyrag.loaders",
     "LoadedFile": "lazyrag.loaders",
-    "MMR": "lazyrag.retrieval.steps",
+    "MMR": "lazyrag.retrieval.postprocessors",
     "MarkdownSplitter": "lazyrag.transforms",
-    "MaxSimModel": "lazyrag.models.late_interaction",
-    "Message": "lazyrag.models.protocol",
-    "MilvusCollection": "lazyrag.pipeline.milvus",
+    "MaxSimModel": "lazyrag.models.onnx.models",
+    "Message": "lazyrag.models.protocols",
+    "MilvusCollection": "lazyrag.pipeline.external",
     "MultiQueryRetriever": "lazyrag.retrieval",
     "NodeTransform": "lazyrag.transforms",
     "Not": "lazyrag.data.filters",
-    "OnnxCrossEncoder": "lazyrag.models.onnx.cross_encoder",
-    "OnnxEmbedder": "lazyrag.models.onnx.embedder",
+    "OnnxCrossEncoder": "lazyrag.models.onnx.models",
+    "OnnxEmbedder": "lazyrag.models.onnx.models",
     "Or": "lazyrag.data.filters",
     "ParentMode": "lazyrag.transforms",
-    "PipelineSettings": "lazyrag.pipeline.defaults",
-    "PointwiseRerankModel": "lazyrag.models.chat_rerank",
+    "PipelineSettings": "lazyrag.pipeline.settings",
+    "PointwiseRerankModel": "lazyrag.models.rerank",
     "PreProcessingRules": "lazyrag.transforms",
     "PriorityRetriever": "lazyrag.retrieval",
     "Prompts": "lazyrag.generation.prompts",
     "QueryRewriter": "lazyrag.retrieval",
-    "QuoteCheck": "lazyrag.generation.quotes",
+    "QuoteCheck": "lazyrag.generation.citations",
     "RAGContext": "lazyrag.data.result",
     "RAGInterface": "lazyrag.evaluation.interface",
     "RAGPipeline": "lazyrag.pipeline.pipeline",
     "ReciprocalRankFusion": "lazyrag.ranking.fusion",
     "RecursiveSplitter": "lazyrag.transforms",
-    "Refined": "lazyrag.generation.refine",
-    "Refiner": "lazyrag.generation.refine",
-    "RerankModel": "lazyrag.models.protocol",
+    "Refined": "lazyrag.generation.refiners",
+    "Refiner": "lazyrag.generation.refiners",
+    "RerankModel": "lazyrag.models.protocols",
     "Reranker": "lazyrag.retrieval",
-    "ResolvedCitations": "lazyrag.generation.resolved",
-    "RetrievalChain": "lazyrag.retrieval.chain",
+    "ResolvedCitations": "lazyrag.generation.citations",
+    "RetrievalChain": "lazyrag.retrieval.postprocessors",
     "RetrievalMethod": "lazyrag.retrieval",
     "RetrievalResult": "lazyrag.data.result",
     "Retriever": "lazyrag.retrieval",
     "Rule": "lazyrag.transforms",
-    "ScoreThreshold": "lazyrag.retrieval.steps",
+    "ScoreThreshold": "lazyrag.retrieval.postprocessors",
     "Segmentation": "lazyrag.transforms",
     "SemanticSplitter": "lazyrag.transforms",
     "SentenceSplitter": "lazyrag.transforms",
@@ -335,19 +322,19 @@ _HOMES = {
     "TiktokenCounter": "lazyrag.text.tokens",
     "TokenSplitter": "lazyrag.transforms",
     "TransformArgs": "lazyrag.transforms",
-    "TreeRefiner": "lazyrag.generation.tree_refiner",
+    "TreeRefiner": "lazyrag.generation.refiners",
     "VectorSetting": "lazyrag.ranking.scores",
     "Watcher": "lazyrag.document",
     "WeightedRetriever": "lazyrag.retrieval",
     "Weights": "lazyrag.ranking.scores",
-    "Windows": "lazyrag.retrieval.steps",
+    "Windows": "lazyrag.retrieval.postprocessors",
     "auto_merge": "lazyrag.retrieval",
     "explain": "lazyrag.retrieval.base",
     "migrate": "lazyrag.document",
     "register_fusion": "lazyrag.ranking.fusion",
     "register_loader": "lazyrag.loaders",
     "register_media_reader": "lazyrag.loaders.media",
-    "register_refiner": "lazyrag.generation.refine",
+    "register_refiner": "lazyrag.generation.refiners",
     "register_reranker": "lazyrag.retrieval",
     "register_similarity": "lazyrag.retrieval",
     "register_transform": "lazyrag.transforms",

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag.errors import LazyRAGError, MissingDependencyError, missing_package
-from lazyrag.evaluation.golden import read_golden
-from lazyrag.evaluation.judging import GoldenReport, judge
+from lazyrag.evaluation.golden import GoldenReport, judge, read_golden
 
 PASSED, BELOW, BAD_INPUT = 0, 1, 2
 """Exit statuses: every threshold is reached; one is not; nothing could be judged."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pytest_httpserver import HTTPServer
 
-from lazyrag.models.http import endpoint
+from lazyrag.models.openai import client as endpoint
 from tests.model_server import Model
 from tests.shared import SHARED, is_required
 

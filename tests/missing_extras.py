@@ -17,11 +17,11 @@ from lazyrag.errors import MissingDependencyError
 from lazyrag.evaluation import Sample, read_golden
 from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
+from lazyrag.loaders.media import recording_facts
 from lazyrag.loaders.pdf import PdfLoader
-from lazyrag.loaders.recordings import recording_facts
 from lazyrag.sources import DatabaseSource
 from lazyrag.stores.chroma import ChromaVectorStore
-from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import VectorSchema

@@ -17,21 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from lazyrag.generation.refine import refiners
+from lazyrag.generation.refiners import refiners
 from lazyrag.loaders import loaders
-from lazyrag.loaders.formats import FORMATS, Format
+from lazyrag.loaders.detect import FORMATS, Format
 from lazyrag.ranking.fusion import fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
-from lazyrag.retrieval.indexes import indexes
+from lazyrag.retrieval.similarity import indexes
 from lazyrag.stores.chroma import ChromaVectorStore
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import Feature, Store, segment_stores, vector_stores
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
 from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms
@@ -108,7 +106,7 @@ SECTIONS = (
     ),
     Section(
         "Indexes",
-        "lazyrag.retrieval.indexes.indexes",
+        "lazyrag.retrieval.similarity.indexes",
         indexes,
         'indexes.register("mine", function)',
         'the first argument. It goes into `Retriever(..., index="default")`; the function gets the similarity and its '
@@ -127,7 +125,7 @@ SECTIONS = (
     ),
     Section(
         "Refiners",
-        "lazyrag.generation.refine.refiners",
+        "lazyrag.generation.refiners.refiners",
         refiners,
         "@register_refiner",
         '`name=`, else the function\'s own name. It goes into `Refiner("tree", **parameters)`. See '

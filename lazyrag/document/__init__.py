@@ -11,14 +11,11 @@ asks for a sync where `file_events` tells that files have changed.
 """
 
 from lazyrag.document.document import Document
-from lazyrag.document.findings import Problem
 from lazyrag.document.migration import Migration, migrate
-from lazyrag.document.plan import Plan, PlannedStep
-from lazyrag.document.progress import Progress
-from lazyrag.document.report import Failure, IngestReport
-from lazyrag.document.status import DocumentStatus, GroupStatus
-from lazyrag.document.versions import DocumentVersion
-from lazyrag.document.watching import Watcher
+from lazyrag.document.report import Failure, IngestReport, Problem, Progress
+from lazyrag.document.sync import DocumentVersion, Plan, PlannedStep
+from lazyrag.document.verify import DocumentStatus, GroupStatus
+from lazyrag.document.watch import Watcher
 
 __all__ = [
     "Document",

@@ -10,11 +10,10 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import ReadOnly, Segment, copy_value
-from lazyrag.document.builder import Builder
-from lazyrag.document.ledger.tree import View
+from lazyrag.document.indexer import Builder, report_of
 from lazyrag.document.report import IngestReport
-from lazyrag.document.reporting import report_of
 from lazyrag.document.snapshot import NOTHING, ActiveRead, CollectionState, LocalSnapshot, Needs, read, related
+from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, IngestionError, StaleNodeError, known_names
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.types import Embedding

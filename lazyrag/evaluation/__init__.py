@@ -1,6 +1,5 @@
 """How good a system is: measures against judgements, whether a difference is more than chance, spec 002's interface."""
 
-from lazyrag.evaluation.adapters import PipelineRAG, RetrieverRAG
 from lazyrag.evaluation.answers import (
     answer_accuracy,
     answer_recall,
@@ -11,34 +10,52 @@ from lazyrag.evaluation.answers import (
     overlap_accuracy,
     token_f1,
 )
-from lazyrag.evaluation.finding import has_answer
-from lazyrag.evaluation.golden import Golden, read_golden
-from lazyrag.evaluation.interface import RAGInterface
-from lazyrag.evaluation.judging import GoldenReport, JudgedQuestion, Verdict, judge
-from lazyrag.evaluation.measures import Evaluation, Measure, evaluate, measure
-from lazyrag.evaluation.metrics import average_precision, ndcg, precision, recall, reciprocal_rank, success
-from lazyrag.evaluation.prepare import make_sample, prepare
-from lazyrag.evaluation.report import MeasureReport
-from lazyrag.evaluation.samples import Sample, to_ragas_dataset
-from lazyrag.evaluation.significance import (
-    Comparison,
-    Significance,
-    bootstrap_interval,
-    compare,
-    holm,
-    randomisation_test,
+from lazyrag.evaluation.golden import (
+    Golden,
+    GoldenReport,
+    JudgedQuestion,
+    MeasureReport,
+    Verdict,
+    has_answer,
+    judge,
+    read_golden,
 )
-from lazyrag.evaluation.spans import (
+from lazyrag.evaluation.interface import (
+    PipelineRAG,
+    RAGInterface,
+    RetrieverRAG,
+    Sample,
+    make_sample,
+    prepare,
+    to_ragas_dataset,
+)
+from lazyrag.evaluation.metrics import (
+    Comparison,
+    Evaluation,
+    Measure,
+    Significance,
     SourceSpan,
+    average_precision,
+    bootstrap_interval,
     char_f1,
     char_iou,
     char_precision,
     char_recall,
+    compare,
+    evaluate,
+    holm,
+    measure,
+    ndcg,
+    precision,
+    randomisation_test,
+    recall,
+    reciprocal_rank,
     source_span,
     span_precision,
     span_recall,
     span_reciprocal_rank,
     span_success,
+    success,
 )
 
 __all__ = [

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lazyrag.errors import EvaluationError
-from lazyrag.generation.marker_scanner import without_markers
+from lazyrag.generation.markers import without_markers
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.tokens import TokenCounter, token_counters
 

@@ -7,11 +7,25 @@ nobody judged is not. Where nothing is relevant the answer is 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Literal, TypeAlias, TypeVar
+import numbers
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
+import numpy as np
+
+from lazyrag.data.node import DocNode
+from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
+from lazyrag.ranking.fusion import first_of_each
 from lazyrag.validation import whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 
 K = TypeVar("K", bound=Hashable)
 
@@ -157,3 +171,667 @@ def _relevant(grades: Mapping[K, float]) -> set[K]:
 
 def _first(found: Sequence[K], k: int | None) -> Sequence[K]:
     return found if k is None else found[: whole_number("k", k, 1)]
+
+
+Q = TypeVar("Q", bound=Hashable)
+
+EXACT = 20
+"""Up to so many queries with a difference, all assignments of signs are enumerated: 2 ** 19 of them."""
+
+_AT_ONCE = 2_000_000
+"""Random numbers drawn at once, so that memory does not grow with the rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Significance:
+    """What a randomisation test says.
+
+    Args:
+        difference: The mean of the new system's values less the old one's.
+        p: How probable a mean difference of at least this size is, in either direction, if both are equally good.
+        exact: Whether all assignments were counted; else some were drawn.
+    """
+
+    difference: float
+    p: float
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two systems on the same queries.
+
+    Args:
+        difference: The mean of the new system's values less the old one's.
+        p: That of `randomisation_test`.
+        low: The interval of the difference begins here.
+        high: And ends here.
+        wins: Queries on which the new system is better.
+        losses: Queries on which it is worse.
+        ties: Queries on which they are equal.
+    """
+
+    difference: float
+    p: float
+    low: float
+    high: float
+    wins: int
+    losses: int
+    ties: int
+
+
+def compare(
+    old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 100_000, level: float = 0.95, seed: int = 0
+) -> Comparison:
+    """Compare two systems: the difference with its interval, a p-value, and on how many queries which one is better.
+
+    Args:
+        old: By query, the first system's value: ``evaluation.values["nDCG@10"]``.
+        new: By query, the second system's value of the same queries.
+        rounds: See `randomisation_test`; of the interval at most 10,000 are drawn.
+        level: See `bootstrap_interval`.
+        seed: Of both; the same seed gives the same numbers.
+
+    Returns:
+        The comparison; a positive difference says that the new system is better.
+
+    Raises:
+        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of its range.
+
+    Example:
+        >>> found = compare({"q1": 0.0, "q2": 0.5, "q3": 1.0}, {"q1": 1.0, "q2": 1.0, "q3": 1.0})
+        >>> found.difference, found.p, found.wins, found.ties
+        (0.5, 0.5, 2, 1)
+    """
+    tested = randomisation_test(old, new, rounds=rounds, seed=seed)
+    low, high = bootstrap_interval(old, new, rounds=min(rounds, 10_000), level=level, seed=seed)
+    differences = _differences(old, new)
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    return Comparison(tested.difference, tested.p, low, high, wins, losses, len(differences) - wins - losses)
+
+
+def randomisation_test(
+    old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 100_000, seed: int = 0
+) -> Significance:
+    """The paired randomisation test (Fisher's): could the systems' names have been dealt out to their values by chance?
+
+    If both are equally good, each query's two values could be swapped. p is the share of all ways of swapping that give
+    a mean difference of at least the size seen, in either direction. Up to 20 queries with a difference all ways are
+    counted; where all differences have one size, as those of recall@1 may, they are counted by binomials; else ways
+    are drawn, and p is (1 + as large ones) / (1 + rounds), which is never 0.
+
+    Args:
+        old: By query, the first system's value.
+        new: By query, the second system's value of the same queries.
+        rounds: How many ways are drawn where they are too many to count.
+        seed: The same seed gives the same p.
+
+    Returns:
+        The difference and p. Sizes that differ by less than 1e-12 of all differences together are taken for equal.
+
+    Raises:
+        ConfigError: If the queries differ, there are none, or a value is not finite.
+
+    Source:
+        Smucker, Allan, Carterette: A Comparison of Statistical Significance Tests for Information Retrieval Evaluation,
+        CIKM 2007, doi:10.1145/1321440.1321528; Phipson, Smyth: Permutation P-values Should Never Be Zero, 2010 (the 1).
+
+    Example:
+        >>> randomisation_test({"q1": 0, "q2": 0, "q3": 0}, {"q1": 1, "q2": 1, "q3": 1})
+        Significance(difference=1.0, p=0.25, exact=True)
+    """
+    rounds = whole_number("rounds", rounds, 1)
+    differences = _differences(old, new)
+    mean = math.fsum(differences) / len(differences)
+    sizes = np.abs(differences[differences != 0])
+    least = abs(math.fsum(differences)) - 1e-12 * math.fsum(sizes)
+    if len(sizes) == 0:
+        return Significance(mean, 1.0, exact=True)
+    if (sizes == sizes[0]).all():
+        return Significance(mean, _binomial(len(sizes), math.ceil(least / sizes[0])), exact=True)
+    if len(sizes) <= EXACT:
+        return Significance(mean, float((np.abs(_all_sums(sizes)) >= least).mean()), exact=True)
+    reached = sum(int((np.abs(some) >= least).sum()) for some in _drawn_sums(sizes, rounds, seed))
+    return Significance(mean, (1 + reached) / (1 + rounds), exact=False)
+
+
+def bootstrap_interval(
+    old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 10_000, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Where the mean difference lies, by the bootstrap: queries are drawn anew with replacement.
+
+    Args:
+        old: By query, the first system's value.
+        new: By query, the second system's value of the same queries.
+        rounds: How often as many queries are drawn as there are.
+        level: The interval's share of the drawn means, between 0 and 1.
+        seed: The same seed gives the same interval.
+
+    Returns:
+        Its ends: quantiles of the drawn means (the percentile bootstrap).
+
+    Raises:
+        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of its range.
+
+    Source:
+        Efron: Bootstrap Methods, Annals of Statistics 1979, doi:10.1214/aos/1176344552.
+
+    Example:
+        >>> bootstrap_interval({"q1": 0.25, "q2": 0.5}, {"q1": 0.5, "q2": 0.75})
+        (0.25, 0.25)
+    """
+    rounds = whole_number("rounds", rounds, 1)
+    if not 0 < level < 1:
+        msg = f"level is {level!r}; give a number between 0 and 1, usually 0.95."
+        raise ConfigError(msg)
+    differences = _differences(old, new)
+    rng = np.random.default_rng(seed)
+    means = [
+        differences[rng.integers(0, len(differences), (some, len(differences)), np.int32)].mean(axis=1)
+        for some in _parts(rounds, len(differences))
+    ]
+    low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return low, high
+
+
+def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
+    """Several p-values, made larger as there are several: who compares many systems finds a difference by chance.
+
+    Args:
+        p_values: By comparison, its p.
+
+    Returns:
+        By comparison, in the same order, p adjusted by Holm's method: below 0.05 for any of them is wrong with a
+        probability of at most 0.05.
+
+    Source:
+        Holm: A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 1979.
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    adjusted: dict[Q, float] = {}
+    reached = 0.0
+    for number, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        reached = max(reached, min(1.0, p * (len(p_values) - number)))
+        adjusted[name] = reached
+    return {name: adjusted[name] for name in p_values}
+
+
+def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.float64]:
+    """New less old, query by query."""
+    if not old or old.keys() != new.keys():
+        msg = (
+            f"The systems were measured on {len(old)} and {len(new)} queries, {len(old.keys() & new.keys())} of them "
+            "in common; a paired test needs both values of the same queries, and at least one."
+        )
+        raise ConfigError(msg)
+    differences = np.array([new[query] - old[query] for query in old], np.float64)
+    if not np.isfinite(differences).all():
+        msg = "A value is infinite or nan; a measure gives finite numbers."
+        raise ConfigError(msg)
+    return differences
+
+
+def _binomial(count: int, least: int) -> float:
+    """The share of the 2 ** count ways to sign as many ones whose sum is at least so large, in either direction."""
+    reached: int = sum(math.comb(count, plus) for plus in range(count + 1) if abs(2 * plus - count) >= least)
+    return float(Fraction(reached, 2**count))
+
+
+def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sums of all ways of signs; the first one's is +, as the others are the same with all signs turned."""
+    sums = sizes[:1]
+    for size in sizes[1:]:
+        sums = np.concatenate([sums + size, sums - size])
+    return sums
+
+
+def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """The sums of so many drawn ways of signs, some at a time: what gets + counts twice, less all of them."""
+    rng = np.random.default_rng(seed)
+    width = (len(sizes) + 7) // 8
+    for some in _parts(rounds, len(sizes)):
+        bits = np.frombuffer(rng.bytes(some * width), np.uint8).reshape(some, width)
+        plus = np.unpackbits(bits, axis=1, count=len(sizes))
+        yield 2 * (plus @ sizes) - sizes.sum()
+
+
+def _parts(rounds: int, width: int) -> Iterator[int]:
+    """Numbers of rounds that add up to all of them, each for so many random numbers as are drawn at once."""
+    most = max(_AT_ONCE // width, 1)
+    for start in range(0, rounds, most):
+        yield min(most, rounds - start)
+
+
+SHARE = 0.5
+"""Of the shorter one of two spans, so much must be shared for one to meet the other."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceSpan:
+    """A stretch of a document's whole text.
+
+    Args:
+        path: The document: `DocNode.path`.
+        start: First character, from 0.
+        end: One past the last character, above the start.
+
+    Raises:
+        ConfigError: If it is empty, or the path is no text.
+
+    Example:
+        >>> SourceSpan("tea.txt", 10, 25).length
+        15
+    """
+
+    path: str
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not self.path:
+            msg = f"A source span's path is {self.path!r:.80}; give the document's path, as node.path does."
+            raise ConfigError(msg)
+        whole_number("start", self.start, 0)
+        whole_number("end", self.end, self.start + 1)
+
+    @property
+    def length(self) -> int:
+        """How many characters."""
+        return self.end - self.start
+
+
+def source_span(node: DocNode) -> SourceSpan:
+    """Where in its document a node's text comes from.
+
+    Of a node whose text was rewritten, such as a summary, that is where the nearest ancestor stands that was not; in
+    the end the whole document.
+
+    Args:
+        node: A node of a Document.
+
+    Raises:
+        ConfigError: If the node stands in no Document.
+        StaleNodeError: If its document has changed since.
+
+    Example:
+        >>> from lazyrag import Document
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea.txt": "Pick it. Dry it."})
+        >>> docs.create_node_group("step", transform="SentenceWindow")
+        >>> source_span(docs.get_nodes("step")[1])
+        SourceSpan(path='tea.txt', start=9, end=16)
+    """
+    if node.reader is None:
+        msg = f"{node!r} stands in no Document, so that nobody knows where its text comes from."
+        raise ConfigError(msg)
+    here: DocNode | None = node
+    while here is not None and here.group != LAZY_ROOT_NAME:
+        source = here.source
+        if source is not None and source.group == LAZY_ROOT_NAME and here.span is not None:
+            return SourceSpan(node.path, *here.span)
+        here = here.parent if source is None else source.parent
+    return SourceSpan(node.path, 0, len(node.root.text))
+
+
+def char_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+    """The share of the relevant characters that is found: |F and R| / |R|.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+
+    Returns:
+        From 0 to 1; 0 where nothing is relevant.
+
+    Source:
+        Smith, Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma Technical Report 2024; there by tokens.
+
+    Example:
+        >>> char_recall([SourceSpan("a", 0, 10)], {SourceSpan("a", 5, 25): 1})
+        0.25
+    """
+    _, relevant_size, shared = _sizes(found, grades, k)
+    return shared / relevant_size if relevant_size else 0.0
+
+
+def char_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+    """The share of the found characters that is relevant: |F and R| / |F|.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+
+    Returns:
+        From 0 to 1; 0 where nothing is found.
+
+    Source:
+        See `char_recall`.
+
+    Example:
+        >>> char_precision([SourceSpan("a", 0, 10)], {SourceSpan("a", 5, 25): 1})
+        0.5
+    """
+    found_size, _, shared = _sizes(found, grades, k)
+    return shared / found_size if found_size else 0.0
+
+
+def char_f1(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+    """The harmonic mean of `char_recall` and `char_precision`: 2 |F and R| / (|F| + |R|).
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+
+    Example:
+        >>> char_f1([SourceSpan("a", 0, 10)], {SourceSpan("a", 5, 15): 1})
+        0.5
+    """
+    found_size, relevant_size, shared = _sizes(found, grades, k)
+    return 2 * shared / (found_size + relevant_size) if found_size + relevant_size else 0.0
+
+
+def char_iou(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+    """What is found and relevant, as a share of what is either: |F and R| / |F or R|.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+
+    Source:
+        See `char_recall`.
+
+    Example:
+        >>> char_iou([SourceSpan("a", 0, 10)], {SourceSpan("a", 5, 20): 1})
+        0.25
+    """
+    found_size, relevant_size, shared = _sizes(found, grades, k)
+    either = found_size + relevant_size - shared
+    return shared / either if either else 0.0
+
+
+def span_recall(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
+) -> float:
+    """The share of the relevant spans that one of the first k meets.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+
+    Returns:
+        From 0 to 1; 0 where nothing is relevant.
+
+    Example:
+        >>> span_recall([SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1, SourceSpan("b", 0, 9): 1})
+        0.5
+    """
+    relevant = _relevant_spans(grades)
+    met = [any(_meets(one, label, share) for one in _first_spans(found, k)) for label in relevant]
+    return sum(met) / len(relevant) if relevant else 0.0
+
+
+def span_precision(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int, share: float = SHARE
+) -> float:
+    """The share of the first k found spans that meet a relevant one; places that nothing was found for do not.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count.
+        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+
+    Example:
+        >>> span_precision([SourceSpan("a", 0, 10), SourceSpan("a", 20, 30)], {SourceSpan("a", 2, 4): 1}, k=2)
+        0.5
+    """
+    return sum(_are_relevant(found, grades, k, share)) / k
+
+
+def span_success(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
+) -> float:
+    """Whether one of the first k found spans meets a relevant one: 1 or 0.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+
+    Example:
+        >>> span_success([SourceSpan("a", 0, 10)], {SourceSpan("a", 9, 29): 1})
+        0.0
+    """
+    return float(any(_are_relevant(found, grades, k, share)))
+
+
+def span_reciprocal_rank(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
+) -> float:
+    """1 / rank of the first found span that meets a relevant one, ranks from 1; 0 without one. Its mean is span_MRR.
+
+    Args:
+        found: Spans, best first.
+        grades: How relevant a span is, from 1; below that it is not.
+        k: How many of the found spans count; None: all of them.
+        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+
+    Example:
+        >>> span_reciprocal_rank([SourceSpan("b", 0, 9), SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1})
+        0.5
+    """
+    relevant = _are_relevant(found, grades, k, share)
+    return 1.0 / (relevant.index(True) + 1) if True in relevant else 0.0
+
+
+def _are_relevant(found: Sequence[Any], grades: Mapping[Any, float], k: int | None, share: float) -> list[bool]:
+    relevant = _relevant_spans(grades)
+    return [any(_meets(one, label, share) for label in relevant) for one in _first_spans(found, k)]
+
+
+def _meets(one: SourceSpan, other: SourceSpan, share: float) -> bool:
+    if not 0 < share <= 1:
+        msg = f"share is {share!r}; give a number above 0 and up to 1."
+        raise ConfigError(msg)
+    shared = min(one.end, other.end) - max(one.start, other.start)
+    return one.path == other.path and shared >= share * min(one.length, other.length)
+
+
+def _sizes(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[int, int, int]:
+    """How many characters are in F, in R, and in both."""
+    first, relevant = _first_spans(found, k), _relevant_spans(grades)
+    found_size, relevant_size = _size(first), _size(relevant)
+    return found_size, relevant_size, found_size + relevant_size - _size([*first, *relevant])
+
+
+def _size(spans: Iterable[SourceSpan]) -> int:
+    """How many characters are in at least one of the spans."""
+    size, path, reached = 0, "", 0
+    for span in sorted(spans):
+        if span.path != path:
+            path, reached = span.path, 0
+        size += max(0, span.end - max(span.start, reached))
+        reached = max(reached, span.end)
+    return size
+
+
+def _relevant_spans(grades: Mapping[Any, float]) -> list[SourceSpan]:
+    return list(_spans([span for span, grade in grades.items() if grade >= 1]))
+
+
+def _first_spans(found: Sequence[Any], k: int | None) -> Sequence[SourceSpan]:
+    return _spans(found if k is None else found[: whole_number("k", k, 1)])
+
+
+def _spans(given: Sequence[Any]) -> Sequence[Any]:
+    stray = [one for one in given if not isinstance(one, SourceSpan)]
+    if stray:
+        msg = f"A measure of spans got {stray[0]!r:.80}; give SourceSpan(path, start, end), as source_span(node) does."
+        raise ConfigError(msg)
+    return given
+
+
+DEFAULT = ("recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10")
+"""What `evaluate` measures unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A named function from what was found and the grades to a number; a higher one is better.
+
+    Args:
+        name: As tables show it: ``"nDCG@10"``.
+        func: From uids, best first, each once, and their grades to the number.
+    """
+
+    name: str
+    func: Callable[[Sequence[Any], Mapping[Any, float]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How good a run is.
+
+    Args:
+        values: By measure: by query, in the order of the judgements.
+        missing: Queries that were judged and not asked: each counts 0 in every measure.
+        unjudged: Queries that were asked and not judged: left out.
+    """
+
+    values: Mapping[str, Mapping[Any, float]]
+    missing: tuple[Any, ...] = ()
+    unjudged: tuple[Any, ...] = ()
+
+    @property
+    def means(self) -> dict[str, float]:
+        """By measure: the mean over all judged queries."""
+        return {name: math.fsum(by_query.values()) / len(by_query) for name, by_query in self.values.items()}
+
+
+def measure(name: str) -> Measure:
+    """A measure by its name: ``metric``, or ``metric@k`` for the first k.
+
+    The metrics are ``recall``, ``precision`` (with k only), ``success`` (also ``hit``), ``MRR``, ``MAP``, ``nDCG``
+    (linear gains) and ``nDCG_exp`` (exponential ones), in upper or lower case; `lazyrag.evaluation.metrics` says what
+    they are. Where runs and judgements are of `SourceSpan`: ``char_recall``, ``char_precision``, ``char_f1``,
+    ``char_iou``, ``span_recall``, ``span_precision`` (with k only), ``span_success``, ``span_MRR``; see
+    `lazyrag.evaluation.metrics`.
+
+    Raises:
+        ConfigError: If there is no such metric, or k is no whole number of at least 1.
+
+    Example:
+        >>> measure("mrr@10").func(["a", "b"], {"b": 1})
+        0.5
+    """
+    metric, at, depth = str(name).partition("@")
+    known = {one.lower(): one for one in _METRICS}
+    if metric.lower() not in known:
+        msg = f"No metric is named {metric!r}. {known_names(metric, _METRICS)}"
+        raise ConfigError(msg)
+    needs_k = known[metric.lower()] in ("precision", "span_precision")
+    if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
+        msg = f"The measure {name!r} needs a whole number of at least 1 after the @, such as {metric}@10."
+        raise ConfigError(msg)
+    function = _METRICS[known[metric.lower()]]
+    named = known[metric.lower()] + (f"@{int(depth)}" if at else "")
+    return Measure(named, partial(function, k=int(depth)) if at else function)
+
+
+def evaluate(
+    run: Mapping[Any, Sequence[tuple[Hashable, float]]],
+    judgements: Mapping[Any, Mapping[Any, float]],
+    measures: Sequence[str | Measure] = DEFAULT,
+) -> Evaluation:
+    """Measure rankings against judgements, for each query and in the mean.
+
+    Args:
+        run: By query its ranking ``[(uid, score), ...]``, best first. The order counts, the scores do not. A uid that
+            is named twice counts where it stands first and takes no second place: files may be judged by their
+            chunks.
+        judgements: By query the grade of each uid that somebody judged; 1 and more is relevant.
+        measures: Names that `measure` knows, or measures of one's own.
+
+    Returns:
+        The values by measure and query. A judged query that the run lacks counts 0, as in trec_eval -c; one that found
+        nothing, or for which nothing is relevant, too. A query without judgements is left out.
+
+    Raises:
+        ConfigError: If a measure is unknown or named twice, nothing was judged, or a ranking or grades have another
+            form.
+
+    Example:
+        >>> run = {"q1": [("a", 2.0), ("b", 1.0)], "q2": []}
+        >>> evaluate(run, {"q1": {"b": 1}, "q2": {"c": 1}}, ["recall@10", "MRR"]).means
+        {'recall@10': 0.5, 'MRR': 0.25}
+    """
+    chosen = [one if isinstance(one, Measure) else measure(one) for one in measures]
+    names = [one.name for one in chosen]
+    _check_mappings(run, judgements)
+    if not judgements or not names or len(set(names)) < len(names):
+        msg = (
+            f"evaluate got {len(judgements)} judged queries and the measures {names}; give at least one of each, each "
+            "measure once."
+        )
+        raise ConfigError(msg)
+    found = {query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))] for query in judgements}
+    values = {
+        one.name: MappingProxyType({query: one.func(found[query], grades) for query, grades in judgements.items()})
+        for one in chosen
+    }
+    missing = tuple(query for query in judgements if query not in run)
+    unjudged = tuple(query for query in run if query not in judgements)
+    return Evaluation(MappingProxyType(values), missing, unjudged)
+
+
+def _check_mappings(run: Any, judgements: Any) -> None:
+    if not isinstance(run, Mapping):
+        msg = f"evaluate got the run {run!r:.80}; give a mapping {{query: [(uid, score), ...]}}, best first."
+        raise ConfigError(msg)
+    if not isinstance(judgements, Mapping) or not all(isinstance(one, Mapping) for one in judgements.values()):
+        msg = f"evaluate got the judgements {judgements!r:.80}; give a mapping {{query: {{uid: grade}}}}."
+        raise ConfigError(msg)
+
+
+def _ranking(query: Any, given: Any) -> list[tuple[Any, float]]:
+    """A ranking, if it is one: uids alone, or a mapping, would be taken apart into something else."""
+    is_listed = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    listed = list(given) if is_listed else []
+    if not is_listed or not all(map(_is_pair, listed)):
+        msg = f"The run's ranking for {query!r:.60} is {given!r:.80}; give [(uid, score), ...], best first."
+        raise ConfigError(msg)
+    return listed
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (numbers.Real, type(None)))
+
+
+_METRICS: Mapping[str, Callable[..., float]] = {
+    "char_f1": char_f1,
+    "char_iou": char_iou,
+    "char_precision": char_precision,
+    "char_recall": char_recall,
+    "span_MRR": span_reciprocal_rank,
+    "span_precision": span_precision,
+    "span_recall": span_recall,
+    "span_success": span_success,
+    "MAP": average_precision,
+    "MRR": reciprocal_rank,
+    "hit": success,
+    "nDCG": ndcg,
+    "nDCG_exp": partial(ndcg, gain="exponential"),
+    "precision": precision,
+    "recall": recall,
+    "success": success,
+}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import string
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lazyrag.data.result import RAGContext
-from lazyrag.errors import ConfigError
-from lazyrag.models.protocol import Message
+from lazyrag.errors import ConfigError, known_names
+from lazyrag.generation.markers import LABEL
+from lazyrag.models.protocols import Message
 from lazyrag.text.sentences import Spoken
 
 SYSTEM_EN = (
@@ -71,3 +76,154 @@ class Prompts:
     def text(self, context: RAGContext, language: Spoken) -> str:
         """The same for a callable that takes one text: the system message, an empty line, and the context."""
         return "\n\n".join(message.content for message in self.messages(context, language))
+
+
+_IN_FRAME = ("sources", "query")
+_IN_ITEM = ("number", "source", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTemplate:
+    r"""The text around the sources, and the text of each.
+
+    What is put into a template is never read as one: braces in a question or a source stay as they are.
+
+    Args:
+        frame: Has ``{sources}`` once, and perhaps ``{query}``. Without a question, its paragraphs with ``{query}`` are
+            left out.
+        item: Of each source: ``{number}``, ``{source}`` (the file, and the place where that is known) and ``{text}``.
+        separator: Between sources.
+        nothing: In the place of the sources where there are none.
+        unknown: In the place of ``{source}`` where a hit has none.
+
+    Raises:
+        ConfigError: If one is no text, or names something else in braces. Braces themselves are written ``{{`` and
+            ``}}``.
+
+    Example:
+        >>> template = ContextTemplate("Read this.\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
+        >>> print(template.fill([(1, "tea.txt", "Water of 80 degrees.")], "How hot?"))
+        Read this.
+        [1] Water of 80 degrees. (tea.txt)
+        <BLANKLINE>
+        Q: How hot?
+    """
+
+    frame: str
+    item: str = "[{number}] {source}\n{text}"
+    separator: str = "\n\n"
+    nothing: str = "(none)"
+    unknown: str = "-"
+
+    def __post_init__(self) -> None:
+        for name in ("frame", "item", "separator", "nothing", "unknown"):
+            if not isinstance(value := getattr(self, name), str):
+                msg = f"The template's {name} is {value!r:.60} ({type(value).__name__}); give a text."
+                raise ConfigError(msg)
+        _check("frame", self.frame, _IN_FRAME, once="sources")
+        _check("item", self.item, _IN_ITEM, once="text")
+
+    def fill(self, sources: list[tuple[int, str, str]], query: str) -> str:
+        """The whole text.
+
+        Args:
+            sources: Number, source and text of each, in order.
+            query: The question; "" leaves out the paragraphs that are about it.
+        """
+        frame = self.frame if query else _without_query(self.frame)
+        listed = self.separator.join(self.write(*one) for one in sources) or self.nothing
+        return _filled(frame, {"sources": listed, "query": query})
+
+    def write(self, number: int, source: str, text: str) -> str:
+        """One source."""
+        return _filled(self.item, {"number": str(number), "source": source or self.unknown, "text": text})
+
+
+# Lines end as str.splitlines has it: a model may read any of these as a new line.
+# Before the bracket may stand what Markdown writes for emphasis, quotation and lists, and what nobody sees.
+_HEADING = re.compile(
+    r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[\s*_>#+\-\u200b-\u200f\u2060\ufeff]*)([\[【［〔]{1,2})"
+    rf"(?=\s*{LABEL}?\s*[0-9０-９]{{1,4}}\s*[\]】］〕])",
+    re.IGNORECASE,
+)
+
+
+def harmless(text: str) -> str:
+    """A source's text whose lines cannot be taken for the heading of another source: no bracket opens there.
+
+    ``［`` stands in the place of ``[``, and ``(`` in that of others.
+
+    Example:
+        >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]"), harmless("**【source 2】 From: y")
+        ('［资料2] 来源：x', 'as in [2]', '**(source 2】 From: y')
+    """
+    return _HEADING.sub(lambda found: found[1] + "".join("［" if one == "[" else "(" for one in found[2]), text)
+
+
+def as_template(template: Any) -> ContextTemplate:
+    """A template, or a frame by itself as one.
+
+    Raises:
+        ConfigError: If it is neither.
+    """
+    if isinstance(template, ContextTemplate):
+        return template
+    if isinstance(template, str):
+        return ContextTemplate(template)
+    msg = f"template is {template!r:.60}; give a ContextTemplate, or a text with {{sources}} and {{query}}."
+    raise ConfigError(msg)
+
+
+def _check(name: str, text: str, known: tuple[str, ...], *, once: str) -> None:
+    try:
+        parsed = [part for part in string.Formatter().parse(text) if part[1] is not None]
+    except ValueError as exc:
+        msg = f"The template's {name} cannot be read: {exc}. Write {{{{ and }}}} for braces that are to stay."
+        raise ConfigError(msg) from exc
+    fields = [field or "" for _, field, _, _ in parsed]
+    for field, spec, conversion in ((part[1] or "", part[2], part[3]) for part in parsed):
+        if field not in known or spec or conversion:
+            msg = (
+                f"The template's {name} has {{{field}}}. {known_names(field, known)} Braces are written {{{{ and }}}}."
+            )
+            raise ConfigError(msg)
+    if fields.count(once) != 1:
+        msg = f"The template's {name} has {{{once}}} {fields.count(once)} times; write it once."
+        raise ConfigError(msg)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    parts = string.Formatter().parse(text)
+    return "".join(literal + ("" if field is None else values[field]) for literal, field, _, _ in parts)
+
+
+def _without_query(frame: str) -> str:
+    paragraphs = re.split(r"(\n[ \t]*\n\s*)", frame)
+    kept: list[str] = []
+    for at in range(0, len(paragraphs), 2):
+        if "{query}" not in paragraphs[at] or "{sources}" in paragraphs[at]:
+            kept += [paragraphs[at - 1]] if kept else []
+            kept.append(paragraphs[at])
+    return "".join(kept)
+
+
+TEMPLATES: Mapping[Spoken, ContextTemplate] = {
+    "zh": ContextTemplate(
+        "基于以下参考资料回答问题：\n\n{sources}\n\n问题：{query}\n\n"
+        "请基于上述资料回答，并在回答中标注引用来源（如[1]、[2]）。",
+        item="[资料{number}] 来源：{source}\n{text}",
+        nothing="（没有找到相关资料）",
+        unknown="未知",
+    ),
+    "en": ContextTemplate(
+        "Answer the question from the following sources:\n\n{sources}\n\nQuestion: {query}\n\n"
+        "Answer from the sources above, and cite them in your answer, such as [1] or [2].",
+        item="[Source {number}] From: {source}\n{text}",
+        nothing="(nothing was found)",
+        unknown="unknown",
+    ),
+}
+"""By language; the Chinese one is spec 003's."""
+
+SOURCES_HEAD: Mapping[Spoken, str] = {"zh": "参考来源：", "en": "Sources:"}
+"""Above the list of sources that `lazyrag.ContextBuilder.add_citations` appends."""

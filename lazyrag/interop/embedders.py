@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from lazyrag.models.callables import EmbedCallable, as_embedder
-from lazyrag.models.protocol import Embedder, InputType, is_embedder
+from lazyrag.models.embedding import EmbedCallable, as_embedder
+from lazyrag.models.protocols import Embedder, InputType, is_embedder
 
 
 @runtime_checkable

@@ -2,21 +2,139 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from lxml import etree, html
 
 from lazyrag.errors import LoadError, sentence
-from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import clean, find_encoding
-from lazyrag.loaders.main_text import main_part
+from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
+from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_places
 from lazyrag.validation import known_arguments, yes_or_no
 
+_ASIDE = frozenset(["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"])
+_ASIDE_ROLES = frozenset(
+    "alert banner complementary contentinfo dialog menu menubar navigation search toolbar tablist".split()
+)
+_ASIDE_NAMES = re.compile(
+    r"(?:^|[\s_-])(?:ad|ads|advert|advertisement|banner|breadcrumbs?|comments?|consent|cookies?|disqus|newsletter|pager|"
+    r"pagination|popup|promo|recommended|related|share|sharing|sidebar|skip(?:link|to\w*)?|social|sponsor\w*|subscribe|"
+    r"tagcloud|tags?|toc|table-of-contents|toolbar|widget)(?:$|[\s_-])",
+    re.IGNORECASE,
+)
+_UNSEEN = frozenset(["head", "noscript", "script", "style", "svg", "template"])
+_NEVER_ASIDE = frozenset(["body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"])
+_BLOCKS = frozenset(["div", "ul", "ol", "section", "p"])
+_LEAST_SHARE = 0.25
+"""Of a page's text, where a part of it that says to be the main one is believed."""
+_MOST_LINKS = 0.7
+"""Of a block's text; a block with more consists of links."""
+_LEAST_LINKS = 3
+
+
+@dataclass(slots=True)
+class _Weight:
+    """What an element holds: letters, letters in links, links, and whether one of the two upper headings."""
+
+    letters: int = 0
+    linked: int = 0
+    links: int = 0
+    headed: bool = False
+
+    def add(self, other: _Weight) -> None:
+        self.letters += other.letters
+        self.linked += other.linked
+        self.links += other.links
+        self.headed = self.headed or other.headed
+
+
+def main_part(page: Element) -> Element:
+    """The element that holds a page's main text. What stands beside the text in it is taken out of the tree.
+
+    ``<main>`` or the only ``<article>`` is taken at its word if a fair share of the page's text is in it; else the
+    whole body is. Headings and tables stay. Where hardly anything would be left, the element stays as it is.
+    """
+    weights = _weigh(page)
+    least = _LEAST_SHARE * weights[page].letters
+    part = next((one for one in _candidates(page) if weights[one].letters >= least), page)
+    whole = weights[part].letters
+    aside: list[Element] = []
+    pending = list(part)
+    while pending:
+        one = pending.pop()
+        if one in weights and _is_aside(one, weights[one], whole):
+            aside.append(one)
+        elif one in weights:
+            pending.extend(one)
+    if whole - sum(weights[one].letters for one in aside) >= _LEAST_SHARE * whole:
+        for one in aside:
+            _take_out(one)
+    return part
+
+
+def _weigh(page: Element) -> dict[Element, _Weight]:
+    """The weight of each element; those before their parents that come later."""
+    weights: dict[Element, _Weight] = {}
+    for one in reversed([one for one in page.iter() if isinstance(one.tag, str)]):
+        weight = weights[one] = _Weight()
+        if one.tag in _UNSEEN:
+            continue
+        weight.letters = len((one.text or "").strip())
+        for child in one:
+            if child in weights:
+                weight.add(weights[child])
+            weight.letters += len((child.tail or "").strip())
+        if one.tag == "a":
+            weight.linked, weight.links = weight.letters, 1
+        elif one.tag == "table":  # of contents, say: tables are no menus
+            weight.linked = weight.links = 0
+        weight.headed = weight.headed or one.tag in {"h1", "h2"}
+    return weights
+
+
+def _candidates(page: Element) -> list[Element]:
+    articles = list(page.iter("article"))
+    named = [one for one in page.iter() if isinstance(one.tag, str) and one.get("role") == "main"]
+    return [*page.iter("main"), *named, *(articles if len(articles) == 1 else [])]
+
+
+def _is_aside(element: Element, weight: _Weight, whole: int) -> bool:
+    """Whether an element stands beside the main text: by its kind, its role, its name, or as a block of links."""
+    tag = element.tag
+    if tag in _ASIDE or element.get("role", "") in _ASIDE_ROLES:
+        return True
+    if tag == "header":
+        return not weight.headed
+    named = f"{element.get('class') or ''} {element.get('id') or ''}"
+    if tag not in _NEVER_ASIDE and _ASIDE_NAMES.search(named):
+        return weight.letters < 0.3 * whole  # a name that stands for most of the text means something else
+    of_links = weight.linked > _MOST_LINKS * weight.letters and weight.letters < 80 * weight.links
+    return tag in _BLOCKS and weight.links >= _LEAST_LINKS and not weight.headed and of_links
+
+
+def _take_out(element: Element) -> None:
+    """Remove an element, but not the text behind it."""
+    parent = element.getparent()
+    if parent is None:
+        return
+    tail = element.tail
+    before = element.getprevious()
+    if tail and before is not None:
+        before.tail = (before.tail or "") + tail
+    elif tail:
+        parent.text = (parent.text or "") + tail
+    parent.remove(element)
+
+
 _DECLARED = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
-_UNSEEN = frozenset(["head", "nav", "noscript", "script", "style", "svg", "template", "title"])
+_UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "svg", "template", "title"])
 _HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _BREAKS = {
     **dict.fromkeys(
@@ -111,7 +229,7 @@ def _write(page: html.HtmlElement) -> _Writer:
     walker = etree.iterwalk(page, events=("start", "end"))
     for event, element in walker:
         tag = element.tag
-        if event == "start" and (tag in _UNSEEN or _is_hidden(element)):
+        if event == "start" and (tag in _UNSEEN_TAGS or _is_hidden(element)):
             walker.skip_subtree()
         elif event == "start":
             _open(element, writer, inside)
@@ -267,3 +385,79 @@ class _Writer:
         if piece:
             self.pieces.append(piece)
             self._length += len(piece)
+
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+_METADATA = {"title": "title", "creator": "author", "language": "language"}
+_PAGES = frozenset(["application/xhtml+xml", "text/html", "application/x-dtbook+xml"])
+# HTML knows no empty elements but these: it would read all behind <title/> as the title.
+_EMPTY_ELEMENT = re.compile(
+    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr)\b)([a-zA-Z][\w:-]*)([^<>]*)/>"
+)
+
+
+class EpubLoader:
+    """Reads an e-book chapter by chapter in the order of reading, as the loader of HTML reads pages.
+
+    Each chapter that holds text is a place of kind ``chapter``, labelled with its first heading, else its number.
+    Title, author and language become metadata. Pictures and the table of contents, which repeats the headings, are
+    left out.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        texts = []
+        labels = []
+        with open_archive(path, "e-book", ".epub") as archive:
+            package = _package(archive)
+            book = archive.xml(package)
+            protected = _protected(archive)
+            for number, name in enumerate(_chapters(book, package), start=1):
+                if name in protected:
+                    msg = "The e-book is protected against copying. Only a book without such protection can be read."
+                    raise LoadError(msg)
+                markup = decode(archive.read(name))
+                page = read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
+                if page.text.strip():
+                    heading = page.places[0].label if page.places else ""
+                    texts.append(page.text.strip())
+                    labels.append(("chapter", heading or str(number)))
+        text, places = join_parts(texts, labels)
+        return LoadedFile(text, places, _metadata(book))
+
+
+def _package(archive: Archive) -> str:
+    """The name of the part that lists all others."""
+    for element in archive.xml(_CONTAINER).iter("{*}rootfile"):
+        return element.get("full-path", "")
+    msg = "The e-book is damaged: it does not say where its contents are listed. Save it again as .epub."
+    raise LoadError(msg)
+
+
+def _chapters(book: Element, package: str) -> Iterator[str]:
+    """The names of the pages, in the order of reading, without the table of contents."""
+    listed = {item.get("id"): item for item in book.iterfind("{*}manifest/{*}item")}
+    for reference in book.iterfind("{*}spine/{*}itemref"):
+        item = listed.get(reference.get("idref"))
+        if item is not None and item.get("media-type") in _PAGES and "nav" not in item.get("properties", "").split():
+            yield posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item.get("href", ""))))
+
+
+def _protected(archive: Archive) -> frozenset[str]:
+    """The names of encrypted parts, which in many books are fonts only."""
+    if _ENCRYPTION not in archive:
+        return frozenset()
+    references = archive.xml(_ENCRYPTION).iter("{*}CipherReference")
+    return frozenset(unquote(reference.get("URI", "")) for reference in references)
+
+
+def _metadata(book: Element) -> dict[str, str]:
+    """Title, authors and language of the book."""
+    said: dict[str, list[str]] = {}
+    for element in book.iterfind("{*}metadata/*"):
+        name = _METADATA.get(local_name(element))
+        words = " ".join("".join(map(str, element.itertext())).split())
+        if name and words:
+            said.setdefault(name, []).append(words)
+    return {name: ", ".join(values) if name == "author" else values[0] for name, values in said.items()}

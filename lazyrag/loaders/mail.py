@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from lazyrag.errors import LoadError
+from lazyrag.loaders.archives import Members, members, nested_places, unread_within, with_attachments
 from lazyrag.loaders.base import LoadedFile, join_parts
-from lazyrag.loaders.encoding import decode
+from lazyrag.loaders.detect import decode
 from lazyrag.loaders.html import read_html
-from lazyrag.loaders.members import Members, members, nested_places, unread_within, with_attachments
 
 _HEADERS = ("subject", "from", "to", "cc", "date")
 _MOST_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes

@@ -10,8 +10,8 @@ from pathlib import Path
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.selection import Selection
-from lazyrag.loaders.sheets import Cell, Row, Sheet, read_sheets
+from lazyrag.loaders.records import Selection
+from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, read_sheets
 from lazyrag.text.structure import Heading, heading_places
 from lazyrag.validation import known_arguments
 

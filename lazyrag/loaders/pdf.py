@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package, sentence
-from lazyrag.loaders.base import LoadedFile, join_parts
-from lazyrag.loaders.limits import check_pages
-from lazyrag.loaders.pdf_layout import page_text
-from lazyrag.loaders.pdf_page import NeedsPasswordError, OpensPdf, PdfFile
-from lazyrag.loaders.pdf_repair import without_repeated_lines
+from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
+from lazyrag.loaders.pdf_layout import NeedsPasswordError, OpensPdf, PdfFile, page_text, without_repeated_lines
 from lazyrag.validation import known_arguments, text_list, whole_number, yes_or_no
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 Ocr: TypeAlias = "Callable[[np.ndarray], str]"
 """Reads a picture of a page, (height, width, 3) uint8 in red, green, blue, and returns its text."""

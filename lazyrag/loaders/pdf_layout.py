@@ -2,16 +2,818 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import statistics
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from lazyrag.loaders.pdf_columns import regions
-from lazyrag.loaders.pdf_lines import SAME_LINE, Row, Segment, rows_of, segments
-from lazyrag.loaders.pdf_order import reads_right_to_left
-from lazyrag.loaders.pdf_page import Glyph, PageContent
-from lazyrag.loaders.pdf_repair import join_lines, joint
-from lazyrag.loaders.pdf_table import table_lines
+Piece: TypeAlias = tuple[str, float, float]
+"""A character, and where it begins and ends along its line."""
+
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+
+
+def has_right_to_left(text: str) -> bool:
+    """Whether a text holds Arabic or Hebrew letters.
+
+    Example:
+        >>> has_right_to_left("tea"), has_right_to_left("شاي")
+        (False, True)
+    """
+    return not text.isascii() and _RIGHT_TO_LEFT.search(text) is not None
+
+
+def reads_right_to_left(text: str) -> bool:
+    """Whether most letters of a text are Arabic or Hebrew.
+
+    Example:
+        >>> reads_right_to_left("شاي 12"), reads_right_to_left("tea (شاي)")
+        (True, False)
+    """
+    return 2 * len(_RIGHT_TO_LEFT.findall(text)) > sum(one.isalpha() for one in text)
+
+
+def logical_text(pieces: Sequence[Piece], word_gap: float) -> str:
+    """Characters of a line as a text in the order of reading.
+
+    Args:
+        pieces: In any order; marks follow their letters.
+        word_gap: From which width on a gap is a blank.
+
+    Example:
+        >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
+        >>> logical_text(drawn, 2) == "12 شاي"
+        True
+    """
+    # A glyph that reads as a word has one place for all of its letters.
+    seen = sorted(_with_marks(pieces), key=lambda piece: (piece[1], not has_right_to_left(piece[0])))
+    whole = reads_right_to_left("".join(text for text, _, _ in seen))
+    units: list[tuple[bool, str]] = []
+    end = seen[0][1]
+    for text, left, right in seen:
+        if left - end >= word_gap:
+            units.append((whole, " "))
+        units.append((_direction(text, otherwise=whole), text))
+        end = max(end, right)
+    runs = [
+        (turned, "".join(text for _, text in (reversed(list(run)) if turned else run)))
+        for turned, run in groupby(units, key=lambda unit: unit[0])
+    ]
+    return "".join(text for _, text in (reversed(runs) if whole else runs))
+
+
+def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
+    """Letters, and with each the marks that were drawn over it."""
+    letters: list[Piece] = []
+    for text, left, right in pieces:
+        if letters and unicodedata.combining(text[0]):
+            letters[-1] = (letters[-1][0] + text, *letters[-1][1:])
+        else:
+            letters.append((text, left, right))
+    return letters
+
+
+def _direction(text: str, *, otherwise: bool) -> bool:
+    """Whether a character is read from right to left; marks and blanks are read as the line is."""
+    if any(one.isalpha() and not _RIGHT_TO_LEFT.match(one) for one in text):
+        return False
+    return has_right_to_left(text) or (otherwise and not text[0].isalnum())
+
+
+# PDF writers map glyphs back to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures; a reader means the
+# letters. Those without a compatibility mapping are Unicode's equivalent unified ideographs.
+_RADICALS: dict[int, int] = str.maketrans(
+    "\u2e81\u2e84\u2e88\u2e8a\u2e8c\u2e8d\u2e92\u2e93\u2e96\u2e98\u2e99\u2e9b\u2e9c\u2e9d\u2e9e\u2e9f\u2ea0"
+    "\u2ea1\u2ea3\u2ea4\u2ea5\u2ea6\u2ea7\u2ea8\u2ea9\u2eab\u2eac\u2ead\u2eaf\u2eb0\u2eb1\u2eb2\u2eb6\u2eb9"
+    "\u2eba\u2ebb\u2ebc\u2ebe\u2ebf\u2ec0\u2ec1\u2ec2\u2ec3\u2ec4\u2ec5\u2ec6\u2ec8\u2ec9\u2ecb\u2ecc\u2ecd"
+    "\u2ece\u2ed0\u2ed1\u2ed3\u2ed4\u2ed6\u2ed7\u2ed8\u2ed9\u2eda\u2edb\u2edc\u2edd\u2edf\u2ee0\u2ee2\u2ee3"
+    "\u2ee4\u2ee5\u2ee6\u2ee7\u2ee8\u2ee9\u2eea\u2eeb\u2eec\u2eed\u2eee\u2eef\u2ef0\u2ef1\u2ef2\u2ef3",
+    "厂乙刀卜小小巳幺忄扌攵旡日月歺母民氵灬爫爫丬牛犭王目示礻糹纟罓罒羊耂肀聿肉艹艹艹虎衤覀西见角讠贝车辶"
+    "辶辶钅長长门阝雨青韦页风飞食飠饣马骨鬼鱼鸟卤麦黄黾斉齐歯齿竜龙龜亀龟",
+)
+_CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0xFFFE, 0xFFFF])
+# A hyphen where a line ends has codes of its own in pdfium; a tab between words is a blank.
+_LETTERS: dict[int, str | int | None] = {
+    **_CONTROLS,
+    0x02: "-",
+    0xFFFE: "-",
+    0x09: " ",
+    0x0A: " ",
+    0x0D: " ",
+    0xA0: " ",
+    0xF0B7: "•",
+    **{
+        code: letter
+        for first, last in ((0x2E80, 0x2FDF), (0xF900, 0xFAFF), (0xFB00, 0xFB06))
+        for code in range(first, last + 1)
+        if (letter := unicodedata.normalize("NFKC", chr(code))) != chr(code)
+    },
+    **_RADICALS,
+}
+
+
+class Glyph(NamedTuple):
+    """A character, or several that stand close, as they stand on the paper, in points, seen upright.
+
+    Args:
+        text: What it reads as; a blank's place says nothing.
+        left: Where it begins along its line.
+        right: Where it ends.
+        base: The height of its line's base, upwards.
+        size: Of its font.
+        turn: Quarter turns to the left by which its line is turned; the numbers above are of the turned page.
+    """
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """What an engine found on a page.
+
+    Args:
+        glyphs: In the order in which they were drawn, blanks among them.
+        drawn: Whether a picture or a line is on it, too.
+        plain: Its text, where the engine knows nothing of places; None else.
+    """
+
+    glyphs: list[Glyph]
+    drawn: bool
+    plain: str | None = None
+
+
+class PdfFile(Protocol):
+    """An open PDF, as the engines give it."""
+
+    name: str
+    count: int
+
+    def page(self, index: int) -> PageContent:
+        """A page, numbered from 0."""
+
+    def information(self) -> Mapping[str, str]:
+        """What the file says of itself, by the names of the format: Title, Author, CreationDate."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class OpensPdf(Protocol):
+    """What opens a PDF.
+
+    Raises:
+        NeedsPasswordError: If no password opens it.
+    """
+
+    def __call__(self, path: Path, passwords: tuple[str, ...]) -> PdfFile:
+        """Open a file; the empty password is among those to try."""
+
+
+class NeedsPasswordError(Exception):
+    """None of the passwords opens the file."""
+
+
+def letters(text: str) -> str:
+    r"""A text as its reader means it: letters for radicals and ligatures, no control characters, no half of a pair.
+
+    Example:
+        >>> letters("\u2f46 \ufb01\x00")
+        '无 fi'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    text = text.translate(_LETTERS)
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+    return text
+
+
+def turned(
+    turn: int, box: tuple[float, float, float, float], origin: tuple[float, float]
+) -> tuple[float, float, float]:
+    """Left, right and base of a character, as its page is turned until it stands upright.
+
+    Args:
+        turn: Quarter turns to the left, 0 to 3.
+        box: Left, bottom, right, top.
+        origin: Where it begins on its base line.
+    """
+    left, bottom, right, top = box
+    if turn == 0:
+        return left, right, origin[1]
+    if turn == 1:
+        return bottom, top, -origin[0]
+    if turn == 2:
+        return -right, -left, -origin[1]
+    return -top, -bottom, origin[0]
+
+
+def quarter_turns(across: Any, up: Any) -> int:
+    """How a direction is turned, in quarters to the left.
+
+    Example:
+        >>> quarter_turns(1, 0), quarter_turns(0, 1), quarter_turns(-1, 0.1), quarter_turns(0, -1)
+        (0, 1, 2, 3)
+    """
+    if abs(across) >= abs(up):
+        return 0 if across >= 0 else 2
+    return 1 if up > 0 else 3
+
+
+Cell: TypeAlias = tuple[float, float, str]
+"""Left and right edge in points, and the text."""
+
+_BETWEEN = " | "
+_WIDE = 2.0  # in sizes of the font: beside so wide a gap one row alone is a table's
+_ALIGNED = 0.6
+_MOST_COLUMNS = 100
+_NEAR = 3  # rows above and beneath that tell a table
+_TIGHT = 1.45
+_TIGHTEST_OF_USUAL = 0.85
+_BULLET = re.compile(r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row as text.
+
+    Args:
+        text: Of the row; "" for one that goes on in the cells above it.
+        is_of_table: Whether it is a row of a table.
+        is_part_of_previous: Whether its text stands in the row above.
+    """
+
+    text: str
+    is_of_table: bool = False
+    is_part_of_previous: bool = False
+
+
+def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]]) -> list[Line]:
+    """A line for each row; ``|`` stands between the cells of tables.
+
+    Args:
+        rows: From top to bottom, cells from left to right.
+        sizes: The base line's height and the size of the font of each.
+
+    Returns:
+        A line for each row.
+
+    Example:
+        >>> rows = [[(0, 20, "tea"), (80, 99, "price")], [(0, 30, "Sencha"), (90, 99, "12")], [(0, 300, "All prices.")]]
+        >>> [line.text for line in table_lines(rows, [(40, 10), (26, 10), (12, 10)])]
+        ['tea | price', 'Sencha | 12', 'All prices.']
+    """
+    lines: list[Line] = []
+    block: list[int] = []
+    for at, row in enumerate(rows):
+        if _is_of_table(rows, sizes, at):
+            block.append(at)
+            continue
+        lines += _block_lines(rows, sizes, block)
+        block = []
+        lines.append(Line(" ".join(text for _, _, text in row)))
+    return lines + _block_lines(rows, sizes, block)
+
+
+def _is_of_table(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
+    row, size = rows[at], sizes[at][1]
+    if len(row) == 1:
+        return _goes_on(rows, sizes, at)
+    if len(row) == 2 and _BULLET.fullmatch(row[0][2]):
+        return False
+    if len(row) > 2 and max(b[0] - a[1] for a, b in pairwise(row)) >= _WIDE * size:
+        return True
+    near = [rows[other] for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1)) if other != at]
+    return any(_are_aligned(row, other[1:], size) or _are_aligned(row[1:], other, size) for other in near if other[1:])
+
+
+def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
+    return any(
+        abs(a[0] - b[0]) < _ALIGNED * size or abs(a[1] - b[1]) < _ALIGNED * size
+        for a in some[:_MOST_COLUMNS]
+        for b in others[:_MOST_COLUMNS]
+    )
+
+
+def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
+    """Whether the only cell of a row stands among rows of a table, in one of their columns but the first."""
+    neighbours = [other for other in (at - 1, at + 1) if 0 <= other < len(rows) and len(rows[other]) > 1]
+    if not neighbours:
+        return False
+    left, right, _ = rows[at][0]
+    return any(
+        any(abs(left - a) < _ALIGNED * sizes[at][1] and right <= b + 4 * sizes[at][1] for a, b, _ in rows[other][1:])
+        for other in neighbours
+    )
+
+
+def _block_lines(
+    rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], block: Sequence[int]
+) -> list[Line]:
+    """The rows of a table, empty cells between others kept, so that a value stands in its column."""
+    columns = _columns([rows[at] for at in block])
+    if not 0 < len(columns) <= _MOST_COLUMNS:
+        between = _BETWEEN if columns else " "
+        return [Line(between.join(text for _, _, text in rows[at]), is_of_table=bool(columns)) for at in block]
+    cells = [_in_columns(rows[at], columns) for at in block]
+    steps = [0.0] + [(sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)]
+    usual = [step for step, own in zip(steps, cells, strict=True) if step and own[0]]
+    tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual))) if len(usual) > 1 else _TIGHT
+    filled: list[list[str]] = []
+    for step, own in zip(steps, cells, strict=True):
+        if filled and step < tight and _continues(own, next(one for one in reversed(filled) if one)):
+            start = max(at for at, one in enumerate(filled) if one)
+            filled[start] = [f"{a} {b}".strip() for a, b in zip(filled[start], own, strict=True)]
+            filled.append([])
+        else:
+            filled.append(own)
+    return [
+        Line(_BETWEEN.join(own).strip().rstrip(" |"), is_of_table=True, is_part_of_previous=not own) for own in filled
+    ]
+
+
+def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
+    """Whether a row holds the rest of cells above it, and nothing beside them."""
+    filled = [at for at, text in enumerate(cells) if text]
+    return not cells[0] and len(filled) < sum(map(bool, above)) and all(above[at] for at in filled)
+
+
+def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
+    """Left and right edges of the columns: of the rows' cells, those that stand above one another are one."""
+    merged: list[list[float]] = []
+    widest = max((len(row) for row in rows), default=0)
+    # A head over several columns would make them one, so rows with few cells do not take part where others do.
+    telling = [row for row in rows if len(row) > max(1, widest // 2)]
+    for left, right, _ in sorted(cell for row in telling for cell in row):
+        if merged and left < merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], right)
+        else:
+            merged.append([left, right])
+    return [(left, right) for left, right in merged]
+
+
+def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> list[str]:
+    texts = [""] * len(columns)
+    for left, right, text in row:
+        at = max(range(len(columns)), key=lambda one: min(right, columns[one][1]) - max(left, columns[one][0]))
+        texts[at] = f"{texts[at]} {text}".strip()
+    return texts
+
+
+# Letters that stand side by side without blanks, and their punctuation. Korean is written with blanks.
+_JOINED = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003fffd"
+)
+_MARKS = (
+    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"
+)
+_LETTER = re.compile(f"[{_JOINED}]")
+_MARK = re.compile(f"[{_MARKS}]")
+_BLANKS = re.compile(f"(?<=[{_JOINED}]) +(?=[{_JOINED}{_MARKS}])|(?<=[{_MARKS}]) +(?=[{_JOINED}])")
+_BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00ad])$")
+_DIGITS = re.compile(r"\d+")
+_ROMAN = re.compile(r"^[ivxlc]+$")
+_LOOKED_AT = 3
+_LEAST_PAGES = 3
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_joined(character: str) -> bool:
+    """Whether a character is written without blanks beside it: Chinese and Japanese ones are.
+
+    Example:
+        >>> is_joined("茶"), is_joined("ア"), is_joined("차"), is_joined("t")
+        (True, True, False, False)
+    """
+    return _LETTER.match(character) is not None
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def is_chinese(character: str) -> bool:
+    """`is_joined`, or one of the marks that stand between such characters.
+
+    Example:
+        >>> is_chinese("。"), is_chinese("."), is_chinese("茶")
+        (True, False, True)
+    """
+    return _LETTER.match(character) is not None or _MARK.match(character) is not None
+
+
+def close_blanks(text: str) -> str:
+    """A text without the blanks between Chinese or Japanese characters; all other blanks stay.
+
+    Example:
+        >>> close_blanks("持股比 例 of 5 % 은 는")
+        '持股比例 of 5 % 은 는'
+    """
+    return _BLANKS.sub("", text)
+
+
+def mostly_chinese(line: str) -> bool:
+    """Whether a third of a line's characters or more are Chinese or Japanese.
+
+    Example:
+        >>> mostly_chinese("采用 Transformer 模型进行训练"), mostly_chinese("called 茶 in Chinese")
+        (True, False)
+    """
+    told = [one for one in line if not one.isspace()]
+    return 3 * sum(map(is_chinese, told)) >= len(told) > 0
+
+
+def joint(first: str, second: str) -> tuple[int, str]:
+    r"""What to do between two lines of one paragraph, of which the first is full.
+
+    Args:
+        first: A line that reaches to the right edge of its paragraph.
+        second: The one beneath it.
+
+    Returns:
+        How many characters to take off the end of the first, and what to put between: ``"\n"`` where they stay apart.
+
+    Example:
+        >>> joint("绿茶是未经", "发酵的茶"), joint("the infor-", "mation of"), joint("green", "tea")
+        ((0, ''), (1, ''), (0, '\n'))
+    """
+    if not first or not second:
+        return 0, "\n"
+    broken = _BROKEN.search(first)
+    if broken and second[0].islower() and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower()):
+        # Of a word with another hyphen in it, this one is most likely its own.
+        return (0 if "-" in broken["word"] else 1), ""
+    last, following = first[-1], second[0]
+    if is_chinese(last) and is_chinese(following):
+        return 0, ""
+    if mostly_chinese(first) and mostly_chinese(second):
+        return 0, "" if is_chinese(last) or is_chinese(following) else " "
+    return 0, "\n"
+
+
+def join_lines(lines: Sequence[str]) -> str:
+    r"""Lines of which nothing but their text is known, wrapped ones joined where that can be told.
+
+    Example:
+        >>> join_lines(["绿茶是未经发酵的", "茶叶。", "红 茶"])
+        '绿茶是未经发酵的茶叶。\n红茶'
+    """
+    widest = max((_units(line) for line in lines), default=0)
+    text = ""
+    previous = ""
+    for line in map(close_blanks, lines):
+        cut, between = joint(previous, line) if _units(previous) >= 0.85 * widest else (0, "\n")
+        text = (text[: len(text) - cut] + between if text else "") + line
+        previous = line
+    return text
+
+
+def _units(line: str) -> int:
+    return sum(2 if is_chinese(one) else 1 for one in line)
+
+
+def without_repeated_lines(pages: Sequence[str]) -> list[str]:
+    r"""Texts of pages without the lines that stand at the head or foot of most of them; numbers in them may differ.
+
+    Args:
+        pages: At least three, else nothing is taken for repeated.
+
+    Example:
+        >>> without_repeated_lines([f"Tea report\nPart {word}\n- {at} -" for at, word in enumerate("abcd")])
+        ['Part a', 'Part b', 'Part c', 'Part d']
+    """
+    split = [page.splitlines() for page in pages]
+    counts: Counter[tuple[str, str]] = Counter()
+    for lines in split:
+        counts.update({key for _, key in _edges(lines)})
+    least = max(_LEAST_PAGES, (sum(map(bool, split)) + 1) // 2)
+    repeated = {key for key, count in counts.items() if count >= least}
+    cleaned = []
+    for lines in split:
+        gone = {at for at, key in _edges(lines) if key in repeated}
+        cleaned.append("\n".join(line for at, line in enumerate(lines) if at not in gone).strip())
+    return cleaned
+
+
+def _edges(lines: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
+    """The first and last lines that are not blank: where they stand, and what they are but for their numbers."""
+    filled = [at for at, line in enumerate(lines) if line.strip()]
+    head, foot = filled[:_LOOKED_AT], filled[-_LOOKED_AT:]
+    return [(at, ("head", _pattern(lines[at]))) for at in head] + [(at, ("foot", _pattern(lines[at]))) for at in foot]
+
+
+def _pattern(line: str) -> str:
+    told = " ".join(line.split()).casefold()
+    return "#" if _ROMAN.match(told) else _DIGITS.sub("#", told)
+
+
+# All in sizes of the font.
+SAME_LINE = 0.25
+"""How far base lines of one line may be apart."""
+_WORD_GAP = 0.16
+_MIXED_WORD_GAP = 0.2
+_CHINESE_WORD_GAP = 0.65
+_CELL_GAP = 1.0
+_OVERLAP = -0.6
+_SAME_PLACE = 0.12
+_FARTHEST = 1e6  # in points
+_RAISED = 0.6  # an exponent or index stays in its line
+
+
+@dataclass(slots=True)
+class Segment:
+    """A stretch of a line without wide gaps.
+
+    Args:
+        text: What it reads as.
+        left: Where it begins, in points.
+        right: Where it ends.
+        base: The height of its base line, upwards.
+        size: Of its font.
+    """
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+
+    @property
+    def bottom(self) -> float:
+        """How far down it reaches."""
+        return self.base - 0.2 * self.size
+
+    @property
+    def top(self) -> float:
+        """How far up it reaches."""
+        return self.base + 0.75 * self.size
+
+
+@dataclass(slots=True)
+class Row:
+    """Segments side by side."""
+
+    cells: list[Segment] = field(default_factory=list)
+
+    @property
+    def base(self) -> float:
+        """The height of its base line."""
+        return self.cells[0].base
+
+    @property
+    def size(self) -> float:
+        """Of its largest font."""
+        return max(cell.size for cell in self.cells)
+
+    @property
+    def left(self) -> float:
+        """Where it begins."""
+        return min(cell.left for cell in self.cells)
+
+    @property
+    def right(self) -> float:
+        """Where it ends."""
+        return max(cell.right for cell in self.cells)
+
+
+def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
+    """Characters as stretches of lines, in the order in which they were drawn."""
+    found: list[Segment] = []
+    pieces: list[list[Piece]] = []  # of each segment, as they were drawn
+    texts: list[list[str]] = []  # while a segment grows, its own text is that of its last piece
+    blank = False
+    drawn: dict[tuple[str, int, int], list[float]] = {}
+    for glyph in glyphs:
+        if not glyph.text.strip():
+            blank = True
+            continue
+        if not _is_on_paper(glyph) or _is_drawn_again(glyph, drawn):
+            continue
+        current = found[-1] if found else None
+        between = _between(current, glyph, blank=blank) if current is not None else None
+        if current is None or between is None:
+            found.append(Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size))
+            pieces.append([(glyph.text, glyph.left, glyph.right)])
+            texts.append([glyph.text])
+        else:
+            _extend(current, glyph)
+            pieces[-1].append((glyph.text, glyph.left, glyph.right))
+            texts[-1] += (between, glyph.text)
+        blank = False
+    for one, drawn_as, told in zip(found, pieces, texts, strict=True):
+        one.text = "".join(told)
+        if has_right_to_left(one.text):
+            one.text = logical_text(drawn_as, _WORD_GAP * one.size)
+    return found
+
+
+def _is_on_paper(glyph: Glyph) -> bool:
+    """Whether its place is one: damaged files give numbers without end, and no numbers."""
+    numbers = (glyph.left, glyph.right, glyph.base, glyph.size)
+    return all(-_FARTHEST < number < _FARTHEST for number in numbers)
+
+
+def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
+    """Whether the same was drawn at the same place before, as bold letters and shadows are; it is noted."""
+    line, at = round(glyph.base), int(glyph.left // max(glyph.size, 1.0))
+    near = (left for place in (at - 1, at, at + 1) for left in drawn.get((glyph.text, line, place), ()))
+    if any(abs(left - glyph.left) < _SAME_PLACE * glyph.size for left in near):
+        return True
+    drawn.setdefault((glyph.text, line, at), []).append(glyph.left)
+    return False
+
+
+def _extend(segment: Segment, glyph: Glyph) -> None:
+    segment.text = glyph.text
+    segment.left = min(segment.left, glyph.left)
+    segment.right = max(segment.right, glyph.right)
+    if glyph.size > 1.15 * segment.size:
+        segment.base, segment.size = glyph.base, glyph.size
+
+
+def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
+    """What stands between a segment and the character drawn next; None if it is no part of that segment."""
+    size = max(segment.size, glyph.size)
+    rise = abs(glyph.base - segment.base)
+    if rise > SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
+        return None
+    gap = glyph.left - segment.right
+    if gap < _OVERLAP * size and has_right_to_left(segment.text + glyph.text):
+        gap = segment.left - glyph.right
+        if gap < _OVERLAP * size:
+            return "" if segment.left - size <= glyph.left and glyph.right <= segment.right + size else None
+    if not _OVERLAP * size <= gap <= _CELL_GAP * size:
+        return None
+    return gap_text(segment.text[-1], glyph.text[0], gap / (size or 1), blank=blank)
+
+
+def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
+    """A blank, or none, for a gap between two characters.
+
+    Args:
+        before: The character before it.
+        after: The one after it.
+        gap: Its width, in sizes of the font.
+        blank: Whether a blank was drawn there. Between Chinese characters that says nothing: writers put them there.
+    """
+    if is_chinese(before) and is_chinese(after):
+        return " " if gap >= _CHINESE_WORD_GAP else ""
+    if is_joined(before) or is_joined(after):
+        return " " if blank or gap >= _MIXED_WORD_GAP else ""
+    return " " if blank or gap >= _WORD_GAP else ""
+
+
+def rows_of(found: Iterable[Segment]) -> list[Row]:
+    """Segments as rows, from top to bottom, those of a row from left to right."""
+    rows: list[Row] = []
+    for one in sorted(found, key=lambda segment: -segment.base):
+        if rows and abs(rows[-1].base - one.base) <= SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
+            rows[-1].cells.append(one)
+        else:
+            rows.append(Row([one]))
+    for row in rows:
+        row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
+    return rows
+
+
+def _united(cells: Sequence[Segment]) -> list[Segment]:
+    """Segments of a row, those without a wide gap between them as one."""
+    united: list[Segment] = []
+    for cell in cells:
+        last = united[-1] if united else None
+        size = max(cell.size, last.size) if last else 0.0
+        if last is None or cell.left - last.right > _CELL_GAP * size:
+            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size))
+            continue
+        blank = cell.left - last.right > _WORD_GAP * size
+        last.text += gap_text(last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank)
+        last.text += cell.text
+        last.right = max(last.right, cell.right)
+    return united
+
+
+Interval: TypeAlias = tuple[float, float]
+
+# In sizes of the font.
+_LARGE_GAP = 3.5
+_GUTTER = 0.7
+
+_LEAST_ROWS_OF_COLUMN = 3
+_LEAST_UNITS_OF_COLUMN = 18  # a Chinese character is two
+_LEAST_FILL_OF_COLUMN = 0.6
+_MOST_NESTED = 6
+_MOST_GUTTERS = 8
+_MOST_GAPS = 100
+
+
+def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
+    """Stretches of a page in the order of reading, each in one column, from top to bottom."""
+    if depth >= _MOST_NESTED or len(found) < 2 * _LEAST_ROWS_OF_COLUMN:
+        return [list(found)]
+    result: list[list[Segment]] = []
+    plain: list[Segment] = []
+    for group in _groups(_bands(found)):
+        sides = _columns_in_pdf_columns([one for band in group for one in band])
+        if sides is None:
+            plain += [one for band in group for one in band]
+            continue
+        if plain:
+            result.append(plain)
+            plain = []
+        for side in sides:
+            result += regions(side, depth + 1)
+    return [*result, plain] if plain else result
+
+
+def _bands(found: Iterable[Segment]) -> list[list[Segment]]:
+    """Stretches between which a straight line runs through, from top to bottom."""
+    bands: list[list[Segment]] = []
+    lowest = 0.0
+    for one in sorted(found, key=lambda segment: -segment.top):
+        if bands and one.top > lowest:
+            bands[-1].append(one)
+            lowest = min(lowest, one.bottom)
+        else:
+            bands.append([one])
+            lowest = one.bottom
+    return bands
+
+
+def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
+    """Bands in sequence that a gutter runs through, and those that none does."""
+    groups: list[list[list[Segment]]] = []
+    gutters: list[Interval] = []  # of the last group; none in a group without
+    for band in bands:
+        own = _gaps(band)
+        if gutters:
+            edges = _free(band)
+            kept = [gap for gap in _common(gutters, edges) if gap[1] - gap[0] >= _GUTTER * band[0].size]
+            apart = len(edges) == 2 and groups[-1][-1][0].base - band[0].base > _LARGE_GAP * band[0].size
+            if kept and not apart:
+                groups[-1].append(band)
+                gutters = kept
+                continue
+            gutters = []
+            groups.append([band])
+        elif groups and not own:
+            groups[-1].append(band)
+        else:
+            groups.append([band])
+        gutters = own
+    return groups
+
+
+def _gaps(band: Sequence[Segment]) -> list[Interval]:
+    """Gaps inside of a band that are wide enough for a gutter."""
+    found = [gap for gap in _free(band)[1:-1] if gap[1] - gap[0] >= _GUTTER * band[0].size]
+    return found if len(found) <= _MOST_GAPS else []
+
+
+def _free(found: Iterable[Segment]) -> list[Interval]:
+    """What is free from left to right, the endless edges included."""
+    free: list[Interval] = []
+    end = float("-inf")
+    for one in sorted(found, key=lambda segment: segment.left):
+        if one.left > end:
+            free.append((end, one.left))
+        end = max(end, one.right)
+    return [*free, (end, float("inf"))]
+
+
+def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interval]:
+    return [(max(a[0], b[0]), min(a[1], b[1])) for a in some for b in others if min(a[1], b[1]) > max(a[0], b[0])]
+
+
+def _columns_in_pdf_columns(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
+    """The two sides of the gutter, if there is one and running text stands on both of its sides."""
+    for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MOST_GUTTERS]:
+        sides = [one for one in found if one.right <= left], [one for one in found if one.left >= right]
+        if all(map(_is_running_text, sides)):
+            return sides
+    return None
+
+
+def _is_running_text(side: Sequence[Segment]) -> bool:
+    """Whether lines fill their column, as those of a table do not."""
+    rows = rows_of(side)
+    if len(rows) < _LEAST_ROWS_OF_COLUMN:
+        return False
+    width = max(row.right for row in rows) - min(row.left for row in rows)
+    units = statistics.median(
+        max(sum(2 if is_chinese(one) else 1 for one in cell.text) for cell in row.cells) for row in rows
+    )
+    fill = statistics.median(max(cell.right - cell.left for cell in row.cells) for row in rows) / (width or 1)
+    return units >= _LEAST_UNITS_OF_COLUMN and fill >= _LEAST_FILL_OF_COLUMN
+
 
 # All in sizes of the font.
 _FULL_WITHIN = 2.0

@@ -13,8 +13,15 @@ import numpy as np
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from lazyrag.loaders.pdf_order import has_right_to_left
-from lazyrag.loaders.pdf_page import Glyph, NeedsPasswordError, PageContent, letters, quarter_turns, turned
+from lazyrag.loaders.pdf_layout import (
+    Glyph,
+    NeedsPasswordError,
+    PageContent,
+    has_right_to_left,
+    letters,
+    quarter_turns,
+    turned,
+)
 
 _LOCK = threading.Lock()
 """pdfium is not made for several threads, not even with a file each."""

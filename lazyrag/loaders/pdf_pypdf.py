@@ -14,8 +14,15 @@ from typing import Any, TypeAlias
 import pypdf
 from pypdf.generic import ContentStream, DictionaryObject
 
-from lazyrag.loaders.pdf_order import has_right_to_left
-from lazyrag.loaders.pdf_page import Glyph, NeedsPasswordError, PageContent, letters, quarter_turns, turned
+from lazyrag.loaders.pdf_layout import (
+    Glyph,
+    NeedsPasswordError,
+    PageContent,
+    has_right_to_left,
+    letters,
+    quarter_turns,
+    turned,
+)
 
 Matrix: TypeAlias = "tuple[float, float, float, float, float, float]"
 

@@ -12,8 +12,8 @@ import xlrd
 
 from lazyrag.errors import LoadError, sentence
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.selection import Selection
-from lazyrag.loaders.sheets import Cell, Row, Sheet, read_sheets
+from lazyrag.loaders.records import Selection
+from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, read_sheets
 from lazyrag.validation import known_arguments
 
 

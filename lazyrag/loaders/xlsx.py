@@ -12,11 +12,10 @@ from typing import Any
 import openpyxl
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import local_name, open_archive
+from lazyrag.loaders.archives import local_name, open_archive, properties, related
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.ooxml import properties, related
-from lazyrag.loaders.selection import Selection
-from lazyrag.loaders.sheets import Row, Sheet, read_sheets
+from lazyrag.loaders.records import Selection
+from lazyrag.loaders.spreadsheets import Row, Sheet, read_sheets
 from lazyrag.validation import known_arguments
 
 _UNPACKED = (".xml", ".rels")

@@ -10,12 +10,22 @@ import yaml
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.encoding import decode
-from lazyrag.loaders.json_records import read_value, records_path
-from lazyrag.loaders.leaves import DEEPEST, Mapping, Value, leaves, too_deep
-from lazyrag.loaders.located import DEEPEST as DEEPEST_LOCATED
-from lazyrag.loaders.located import Located, named_twice, nested_too_deep
-from lazyrag.loaders.selection import Selection, most_text
+from lazyrag.loaders.detect import decode
+from lazyrag.loaders.records import DEEPEST as DEEPEST_LOCATED
+from lazyrag.loaders.records import (
+    MAX_DEPTH,
+    Located,
+    Mapping,
+    Selection,
+    Value,
+    leaves,
+    most_text,
+    named_twice,
+    nested_too_deep,
+    read_value,
+    records_path,
+    too_deep,
+)
 from lazyrag.validation import known_arguments
 
 # libyaml's parser, where PyYAML was built with it, is twenty times as fast. Neither makes objects of tags here.
@@ -99,7 +109,7 @@ def _documents(text: str) -> Iterator[Value]:
     for event in yaml.parse(text, Loader=_PARSER):
         if isinstance(event, yaml.CollectionStartEvent):
             within.append(_Open(event.anchor, is_mapping=isinstance(event, yaml.MappingStartEvent)))
-            if len(within) > DEEPEST:
+            if len(within) > MAX_DEPTH:
                 raise too_deep()
             continue
         if isinstance(event, yaml.AliasEvent):

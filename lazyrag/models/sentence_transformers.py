@@ -12,8 +12,8 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, known_names, missing_package, sentence
 from lazyrag.models.embedding import shown
-from lazyrag.models.onnx.files import Contents
-from lazyrag.models.protocol import InputType
+from lazyrag.models.onnx.session import Contents
+from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import known_arguments, whole_number, yes_or_no
 

@@ -9,17 +9,27 @@ from lazyrag.operators.evaluate import (
     CompressionRateEvaluate,
     ContextRecallEvaluate,
     EMEvaluate,
+    EvaluateOperator,
     F1Evaluate,
     LatencyEvaluate,
     TokenCountEvaluate,
     evaluate_traces,
 )
-from lazyrag.operators.evaluator import EvaluateOperator
-from lazyrag.operators.generate import OpenAIGenerator, QAPromptor
-from lazyrag.operators.operator import FunctionOperator, Operator, OperatorChain
-from lazyrag.operators.refine import RefinerOperator
-from lazyrag.operators.rerank import BGEReranker, LLMbased_Reranker, RerankOperator
-from lazyrag.operators.retrieve import ChromaRetriever, MilvusRetriever, RetrieveOperator, Wiki18FAISSRetriever
+from lazyrag.operators.operators import (
+    BGEReranker,
+    ChromaRetriever,
+    FunctionOperator,
+    LLMbased_Reranker,
+    MilvusRetriever,
+    OpenAIGenerator,
+    Operator,
+    OperatorChain,
+    QAPromptor,
+    RefinerOperator,
+    RerankOperator,
+    RetrieveOperator,
+    Wiki18FAISSRetriever,
+)
 
 __all__ = [
     "STAGES",

@@ -2,27 +2,338 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalResult
 from lazyrag.document.document import Document
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, LazyRAGError, known_names
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
+from lazyrag.models import concurrency as background
 from lazyrag.models.chat import ChatCallable
-from lazyrag.models.protocol import ChatModel
-from lazyrag.pipeline.batches import OnError, each_query
-from lazyrag.pipeline.defaults import PipelineSettings, as_settings
-from lazyrag.pipeline.making import make_builder, make_finder, over
-from lazyrag.pipeline.reranking import make_rerank
-from lazyrag.pipeline.run import Parts, Run, warn_of, warn_of_each
-from lazyrag.pipeline.sync import SyncPipeline
-from lazyrag.retrieval.stages import check_query
-from lazyrag.validation import known_arguments, known_keywords, yes_or_no
+from lazyrag.models.local import local_rerank_model
+from lazyrag.models.protocols import ChatModel
+from lazyrag.pipeline.external import MilvusFinder
+from lazyrag.pipeline.run import Parts, Run, make_rerank, warn_of, warn_of_each
+from lazyrag.pipeline.search import Finder, RetrieverFinder
+from lazyrag.pipeline.settings import PipelineSettings, as_settings
+from lazyrag.ranking.fusion import fusions
+from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.postprocessors import RetrievalChain
+from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.stages import NodeRetriever, check_query
+from lazyrag.validation import keyword_names, known_arguments, known_keywords, whole_number, yes_or_no
+
+T = TypeVar("T")
+Q = TypeVar("Q")
+
+OnError: TypeAlias = Literal["raise", "collect"]
+"""What becomes of an error: it ends all questions, or stands in the place of its own."""
+
+
+async def each_query(
+    ask: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
+) -> list[T | LazyRAGError]:
+    """`each` for questions.
+
+    Raises:
+        ConfigError: If queries are no list of texts, or as in `each`.
+    """
+    if isinstance(queries, str) or not isinstance(queries, Sequence) or not all(isinstance(q, str) for q in queries):
+        msg = f"queries is {queries!r:.60}; give a list of texts."
+        raise ConfigError(msg)
+    return await each(ask, queries, concurrency, on_error)
+
+
+async def each(
+    ask: Callable[[Q], Awaitable[T]], many: Sequence[Q], concurrency: int, on_error: OnError
+) -> list[T | LazyRAGError]:
+    """Do the same for each of many, a bounded number at a time.
+
+    Cancelling ends all of them.
+
+    Args:
+        ask: What is done for one.
+        many: What it is done for.
+        concurrency: How many at once, at least 1.
+        on_error: ``"collect"`` keeps errors of this package in their places; others, which are faults of a program,
+            are raised in any case.
+
+    Returns:
+        What each of them gave, in their order.
+
+    Raises:
+        ConfigError: If an argument is out of its range.
+    """
+    if on_error not in get_args(OnError):
+        msg = f"on_error is {on_error!r:.60}. {known_names(str(on_error), get_args(OnError))}"
+        raise ConfigError(msg)
+    gate = asyncio.Semaphore(whole_number("concurrency", concurrency, 1))
+    over: list[BaseException] = []
+
+    async def one(given: Q) -> Any:
+        async with gate:
+            if over:  # the gate opened because another one failed
+                raise asyncio.CancelledError
+            try:
+                return await ask(given)
+            except LazyRAGError as exc:
+                if on_error == "collect":
+                    return exc
+                over.append(exc)
+                raise
+            except BaseException as exc:
+                over.append(exc)
+                raise
+
+    tasks = [asyncio.ensure_future(one(given)) for given in many]
+    try:
+        found: list[T | LazyRAGError] = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return found
+
+
+WORDS = "bm25_chinese"
+"""By words: it serves English as well, see docs/quality.md."""
+
+
+def over(
+    doc: Document | Sequence[Document], group_name: str, settings: PipelineSettings | None, reranker: Any
+) -> tuple[NodeRetriever, Any]:
+    """A retriever over a Document, or several, and the reranker behind it; see `lazyrag.RAGPipeline.over`."""
+    documents = [doc] if isinstance(doc, Document) else list(doc) if isinstance(doc, (list, tuple)) else []
+    if not documents or not all(isinstance(one, Document) for one in documents):
+        msg = f"RAGPipeline.over got {doc!r:.60}; give a Document, or a list of Documents."
+        raise ConfigError(msg)
+    embeds = all(one.embed_keys for one in documents)
+    if settings is None:
+        found = RetrievalChain.over(documents, group_name) if embeds else Retriever(documents, group_name, WORDS)
+        return found, reranker
+    if reranker is None and settings.rag_use_reranker:
+        reranker = _cross_encoder(settings)
+    if not settings.rag_use_hybrid_search:
+        return Retriever(documents, group_name, "cosine" if embeds else WORDS), reranker
+    if not embeds:
+        msg = (
+            "rag_use_hybrid_search is True, and a Document has no embeddings; give it embed=..., or set "
+            "rag_use_hybrid_search to False."
+        )
+        raise ConfigError(msg)
+    return _hybrid(documents, group_name, settings), reranker
+
+
+def make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
+    """What finds hits: a retriever, or a collection of Milvus by the vectors of an embedding manager."""
+    given = [name for name, one in (("embedding_manager", manager), ("milvus_client", client)) if one is not None]
+    if retriever is not None and not given:
+        return RetrieverFinder(retriever)
+    if len(given) == 2 and retriever is None:
+        return MilvusFinder(manager, client)
+    told = ", ".join([*given, *(["retriever"] if retriever is not None else [])]) or "nothing"
+    msg = (
+        f"RAGPipeline got {told} to find hits with; give retriever=..., or embedding_manager=... and "
+        "milvus_client=.... For a Document: RAGPipeline.over(docs, group_name)."
+    )
+    raise ConfigError(msg)
+
+
+def make_builder(builder: Any) -> ContextBuilder:
+    """What writes contexts: the one that is given, or the default."""
+    if builder is not None and not isinstance(builder, ContextBuilder):
+        msg = f"context_builder is {builder!r:.60}; give a ContextBuilder."
+        raise ConfigError(msg)
+    return builder or ContextBuilder()
+
+
+def _hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:
+    vector, words = Retriever(documents, group_name, "cosine"), Retriever(documents, group_name, WORDS)
+    method = settings.hybrid_fusion_method
+    weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
+    named, takes_any = keyword_names(fusions[method].func, skip=1)
+    # Specification 003's RRF has no weights.
+    weighs = method != "rrf" and (takes_any or "weights" in named)
+    usual = PipelineSettings()
+    if not weighs and weights != [usual.hybrid_vector_weight, usual.hybrid_bm25_weight]:
+        msg = (
+            f"The settings weigh by {weights[0]:g} and {weights[1]:g}, and hybrid_fusion_method={method!r} has no "
+            "weights; set it to 'weighted', or leave the weights as they are."
+        )
+        raise ConfigError(msg)
+    return HybridRetriever(vector, words, fusion_method=method, weights=weights if weighs else None)
+
+
+def _cross_encoder(settings: PipelineSettings) -> Any:
+    # The default is what the model's class takes by itself, which may be less where a batch would sway scores.
+    size = settings.reranker_batch_size
+    told = None if size == PipelineSettings().reranker_batch_size else size
+    try:
+        return local_rerank_model(settings.reranker_model, told)
+    except ConfigError as exc:
+        msg = f"{exc} Or give reranker=..., or set rag_use_reranker to False."
+        raise ConfigError(msg) from exc
+
+
+class SyncPipeline:
+    """`RAGPipeline` for programs without an event loop, and for notebooks and functions that a running one called.
+
+    The questions run on the package's private event loop, on a thread of its own, where asynchronous callables of the
+    user then run, too. Whatever ends the wait, such as KeyboardInterrupt, ends the question. Errors and warnings are
+    those of the coroutines.
+
+    Args:
+        pipeline: The pipeline.
+    """
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline  # Any: its class leads here
+
+    def __repr__(self) -> str:
+        return f"{self._pipeline!r}.sync"
+
+    @known_keywords
+    def retrieve(
+        self, query: str, top_k: int | None = None, filters: FilterLike | None = None
+    ) -> RetrievalResult[dict[str, Any]]:
+        """See `RAGPipeline.retrieve`."""
+        return background.run(self._pipeline.retrieve(query, top_k, filters))
+
+    @known_keywords
+    def retrieve_and_rerank(
+        self,
+        query: str,
+        top_k: int | None = None,
+        rerank_top_k: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> RetrievalResult[dict[str, Any]]:
+        """See `RAGPipeline.retrieve_and_rerank`."""
+        return background.run(self._pipeline.retrieve_and_rerank(query, top_k, rerank_top_k, filters))
+
+    @known_keywords
+    def build_context(
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
+    ) -> str:
+        """See `RAGPipeline.build_context`."""
+        text: str = background.run(self._pipeline.build_context(results, max_tokens, query=query))
+        return text
+
+    @known_keywords
+    def retrieve_with_context(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> RAGContext:
+        """See `RAGPipeline.retrieve_with_context`."""
+        context: RAGContext = background.run(self._pipeline.retrieve_with_context(query, top_k, max_tokens, filters))
+        return context
+
+    @known_keywords
+    def answer(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> Answer:
+        """See `RAGPipeline.answer`."""
+        answer: Answer = background.run(self._pipeline._run(query).whole_answer(top_k, max_tokens, filters))
+        warn_of(answer)
+        return answer
+
+    @known_keywords
+    def answer_from(
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
+    ) -> Answer:
+        """See `RAGPipeline.answer_from`."""
+        answer: Answer = background.run(self._pipeline._run_of(results, query).answer_from(results, max_tokens))
+        warn_of(answer)
+        return answer
+
+    @known_keywords
+    def stream(
+        self,
+        query: str,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+    ) -> Iterator[AnswerDelta]:
+        """See `RAGPipeline.astream`; closing or dropping the iterator ends the model's call."""
+        return _warning(self._pipeline._run(query).deltas(top_k, max_tokens, filters))
+
+    @known_keywords
+    def batch_retrieve(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[RetrievalResult[dict[str, Any]]]:
+        """See `RAGPipeline.batch_retrieve`."""
+        return background.run(
+            self._pipeline.batch_retrieve(queries, top_k, filters, concurrency=concurrency, on_error=on_error)
+        )
+
+    @known_keywords
+    def batch_retrieve_with_context(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[RAGContext]:
+        """See `RAGPipeline.batch_retrieve_with_context`."""
+        return background.run(
+            self._pipeline.batch_retrieve_with_context(
+                queries, top_k, max_tokens, filters, concurrency=concurrency, on_error=on_error
+            )
+        )
+
+    @known_keywords
+    def batch_answer(
+        self,
+        queries: Sequence[str],
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
+    ) -> list[Answer]:
+        """See `RAGPipeline.batch_answer`."""
+        answers: list[Answer] = background.run(
+            self._pipeline._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
+        )
+        return warn_of_each(answers)
+
+
+def _warning(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:
+    """The deltas, and warnings where the last of them is taken."""
+    for delta in background.stream(deltas):
+        if delta.answer is not None:
+            warn_of(delta.answer)
+        yield delta
 
 
 @known_arguments

@@ -10,7 +10,7 @@ of an error its type and its place in the code, but not its message, which may q
 
 A span's children are those begun while it is current, in the same task, in tasks begun there, in `asyncio.to_thread`,
 and in coroutines handed to another loop: `asyncio.run_coroutine_threadsafe` takes the context of its caller along, and
-with it `lazyrag.models.background`. A pool of threads does not: what is handed to one is run by
+with it `lazyrag.models.concurrency`. A pool of threads does not: what is handed to one is run by
 `contextvars.copy_context().run`.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
 
     from lazyrag.data.result import GenerationResult, Hit
-    from lazyrag.models.protocol import ChatOptions, Message
+    from lazyrag.models.protocols import ChatOptions, Message
 
 SpanKind: TypeAlias = Literal["internal", "client"]
 

@@ -1,14 +1,18 @@
 """Asking a Document: similarities, retrievers, rerankers."""
 
-from lazyrag.retrieval.combined import PriorityRetriever, WeightedRetriever
-from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.retrieval.lexical import BM25Retriever
-from lazyrag.retrieval.merging import auto_merge
-from lazyrag.retrieval.methods import RetrievalMethod, retriever_for
-from lazyrag.retrieval.queries import MultiQueryRetriever
+from lazyrag.retrieval.bm25_retriever import BM25Retriever
+from lazyrag.retrieval.hybrid import (
+    HybridRetriever,
+    MultiQueryRetriever,
+    PriorityRetriever,
+    RetrievalMethod,
+    WeightedRetriever,
+    retriever_for,
+)
+from lazyrag.retrieval.postprocessors import auto_merge
+from lazyrag.retrieval.query_rewriting import QueryRewriter
 from lazyrag.retrieval.reranker import Reranker, register_reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.rewriting import QueryRewriter
 from lazyrag.retrieval.similarity import register_similarity, similarities
 
 __all__ = [

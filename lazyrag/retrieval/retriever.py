@@ -12,20 +12,25 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
-from lazyrag.document.group import group_name as normal_group_name
+from lazyrag.document.groups import Step
+from lazyrag.document.groups import group_name as normal_group_name
 from lazyrag.document.snapshot import Needs, Snapshot, related
-from lazyrag.document.step import Step
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
 from lazyrag.ranking.fusion import fusions, summed
-from lazyrag.retrieval.base import BaseRetriever
-from lazyrag.retrieval.built_in_similarities import OWN_METRIC
-from lazyrag.retrieval.indexes import indexes
-from lazyrag.retrieval.missing import filter_text, missing, unmapped
-from lazyrag.retrieval.output import OutputFormat, check_output
-from lazyrag.retrieval.ranked import LazyStage, LoadedStage, Query
-from lazyrag.retrieval.search import Search, SearchRequest, TermSearch, checked_towards, embedded, query_vector
-from lazyrag.retrieval.similarity import similarities
-from lazyrag.retrieval.stages import Reason
+from lazyrag.retrieval.base import BaseRetriever, OutputFormat, check_output
+from lazyrag.retrieval.explain import filter_text, missing, unmapped
+from lazyrag.retrieval.similarity import (
+    OWN_METRIC,
+    Search,
+    SearchRequest,
+    TermSearch,
+    checked_towards,
+    embedded,
+    indexes,
+    query_vector,
+    similarities,
+)
+from lazyrag.retrieval.stages import LazyStage, LoadedStage, Query, Reason
 from lazyrag.types import Embedding
 from lazyrag.validation import text_list, whole_number
 
@@ -318,7 +323,7 @@ class Retriever(BaseRetriever[T_co]):
         Args:
             nodes: Nodes of the Documents.
             weight: How far: 0 not at all, 1 as much as the query itself counts. See
-                `lazyrag.retrieval.search.moved` for the formula.
+                `lazyrag.retrieval.similarity.moved` for the formula.
 
         Raises:
             ConfigError: If there are other things than nodes, or the weight is below 0 or not finite.

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders import load_file
-from lazyrag.sources.items import LoadedItem
+from lazyrag.sources.base import LoadedItem
 from lazyrag.sources.notion import NotionSource
-from lazyrag.sources.website import WebsiteSource
+from lazyrag.sources.web import WebsiteSource
 from lazyrag.validation import known_arguments
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from lazyrag.sources.client import WebOptions
+    from lazyrag.sources.http import WebOptions
 
 _REQUIRED = {"upload_file": "upload_file", "notion_import": "notion_info", "website_crawl": "url"}
 _NOTION_KINDS = {"page": "pages", "database": "databases", "data_source": "data_sources"}
@@ -79,7 +79,7 @@ def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebO
     Args:
         setting: The setting.
         max_pages: Pages of Notion or of a website at most.
-        web: For Notion and websites, the keywords of `lazyrag.sources.client.WebClient`.
+        web: For Notion and websites, the keywords of `lazyrag.sources.http.WebClient`.
 
     Returns:
         The file as one item, known by its name; or the pages in the order of their source.

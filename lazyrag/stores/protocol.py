@@ -6,16 +6,56 @@ Both keep rows in collections and know nothing of trees, files or queries in wor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+import numpy as np
 
 from lazyrag.data.fields import Schema
-from lazyrag.data.filters import Filter
-from lazyrag.data.segment import EMPTY, Segment
-from lazyrag.errors import ConfigError
+from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
+from lazyrag.data.segment import EMPTY, Segment, digest
+from lazyrag.errors import ConfigError, SchemaMismatchError
+from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState, Room, checked_queries
+from lazyrag.indexes.postings import Mask
+from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
-from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Metric, Ranking
+from lazyrag.storage.arrays import Arrays
+from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector, Vector
+
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+_READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay within 60
+
+
+def collection_name(document: str, group: str, fingerprint: str, embed_key: str | None = None) -> str:
+    """The name of the collection that holds a group's segments, or its vectors under an embed key.
+
+    At most 60 characters of a-z, 0-9 and ``_``, a letter first: what Milvus, Chroma, OpenSearch and SQL all take.
+    Different arguments give different names, whatever characters they hold: the readable parts are for people, a
+    digest of all four tells names apart (128 bits).
+
+    Args:
+        document: Name of the Document.
+        group: Name of the node group.
+        fingerprint: Of the group and those above it.
+        embed_key: None for segments.
+
+    Example:
+        >>> name = collection_name("default", "doc-summary", "f1")
+        >>> name.startswith("lr_default_doc_summary_"), name == collection_name("default", "doc_summary", "f1")
+        (True, False)
+    """
+    kind = "s" if embed_key is None else "v"
+    told = "_".join(part for part in (_readable(document), _readable(group)) if part)
+    full = digest([document, group, fingerprint, kind, embed_key or ""])
+    return "_".join(part for part in ("lr", told, full) if part)
+
+
+def _readable(text: str) -> str:
+    return _UNSAFE.sub("_", text.lower())[:_READABLE].strip("_")
+
 
 Feature: TypeAlias = Literal[
     "persistent", "shared", "exact", "exact when small", "sparse", "approximate", "native vectors", "native text"
@@ -287,8 +327,344 @@ def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:  
 
 segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_point_group="lazyrag.segment_stores")
 vector_stores: Registry[type[VectorStore]] = Registry("vector store", entry_point_group="lazyrag.vector_stores")
-segment_stores.declare("map", "lazyrag.stores.map:MapSegmentStore")
+segment_stores.declare("map", "lazyrag.stores.memory:MapSegmentStore")
 segment_stores.declare("opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch")
 vector_stores.declare("chromadb", "lazyrag.stores.chroma:ChromaVectorStore", extra="chroma")
-vector_stores.declare("map", "lazyrag.stores.map:MapVectorStore")
+vector_stores.declare("map", "lazyrag.stores.memory:MapVectorStore")
 vector_stores.declare("milvus", "lazyrag.stores.milvus:MilvusVectorStore", extra="milvus")
+
+
+T = TypeVar("T")
+
+
+class Dialect(Protocol[T]):
+    """A backend's language of filters. What is written in it means exactly what `matches` says, or is not written.
+
+    Values reach the backend through `condition` alone: that is the place where they are escaped.
+    """
+
+    def condition(self, condition: Condition) -> T | None:
+        """The same condition; None where the language cannot say it."""
+
+    def all_of(self, parts: Sequence[T]) -> T:
+        """What holds where each of at least two parts does."""
+
+    def any_of(self, parts: Sequence[T]) -> T:
+        """What holds where any of at least two parts does."""
+
+    def negated(self, part: T) -> T | None:
+        """What holds where a part does not; None where the language cannot say it."""
+
+    def never(self) -> T | None:
+        """What holds nowhere; None where the language cannot say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed(Generic[T]):
+    """A filter, divided between a backend and us; both parts must hold.
+
+    Args:
+        native: What the backend looks at; None where that is nothing.
+        rest: What is looked at row by row, by `matches`; None where that is nothing.
+    """
+
+    native: T | None = None
+    rest: Filter | None = None
+
+
+def pushed_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002  the word of the domain
+    """Divide a bound filter: as much as possible for the backend, the rest for us.
+
+    Args:
+        filter: A bound filter; None lets everything through.
+        dialect: The backend's language.
+
+    Returns:
+        Parts that together mean the same.
+    """
+    if filter is None:
+        return Pushed()
+    if isinstance(filter, Condition):
+        return _native_or_rest(dialect.condition(filter), filter)
+    if isinstance(filter, Not):
+        return _native_or_rest(_negated(pushed_down(filter.filter, dialect), dialect), filter)
+    parts = [pushed_down(part, dialect) for part in filter.filters]
+    if isinstance(filter, And):
+        rest = functools.reduce(both, (part.rest for part in parts), None)
+        return Pushed(_joined([part.native for part in parts if part.native is not None], dialect.all_of), rest)
+    return _any_of(filter, parts, dialect)
+
+
+def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:  # noqa: A002
+    return Pushed(rest=filter) if native is None else Pushed(native)
+
+
+def _negated(inner: Pushed[T], dialect: Dialect[T]) -> T | None:
+    if inner == Pushed():  # it always holds
+        return dialect.never()
+    return None if inner.native is None or inner.rest is not None else dialect.negated(inner.native)
+
+
+def _any_of(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002
+    if not parts:
+        return _native_or_rest(dialect.never(), filter)
+    if any(part == Pushed() for part in parts):
+        return Pushed()  # one alternative always holds
+    natives = [part.native for part in parts if part.native is not None]
+    if len(natives) < len(parts):
+        return Pushed(rest=filter)
+    # Where an alternative has a rest, the backend lets through too much, and the whole is looked at again.
+    is_whole = all(part.rest is None for part in parts)
+    return Pushed(_joined(natives, dialect.any_of), None if is_whole else filter)
+
+
+def _joined(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else join(parts)
+
+
+Part: TypeAlias = "DenseBlock | SparsePart"
+"""Some rows of a collection; those of one are of one kind."""
+
+State: TypeAlias = "DenseState | SparseState"
+"""What a search reads."""
+
+Index: TypeAlias = "DenseIndex | SparseIndex"
+"""A collection in memory."""
+
+
+def check_schema(schema: VectorSchema) -> None:
+    """Refuse a schema that no vectors have.
+
+    Raises:
+        ConfigError: If the dimension is out of its range, or the metric is unknown or not for that kind of vectors.
+
+    Example:
+        >>> check_schema(VectorSchema(SPARSE, "ip", {}))
+    """
+    state_of([], [], schema.dimension, schema.metric)
+
+
+def other_schema(
+    collection: str, dimension: int, metric: Metric, asked: VectorSchema, *, store: str = "map"
+) -> SchemaMismatchError:
+    """The error for a collection that is there with another schema than asked for."""
+    msg = (
+        f"Collection {collection!r} holds {_held(dimension)} under the metric {metric!r}; "
+        f"asked for were {_held(asked.dimension)} under {asked.metric!r}, or other fields."
+    )
+    return SchemaMismatchError(msg, store=store, collection=collection)
+
+
+def state_of(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, metric: Metric) -> State:
+    """What a search over some parts of a collection reads; see `DenseState` and `SparseState`."""
+    if dimension != SPARSE:
+        return DenseState(cast("Sequence[DenseBlock]", parts), alive, dimension, metric)
+    if metric != "ip":
+        msg = f"Sparse vectors are ranked by the inner product, 'ip'; the schema's metric is {metric!r}."
+        raise ConfigError(msg)
+    return SparseState(cast("Sequence[SparsePart]", parts), alive)
+
+
+def index_of(schema: VectorSchema) -> Index:
+    """An empty collection in memory."""
+    return SparseIndex() if schema.is_sparse else DenseIndex(schema.dimension, schema.metric)
+
+
+def add_rows(index: Index, rows: Sequence[VectorRow]) -> None:
+    """Add rows, which `check_vectors` has let through, to a collection in memory."""
+    keys, fields = [row.key for row in rows], [row.fields for row in rows]
+    if isinstance(index, SparseIndex):
+        index.add(keys, _sparse(rows), fields)
+    else:
+        index.add(keys, _stacked(rows), fields)
+
+
+def part_of_rows(rows: Sequence[VectorRow], dimension: int) -> Part:
+    """At least one row, all of them let through by `check_vectors`, as a part."""
+    keys, fields = [row.key for row in rows], [row.fields for row in rows]
+    if dimension == SPARSE:
+        return SparsePart.of_rows(keys, _sparse(rows), fields)
+    return DenseBlock.of_rows(keys, _stacked(rows), fields)
+
+
+def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
+    """A part of which `arrays()` was written.
+
+    Raises:
+        StoreError: If the arrays are those of the other kind, or of no part.
+    """
+    return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
+
+
+def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: int, room: Room) -> Part:
+    """Several parts as one; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
+    if dimension == SPARSE:
+        return SparsePart.joined(cast("Sequence[SparsePart]", parts), kept)
+    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept, room)
+
+
+def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
+    """See `VectorStore.search`.
+
+    Raises:
+        ConfigError: If a vector is of the other kind, or as the states say.
+    """
+    _check_kind(vectors, is_sparse=isinstance(state, SparseState))
+    if isinstance(state, SparseState):
+        return [state.search(one, topk, filter=filter) for one in cast("Sequence[SparseVector]", vectors)]
+    return state.search_many(cast("Matrix", vectors), topk, filter=filter)
+
+
+def check_queries(schema: VectorSchema, vectors: Embeddings, topk: int) -> None:
+    """Refuse the queries that `searched` refuses: for stores whose rows are not here.
+
+    Raises:
+        ConfigError: If topk is below 1, or a vector does not go with the collection.
+
+    Example:
+        >>> check_queries(VectorSchema(2, "cosine", {}), np.ones((1, 2), np.float32), 10)
+    """
+    if schema.is_sparse:
+        searched(state_of([], [], schema.dimension, schema.metric), vectors, topk, None)
+        return
+    _check_kind(vectors, is_sparse=False)
+    checked_queries(np.asarray(vectors), topk, schema.dimension)
+
+
+def only_dense(state: State, vectors: Embeddings) -> tuple[DenseState, Matrix]:
+    """What an approximate search reads, and its queries.
+
+    Raises:
+        ConfigError: If either is sparse.
+    """
+    if isinstance(state, SparseState) or not isinstance(vectors, np.ndarray):
+        raise ConfigError("Dense vectors are searched approximately; sparse ones have only the exact search().")
+    return state, vectors
+
+
+def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *, store: str = "map") -> None:
+    """Refuse rows that do not go with a collection.
+
+    Raises:
+        SchemaMismatchError: If a vector is of the other kind, or of another length.
+    """
+    for row in rows:
+        if isinstance(row.vector, dict):
+            is_right, told = dimension == SPARSE, "a sparse one"
+        else:
+            is_right, told = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
+        if not is_right:
+            msg = f"Collection {collection!r} holds {_held(dimension)}; row {row.key!r} has {told}."
+            raise SchemaMismatchError(msg, store=store, collection=collection)
+
+
+def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
+    wrong = [one for one in vectors if isinstance(one, dict) != is_sparse]
+    if wrong:
+        kind, given = ("sparse", "dense") if is_sparse else ("dense", "sparse")
+        msg = f"search() got a {given} vector, {wrong[0]!r:.60}; the vectors of this collection are {kind}."
+        raise ConfigError(msg)
+
+
+def _held(dimension: int) -> str:
+    return "sparse vectors" if dimension == SPARSE else f"vectors of {dimension} numbers"
+
+
+def _sparse(rows: Sequence[VectorRow]) -> list[SparseVector]:
+    return [cast("SparseVector", row.vector) for row in rows]
+
+
+def _stacked(rows: Sequence[VectorRow]) -> Matrix:
+    return np.stack([cast("Vector", row.vector) for row in rows])
+
+
+_SPARE = 16  # rows beyond those asked for, so that a boundary without ties is seen at the first look
+_WIDER = 4  # times as many candidates where those before did not settle it
+_ROUNDING = 2.0**-24  # of one float32 operation
+_OPERATIONS = 64.0  # by which two float32 products of some hundred numbers differ at most, as it turns out
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row as a backend ranked it.
+
+    Args:
+        row: The row, with the vector that is stored and all its fields.
+        worth: What the backend ranked it by, higher being nearer: the cosine, the inner product, or for L2 the negative
+            square of the distance.
+    """
+
+    row: VectorRow
+    worth: float
+
+
+Fetch: TypeAlias = Callable[[int], Sequence[Candidate]]
+"""The n nearest rows as a backend ranks them, best first: fewer only where there are no more."""
+
+
+def exact_ranking(
+    query: Embedding,
+    topk: int,
+    schema: VectorSchema,
+    fetch: Fetch,
+    *,
+    rest: Filter | None = None,
+    rounding: float = 0.0,
+) -> Ranking:
+    """The ranking that the ``map`` store gives, if the backend's is right but for rounding and the order of ties.
+
+    Candidates are fetched until the worth of the last one is below that of the topk-th by more than both can be off;
+    then they are scored in float64 from the stored vectors, and ordered by score and key.
+
+    Args:
+        query: (dimension,) finite, or a dict where the collection is sparse; checked.
+        topk: At least 1.
+        schema: Of the collection.
+        fetch: The backend's search.
+        rest: The part of a bound filter that the backend has not looked at.
+        rounding: By how much a worth may be off beside the errors of float32 products: where a backend tells one minus
+            the product, what that difference loses.
+
+    Returns:
+        See `VectorStore.search`.
+    """
+    depth = topk + _SPARE
+    while True:
+        found = fetch(depth)
+        kept = [one for one in found if rest is None or matches(rest, one.row.fields)]
+        if len(found) < depth or _is_settled(query, topk, schema, found, kept, rounding):
+            return ranking_of(query, topk, schema, [one.row for one in kept])
+        depth *= _WIDER
+
+
+def ranking_of(query: Embedding, topk: int, schema: VectorSchema, rows: Sequence[VectorRow]) -> Ranking:
+    """The best of some rows by our own kernel; see `VectorStore.search`."""
+    if not rows:
+        return []
+    state = state_of([part_of_rows(rows, schema.dimension)], [None], schema.dimension, schema.metric)
+    [ranking] = searched(state, [query] if isinstance(query, dict) else query[None], topk, None)
+    return ranking
+
+
+def _is_settled(
+    query: Embedding,
+    topk: int,
+    schema: VectorSchema,
+    found: Sequence[Candidate],
+    kept: Sequence[Candidate],
+    rounding: float,
+) -> bool:
+    """Whether no row behind the last candidate can be among the topk best of those that are kept."""
+    if len(kept) < topk:
+        return False
+    largest = max(_length(one.row.vector) for one in found)
+    length = _length(query)
+    scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
+    return kept[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
+
+
+def _length(vector: Embedding) -> float:
+    numbers = np.fromiter(vector.values(), np.float64) if isinstance(vector, dict) else vector.astype(np.float64)
+    return float(np.linalg.norm(numbers))

@@ -13,7 +13,7 @@ A store's own test module subclasses a contract and says how a store is made::
 
 Or it has no test module, and pytest's command line names the store (`lazyrag.testing.plugin`)::
 
-    pytest --pyargs lazyrag.testing.conformance --lazyrag-segment-store my_package.store:make_store
+    pytest --pyargs lazyrag.testing.suites --lazyrag-segment-store my_package.store:make_store
 
 It needs pytest. `lazyrag.testing.differential`, which compares a store with a reference, needs Hypothesis as well.
 """
@@ -24,15 +24,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazyrag.testing.segment_store import SegmentStoreContract
-    from lazyrag.testing.vector_store import VectorStoreContract
+    from lazyrag.testing.suites import SegmentStoreContract, VectorStoreContract
 
 __all__ = ["SegmentStoreContract", "VectorStoreContract"]
 
 # Imported on first use: the plug-in lies in this package, and every run of pytest imports it (decision 64).
 _HOMES = {
-    "SegmentStoreContract": "lazyrag.testing.segment_store",
-    "VectorStoreContract": "lazyrag.testing.vector_store",
+    "SegmentStoreContract": "lazyrag.testing.suites",
+    "VectorStoreContract": "lazyrag.testing.suites",
 }
 
 

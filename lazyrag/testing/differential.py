@@ -5,46 +5,644 @@ Unlike the contract, which `lazyrag.testing` has without it, this needs Hypothes
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
 
-from lazyrag.data.segment import Segment
-from lazyrag.stores.protocol import SegmentStore, VectorRow, VectorStore
-from lazyrag.testing.beside import (
-    COLLECTION,
-    EVERY,
-    Beside,
-    Case,
-    Delete,
-    Get,
-    Remove,
-    Scan,
-    Search,
-    VectorsBeside,
-    Write,
-)
-from lazyrag.testing.drawn import (
-    SegmentWorld,
-    VectorWorld,
-    embeddings,
-    filters,
-    segment_worlds,
-    segments,
-    vector_rows,
-    vector_worlds,
-)
-from lazyrag.types import Fields
+from lazyrag.data.fields import DataType, DocField, Schema, check_value, make_schema
+from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
+from lazyrag.data.segment import EMPTY, Content, Segment
+from lazyrag.stores.protocol import SegmentStore, Store, VectorRow, VectorSchema, VectorStore
+from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, SparseVector, Vector
 
-if TYPE_CHECKING:
-    import pytest
+
+def true_ranking(
+    query: Embedding,
+    metric: Metric,
+    rows: Sequence[VectorRow],
+    filter: Filter | None = None,  # noqa: A002
+) -> Ranking:
+    """What `VectorStore.search` has to find of all rows, best first: keys as they must stand, scores to float64.
+
+    Args:
+        query: (dimension,), or a dict where the rows' vectors are sparse.
+        metric: ``"ip"`` for sparse ones.
+        rows: In any order.
+        filter: A bound filter.
+
+    Example:
+        >>> rows = [VectorRow(key, np.array(vector, np.float32)) for key, vector in (("b", [1, 1]), ("a", [2, 2]))]
+        >>> true_ranking(np.array([3, 3], np.float32), "cosine", rows)
+        [('a', 1.0), ('b', 1.0)]
+    """
+    found = []
+    for row in rows:
+        if filter is None or matches(filter, row.fields):
+            worth = _shared(query, row) if isinstance(query, dict) else _worth(query, row, metric)
+            if worth is not None:
+                found.append((row.key, worth))
+    found.sort(key=lambda pair: (-pair[1], pair[0]))
+    return [(key, _score(worth, metric)) for key, worth in found]
+
+
+def _worth(query: Vector, row: VectorRow, metric: Metric) -> Fraction:
+    """What orders rows as their scores do: product, squared cosine with its sign, or squared distance below 0."""
+    if not isinstance(row.vector, np.ndarray):
+        msg = f"Row {row.key!r} has {row.vector!r:.60} instead of an array."
+        raise TypeError(msg)
+    x, q = [Fraction(float(one)) for one in row.vector], [Fraction(float(one)) for one in query]
+    if metric == "l2":
+        return -sum(((a - b) ** 2 for a, b in zip(x, q, strict=True)), Fraction())
+    product = _dot(x, q)
+    if metric == "ip":
+        return product
+    squares = _dot(x, x) * _dot(q, q)
+    return product * abs(product) / squares if squares else Fraction()
+
+
+def _shared(query: SparseVector, row: VectorRow) -> Fraction | None:
+    """The product over the dimensions that both have; None without any."""
+    if not isinstance(row.vector, dict):
+        msg = f"Row {row.key!r} has {row.vector!r:.60} instead of a dict."
+        raise TypeError(msg)
+    shared = query.keys() & row.vector.keys()
+    return sum((Fraction(query[at]) * Fraction(row.vector[at]) for at in shared), Fraction()) if shared else None
+
+
+def _score(worth: Fraction, metric: Metric) -> float:
+    if metric == "ip":
+        return float(worth)
+    root = math.sqrt(abs(worth))
+    return math.copysign(root, worth) if metric == "cosine" else 1.0 / (1.0 + root)
+
+
+def _dot(x: Sequence[Fraction], q: Sequence[Fraction]) -> Fraction:
+    return sum((a * b for a, b in zip(x, q, strict=True)), Fraction())
+
+
+SCHEMA: Schema = make_schema(
+    {
+        "author": DocField(DataType.VARCHAR, max_size=64),
+        "year": DocField(DataType.INT32),
+        "rating": DocField(DataType.DOUBLE),
+        "public": DocField(DataType.BOOLEAN),
+        "tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR),
+    }
+)
+
+HARD_TEXTS = (
+    "plain",
+    "quote ' and \" and `",
+    "back\\slash \\n \\u0041",
+    "percent % under_score {brace} $var",
+    "绿茶与红茶",
+    "emoji 🍵👨‍👩‍👧",
+    "line\nbreak\ttab",
+    "x == 1 or 1 == 1",
+)
+"""Texts that a store might interpret; it must keep them as they are."""
+
+FIELDS: tuple[Fields, ...] = tuple(
+    {
+        "file_name": f"f{number}.txt",
+        "file_type": "text/plain" if number % 3 else "application/pdf",
+        "file_size": 100 * number,
+        "creation_date": f"2024-0{number % 9 + 1}-01",
+        "last_modified_date": f"2024-0{number % 9 + 1}-02",
+        "last_accessed_date": f"2024-0{number % 9 + 1}-03",
+        "author": None if number % 9 == 8 else HARD_TEXTS[number % len(HARD_TEXTS)],
+        "year": None if number % 5 == 4 else 2000 + number % 7,
+        "rating": None if number % 6 == 5 else number / 4,
+        "public": None if number % 7 == 6 else number % 2 == 0,
+        "tags": None if number % 8 == 7 else tuple(HARD_TEXTS[at] for at in range(number % 3)),
+    }
+    for number in range(24)
+)
+
+FILTERS: tuple[Filter, ...] = tuple(
+    bind_filter(one, SCHEMA)
+    for one in (
+        Condition("author", "eq", "绿茶与红茶"),
+        Condition("author", "eq", "quote ' and \" and `"),
+        Condition("author", "eq", "x == 1 or 1 == 1"),
+        Condition("author", "ne", "plain"),
+        Condition("author", "eq", None),
+        Condition("author", "in", ["plain", "back\\slash \\n \\u0041"]),
+        Condition("author", "in", ["plain", None]),
+        Condition("author", "not in", ["plain", "绿茶与红茶"]),
+        Condition("author", "contains", "_"),
+        Condition("author", "exists"),
+        Condition("author", "exists", False),
+        Condition("year", "eq", 2003),
+        Condition("year", "gt", 2003),
+        Condition("year", "ge", 2003),
+        Condition("year", "lt", 2003),
+        Condition("year", "le", 2003),
+        Condition("rating", "gt", 2.25),
+        Condition("rating", "eq", 2.5),
+        Condition("public", "eq", False),
+        Condition("public", "ne", True),
+        Condition("tags", "contains", "plain"),
+        Condition("tags", "in", ["quote ' and \" and `", "nothing"]),
+        Condition("tags", "not in", ["plain"]),
+        Condition("tags", "eq", []),
+        Condition("creation_date", "ge", "2024-05-01"),
+        Condition("file_type", "eq", ".pdf"),
+        And(Condition("year", "ge", 2001), Condition("public", "eq", True)),
+        Or(Condition("year", "eq", 2001), Condition("author", "eq", "plain")),
+        Not(Condition("year", "gt", 2003)),
+        Not(Or(Condition("public", "eq", True), Condition("tags", "contains", "plain"))),
+    )
+)
+"""Each of them is met by some of `FIELDS` and not by all."""
+
+
+def make_segments() -> list[Segment]:
+    """A segment for each of `FIELDS`, with content of every kind."""
+    contents: list[Content] = [*HARD_TEXTS, 0, 7, 2.5, False, {"名": [1, None]}, ["a", 1]]
+    return [
+        Segment(
+            uid=f"{number:032x}",
+            build=number % 3,
+            group="block",
+            document_id=f"{number % 4:032x}",
+            path=f"目录/f{number % 4}.txt",
+            parent=f"{number % 4:032x}",
+            number=number + 1,
+            content=contents[number % len(contents)],
+            metadata={} if number % 2 else {"note": HARD_TEXTS[number % len(HARD_TEXTS)], "nothing": None},
+            fields=fields,
+            span=(number, number + 5) if number % 2 else None,
+        )
+        for number, fields in enumerate(FIELDS)
+    ]
+
+
+def by_key(row: Segment) -> str:
+    """What tests sort segments by, where a store's own order does not matter."""
+    return row.key
+
+
+def all_rows(store: SegmentStore, collection: str) -> list[Segment]:
+    """Every row of a collection, in the order of keys."""
+    return sorted(store.scan(collection), key=by_key)
+
+
+def met(filter: Filter) -> set[int]:  # noqa: A002
+    """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none, never all."""
+    found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
+    if not 0 < len(found) < len(FIELDS):
+        msg = f"The filter {filter!r} tests nothing: it is met by {len(found)} of {len(FIELDS)} rows."
+        raise ValueError(msg)
+    return found
+
+
+DIMENSION = 8
+METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
+
+
+def scan_pages(store: VectorStore, collection: str, limit: int) -> list[VectorRow]:
+    """All rows of a collection, page by page."""
+    seen: list[VectorRow] = []
+    while page := store.scan(collection, after=seen[-1].key if seen else "", limit=limit):
+        assert len(page) <= limit
+        assert page[0].key not in {row.key for row in seen}  # or there would be no end
+        seen += page
+    return seen
+
+
+def make_rows() -> list[VectorRow]:
+    """A seeded vector for each of the contract's fields, two of them equal and one without length."""
+    vectors = np.random.default_rng(7).normal(size=(len(FIELDS), DIMENSION)).astype(np.float32)
+    vectors[9] = vectors[3]
+    vectors[20] = 0.0
+    return [
+        VectorRow(f"{number:032x}-{number % 3}", vector, fields)
+        for number, (vector, fields) in enumerate(zip(vectors, FIELDS, strict=True))
+    ]
+
+
+def queries(n: int) -> Matrix:
+    """N seeded queries."""
+    return np.random.default_rng(11).normal(size=(n, DIMENSION)).astype(np.float32)
+
+
+def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
+    """All rows, or those given, ranked by a plain computation in float64."""
+    scored = []
+    for row in make_rows() if rows is None else rows:
+        x, q = dense(row).astype(np.float64), query.astype(np.float64)
+        lengths = float(np.linalg.norm(x) * np.linalg.norm(q))
+        if metric == "cosine":
+            score = float(x @ q) / lengths if lengths else 0.0
+        else:
+            score = float(x @ q) if metric == "ip" else 1.0 / (1.0 + float(np.linalg.norm(x - q)))
+        scored.append((row.key, score))
+    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
+
+
+def dense(row: VectorRow) -> Vector:
+    """The vector of a row, which is not sparse."""
+    assert isinstance(row.vector, np.ndarray), f"row {row.key!r} has {row.vector!r:.60} instead of an array"
+    return row.vector
+
+
+def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
+    """Same keys in the same order, equal vectors and fields."""
+    assert [row.key for row in found] == [row.key for row in expected]
+    assert all(np.array_equal(dense(one), dense(other)) for one, other in zip(found, expected, strict=True))
+    assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
+
+
+def assert_same_ranking(found: Ranking, expected: Ranking) -> None:
+    """Same keys in the same order, scores equal to 1e-6."""
+    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
+
 
 R = TypeVar("R", Segment, VectorRow)
+
+NAMES = (
+    *("author", "Author", "作者", "año", "ﬁ", "fi", "_", "__init__", "_id", "f0", "x_00e9", "n" * 200),
+    *("not", "and", "or", "in", "like", "exists", "true", "null", "None", "NaN", "select"),
+    *("id", "key", "vector", "row", "fields", "keys", "uid", "build", "content", "metadata", "document"),
+)
+"""Names that a field may have: words of query languages and of stores, and such as differ by little."""
+
+VALUES: Mapping[DataType, tuple[Scalar, ...]] = {
+    DataType.VARCHAR: (
+        *HARD_TEXTS,
+        *("", " ", "a", "A", "ab", "茶", "绿茶", "null", "None", "true", "0", "2024-02-29", "[]"),
+        *("*", "a*", "?", "%", "_", "\\", "\\\\", "'", '"', "\\'", '\\"', "\\u8336", "\\x00", "#", "--", "/*", ";"),
+        *("{{author}}", "{author}", "${author}", "$in", "%s", "[a TO b]", "a OR b", "a && b", "') or ('' == '"),
+        *("\0", "a\0b", "\n", "\u2028", "\ud7ff", "\ud83c", "a\ud83cb", "\ue000", "é", "e\u0301"),
+        *("茶" * 256, "茶" * 300, "茶" * 300 + "a", "y" * 40_000),
+    ),
+    DataType.DATE: ("0001-01-01", "1999-12-31", "2024-02-29", "9999-12-31"),
+    DataType.INT32: (-(2**31), -1, 0, 1, 2**31 - 1),
+    DataType.INT64: (-(2**63), -(2**53) - 1, 0, 2**53, 2**53 + 1, 2**63 - 1),
+    DataType.FLOAT: (-0.0, 0.0, 0.10000000149011612, -1.5, 3.4028234663852886e38),
+    DataType.DOUBLE: (-1e300, -0.0, 0.0, 0.1, 5e-324, 1e300),
+    DataType.BOOLEAN: (False, True),
+}
+"""Values of each type as they are stored, for rows and for filters."""
+
+_MIME_TYPES = ("text/plain", "application/pdf", "a/b' or \"c\\")
+_ORDERINGS = ("gt", "ge", "lt", "le")
+
+_scalar_types = st.sampled_from([*VALUES])
+_doc_fields = _scalar_types.map(DocField) | st.builds(DocField, st.just(DataType.ARRAY), _scalar_types)
+schemas: st.SearchStrategy[Schema] = st.dictionaries(st.sampled_from(NAMES), _doc_fields, max_size=8).map(make_schema)
+"""The built-in fields and up to eight others, of every type."""
+
+
+@dataclass(frozen=True)
+class SegmentWorld:
+    """What a collection of segments is filled with."""
+
+    schema: Schema
+    rows: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class VectorWorld:
+    """What a collection of vectors is filled with."""
+
+    schema: VectorSchema
+    rows: tuple[VectorRow, ...]
+
+
+def scalars(name: str, field: DocField) -> st.SearchStrategy[Scalar]:
+    """Values of a field, or of the elements of an ARRAY."""
+    if name == "file_type":  # a filter takes anything else for a suffix
+        return st.sampled_from(_MIME_TYPES)
+    data_type = field.element_type or field.data_type
+    chosen = st.sampled_from(VALUES[data_type])
+    return chosen | st.text(st.characters(codec=None), max_size=4) if data_type is DataType.VARCHAR else chosen
+
+
+def fields_of(schema: Schema) -> st.SearchStrategy[Fields]:
+    """The fields of a row, checked; each of them may be missing, as None or altogether."""
+    return st.fixed_dictionaries(
+        {},
+        optional={name: st.none() | _field_values(name, field) for name, field in schema.items()},
+    )
+
+
+def filters(schema: Schema, rows: Sequence[Fields] = ()) -> st.SearchStrategy[Filter]:
+    """Bound filters of every operator, nested; many of their values are those of the rows."""
+    return st.recursive(
+        st.one_of([_conditions(name, field, rows) for name, field in schema.items()]),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3).map(lambda parts: And(*parts)),
+            st.lists(inner, max_size=3).map(lambda parts: Or(*parts)),
+            inner.map(Not),
+        ),
+        max_leaves=5,
+    ).map(lambda one: bind_filter(one, schema))
+
+
+@st.composite
+def segment_worlds(draw: st.DrawFn) -> SegmentWorld:
+    """A schema and 3 to 24 segments."""
+    schema = draw(schemas)
+    return SegmentWorld(schema, tuple(_unique(draw, segments(schema))))
+
+
+@st.composite
+def vector_worlds(draw: st.DrawFn, *, sparse: bool = False) -> VectorWorld:
+    """A schema of dense vectors, or sometimes of sparse ones, and 3 to 24 rows."""
+    fields = draw(schemas)
+    dense = st.builds(VectorSchema, st.integers(2, 6), st.sampled_from(METRICS), st.just(fields))
+    schema = draw(dense | dense | st.just(VectorSchema(SPARSE, "ip", fields)) if sparse else dense)
+    return VectorWorld(schema, tuple(_unique(draw, vector_rows(schema))))
+
+
+def segments(schema: Schema) -> st.SearchStrategy[Segment]:
+    """Segments with content and metadata of every kind."""
+    texts = st.sampled_from(VALUES[DataType.VARCHAR]).map(str)
+    json_values: st.SearchStrategy[Content] = st.sampled_from([0, 7, 2.5, False, [], ["a", 1], {"名": [1, None]}])
+    return st.builds(
+        Segment,
+        uid=_keys,
+        build=st.integers(0, 2),
+        group=texts,
+        document_id=_keys,
+        path=texts,
+        parent=st.none() | _keys,
+        number=st.integers(1, 9),
+        content=texts | json_values,
+        metadata=st.dictionaries(texts, st.none() | texts, max_size=2),
+        fields=fields_of(schema),
+        span=st.none() | st.tuples(st.integers(0, 5), st.integers(5, 9)),
+    )
+
+
+def vector_rows(schema: VectorSchema) -> st.SearchStrategy[VectorRow]:
+    """Rows with `embeddings` for vectors."""
+    return st.builds(VectorRow, key=_keys, vector=embeddings(schema.dimension), fields=fields_of(schema.fields))
+
+
+def embeddings(dimension: int) -> st.SearchStrategy[Embedding]:
+    """Vectors of which many are equal, parallel, opposite or zero, and others are like no other one.
+
+    Scores that are equal in exact arithmetic are so in floating point, too: components of the first kind are -1, 0 or 1
+    times one power of two, and dimensions are few, so that no two lengths have a rational ratio but a power of two.
+    """
+    if dimension == SPARSE:
+        places = st.integers(0, 5) | st.sampled_from([2**32, 2**63 + 5])
+        return st.dictionaries(places, st.sampled_from([-1.0, -0.5, 0.5, 1.0, 2.0]), max_size=5)
+    signs = st.lists(st.sampled_from([0.0, 1.0, -1.0]), min_size=dimension, max_size=dimension)
+    scaled = st.builds(lambda row, power: np.array(row, np.float32) * np.float32(2.0**power), signs, st.integers(-2, 2))
+    other = st.integers(0, 2**16).map(
+        lambda seed: np.random.default_rng(seed).normal(size=dimension).astype(np.float32)
+    )
+    return scaled | other
+
+
+_keys: st.SearchStrategy[str] = st.one_of(
+    st.integers(0, 255).map("{:032x}-1".format),
+    st.sampled_from(HARD_TEXTS),
+    # No store need take a key that ends in a NUL, or that is no UTF-8.
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lambda text: not text.endswith("\0")),
+)
+
+
+def _field_values(name: str, field: DocField) -> st.SearchStrategy[FieldValue]:
+    one = scalars(name, field)
+    if field.element_type is None:
+        return one.map(lambda value: check_value(name, field, value))
+    return st.lists(one, max_size=3).map(lambda value: check_value(name, field, value))
+
+
+def _conditions(name: str, field: DocField, rows: Sequence[Fields]) -> st.SearchStrategy[Condition]:
+    """Conditions on one field that suit its type."""
+    is_array = field.element_type is not None
+    held = [value for row in rows if (value := row.get(name)) is not None]
+    parts = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
+    one = scalars(name, field) | (st.sampled_from(parts) if parts else st.nothing())
+    whole = (st.lists(one, max_size=3).map(tuple) if is_array else one) | (
+        st.sampled_from(held) if held else st.nothing()
+    )
+    field_name = st.just(name)
+    made = [
+        st.builds(Condition, field_name, st.sampled_from(["eq", "ne"]), st.none() | whole),
+        st.builds(Condition, field_name, st.sampled_from(["in", "not in"]), st.lists(st.none() | one, max_size=3)),
+        st.builds(Condition, field_name, st.just("exists"), st.booleans()),
+    ]
+    if is_array or field.data_type is DataType.VARCHAR:
+        made.append(st.builds(Condition, field_name, st.just("contains"), one))
+    if field.data_type is DataType.VARCHAR:  # and parts of what is there
+        within = one.flatmap(lambda text: st.integers(0, max(len(str(text)) - 2, 0)).map(lambda at: str(text)[at:][:2]))
+        made.append(st.builds(Condition, field_name, st.just("contains"), within))
+    if not is_array and field.data_type is not DataType.BOOLEAN:
+        made.append(st.builds(Condition, field_name, st.sampled_from(_ORDERINGS), one))
+    return st.one_of(made)
+
+
+def _unique(draw: st.DrawFn, row: st.SearchStrategy[R]) -> list[R]:
+    count = draw(st.integers(3, 24))
+    return draw(st.lists(row, min_size=count, max_size=count, unique_by=lambda one: one.key))
+
+
+COLLECTION = "lr_differential_0"
+EVERY = 1000
+"""More rows than there are."""
+
+
+@dataclass(frozen=True)
+class Get:
+    """Asks for some keys, of which some are there."""
+
+    keys: list[str]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Asks for the page behind a key."""
+
+    after: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Deletes what meets a filter."""
+
+    filter: Filter
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Deletes by keys, of which some are there, and some are named twice."""
+
+    keys: list[str]
+
+
+@dataclass(frozen=True)
+class Write(Generic[R]):
+    """Writes rows, of which some replace others, or one another."""
+
+    rows: list[R]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Asks for what is nearest to some vectors."""
+
+    vectors: list[Embedding]
+    topk: int
+    filter: Filter | None
+
+
+Case: TypeAlias = "Get | Scan | Delete | Remove | Write[Any] | Search"
+
+
+class _Rows(Store, Protocol[R]):
+    """What a store of either kind has."""
+
+    def upsert(self, collection: str, rows: Sequence[R]) -> None: ...
+
+    def get(self, collection: str, keys: Sequence[str]) -> list[R]: ...
+
+    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[R]: ...
+
+    def delete(
+        self,
+        collection: str,
+        *,
+        keys: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> int: ...
+
+
+class Beside(Generic[R]):
+    """A store's collection beside a dict of the same rows. Every case leaves both as they were."""
+
+    def __init__(self, store: _Rows[R], rows: Sequence[R]) -> None:
+        self.store: _Rows[R] = store
+        self.rows: dict[str, R] = {row.key: row for row in rows}
+        self.order: list[str] = []
+        store.upsert(COLLECTION, rows)
+        self.same_state()
+
+    def check(self, case: Case) -> None:
+        """Ask the store and the dict the same; on a difference the store gets its rows again before the error."""
+        rows: dict[str, R] = dict(self.rows)
+        order = self.order
+        try:
+            self.answers(case)
+            if isinstance(case, (Delete, Remove, Write)):
+                self.same_state()
+                self.store.delete(COLLECTION, keys=[key for key in self.rows if key not in rows])
+                self.store.upsert(COLLECTION, [row for key, row in rows.items() if self.rows.get(key) is not row])
+        except BaseException:
+            self.store.delete(COLLECTION, keys=[row.key for row in self.store.scan(COLLECTION, limit=EVERY)])
+            self.store.upsert(COLLECTION, list(rows.values()))
+            raise
+        finally:
+            self.rows, self.order = rows, order
+
+    def answers(self, case: Case) -> None:
+        """Compare what the store says, and do to the dict what it has done."""
+        if isinstance(case, Get):
+            _same_rows(self.store.get(COLLECTION, case.keys), [self.rows[key] for key in case.keys if key in self.rows])
+        elif isinstance(case, Scan):
+            page = self._behind(case.after)[: case.limit]
+            _same_rows(
+                self.store.scan(COLLECTION, after=case.after, limit=case.limit), [self.rows[key] for key in page]
+            )
+        elif isinstance(case, Delete):
+            gone = [key for key, row in self.rows.items() if matches(case.filter, row.fields)]
+            assert self.store.delete(COLLECTION, filter=case.filter) == len(gone)
+            self._forget(gone)
+        elif isinstance(case, Remove):
+            gone = [key for key in dict.fromkeys(case.keys) if key in self.rows]
+            assert self.store.delete(COLLECTION, keys=case.keys) == len(gone)
+            self._forget(gone)
+        elif isinstance(case, Write):
+            self.store.upsert(COLLECTION, case.rows)
+            self.rows.update((row.key, row) for row in case.rows)
+            self.order = []  # the store's own
+
+    def same_state(self) -> None:
+        """The store has the dict's rows, and counts as many."""
+        found = self.store.scan(COLLECTION, limit=EVERY)
+        keys = [row.key for row in found]
+        self.order = self.order or keys
+        assert keys == self.order
+        assert sorted(keys) == sorted(self.rows)
+        _same_rows(found, [self.rows[key] for key in keys])
+        assert self.store.count(COLLECTION) == len(self.rows)
+
+    def _behind(self, after: str) -> list[str]:
+        """The keys behind one. Segments have an order of the store's own, so that theirs are asked for present ones."""
+        if after in self.rows:
+            return self.order[self.order.index(after) + 1 :]
+        return [key for key in self.order if key > after]
+
+    def _forget(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            del self.rows[key]
+        self.order = [key for key in self.order if key in self.rows]
+
+
+class VectorsBeside(Beside[VectorRow]):
+    """The same for vectors, which are searched, too, and come in the order of their keys."""
+
+    def __init__(self, store: VectorStore, world: VectorWorld) -> None:
+        self.searched, self.schema = store, world.schema
+        super().__init__(store, world.rows)
+
+    def answers(self, case: Case) -> None:
+        """Rankings are compared as well."""
+        if not isinstance(case, Search):
+            super().answers(case)
+            return
+        vectors: Any = case.vectors
+        if not self.schema.is_sparse:
+            vectors = np.stack(vectors)
+        found = self.searched.search(COLLECTION, vectors, case.topk, case.filter)
+        assert len(found) == len(case.vectors)
+        for query, ranking in zip(case.vectors, found, strict=True):
+            expected = true_ranking(query, self.schema.metric, [*self.rows.values()], case.filter)
+            _same_ranking(ranking, expected[: case.topk])
+
+    def same_state(self) -> None:
+        """In the order of keys; and what is searched for is all that is there."""
+        self.order = sorted(self.rows)
+        super().same_state()
+        for row in [*self.rows.values()][:1]:
+            self.answers(Search([row.vector], EVERY, None))
+
+
+def _same_rows(found: Sequence[R], expected: Sequence[R]) -> None:
+    assert [_plain(row) for row in found] == [_plain(row) for row in expected]
+
+
+def _plain(row: Segment | VectorRow) -> tuple[Any, ...]:
+    """What two rows are compared by: whole, with the types of values; a field that is None is as good as absent."""
+    fields = {name: (type(value).__name__, value) for name, value in row.fields.items() if value is not None}
+    if isinstance(row, Segment):
+        return row._replace(fields=EMPTY), fields, type(row.content).__name__
+    return row.key, row.vector if isinstance(row.vector, dict) else row.vector.tobytes(), fields
+
+
+def _same_ranking(found: Ranking, expected: Ranking) -> None:
+    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
+
+
 W = TypeVar("W")
 
 
@@ -160,7 +758,10 @@ def _large_reprs() -> Iterator[None]:
 
 
 def _segment_cases(world: SegmentWorld) -> st.SearchStrategy[Case]:
-    keys, written = _keys(world.rows), st.lists(_rewritten(segments(world.schema), world.rows), max_size=4)
+    keys, written = (
+        _row_keys(world.rows),
+        st.lists(_rewritten(segments(world.schema), world.rows), max_size=4),
+    )
     deleted = filters(world.schema, _fields(world.rows)).map(Delete)
     afters = st.just("") | keys if world.rows else st.just("")
     return _often(
@@ -174,7 +775,7 @@ def _segment_cases(world: SegmentWorld) -> st.SearchStrategy[Case]:
 
 
 def _vector_cases(world: VectorWorld) -> st.SearchStrategy[Case]:
-    schema, keys = world.schema, _keys(world.rows)
+    schema, keys = world.schema, _row_keys(world.rows)
     chosen = filters(schema.fields, _fields(world.rows))
     near = embeddings(schema.dimension)
     if world.rows:
@@ -199,7 +800,7 @@ def _often(*weighted: tuple[int, st.SearchStrategy[Case]]) -> st.SearchStrategy[
     return st.sampled_from(range(len(many))).flatmap(many.__getitem__)  # one_of() would look into the strategies
 
 
-def _keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
+def _row_keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
     """Keys of rows, and others."""
     others = st.sampled_from(["unknown-0", "'", '"', "\\", "*", "k' or '1' == '1"])
     return others | st.sampled_from([row.key for row in rows]) if rows else others

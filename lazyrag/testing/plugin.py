@@ -1,6 +1,6 @@
 """The plug-in of pytest that tests a store which the command line names::
 
-    pytest --pyargs lazyrag.testing.conformance --lazyrag-vector-store my_package.store:make_store
+    pytest --pyargs lazyrag.testing.suites --lazyrag-vector-store my_package.store:make_store
 
 The entry point ``lazyrag`` of the group ``pytest11`` offers it to every run of pytest where lazyrag is installed. So it
 imports nothing but pytest until one of its options is given.
@@ -22,7 +22,7 @@ MakeStore: TypeAlias = Callable[[Path], Any]
 """A new, closed store over what lies at a path, or on a server under the path's last part; nothing at first."""
 
 KINDS = ("segment", "vector")
-CONFORMANCE = "lazyrag.testing.conformance"
+CONFORMANCE = "lazyrag.testing.suites"
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
 """Transforms: the nodes of a parent group into the nodes of a group."""
 
-from lazyrag.transforms.adaptive import TransformArgs
-from lazyrag.transforms.base import NodeTransform, register_transform, transforms
-from lazyrag.transforms.code import CodeSplitter
-from lazyrag.transforms.html import HTMLSplitter
-from lazyrag.transforms.json import JSONSplitter
-from lazyrag.transforms.markdown import MarkdownSplitter
-from lazyrag.transforms.pre_processing import PreProcessingRules
-from lazyrag.transforms.rules import ParentMode, Rule, Segmentation
-from lazyrag.transforms.semantic import SemanticSplitter
-from lazyrag.transforms.separators import CharacterSplitter, RecursiveSplitter, TokenSplitter
-from lazyrag.transforms.splitters import SentenceSplitter
-from lazyrag.transforms.windows import SentenceWindow
+from lazyrag.transforms.base import NodeTransform, TransformArgs, register_transform, transforms
+from lazyrag.transforms.dify_rules import ParentMode, PreProcessingRules, Rule, Segmentation
+from lazyrag.transforms.splitters import (
+    CharacterSplitter,
+    RecursiveSplitter,
+    SemanticSplitter,
+    SentenceSplitter,
+    SentenceWindow,
+    TokenSplitter,
+)
+from lazyrag.transforms.structured import CodeSplitter, HTMLSplitter, JSONSplitter, MarkdownSplitter
 
 __all__ = [
     "CharacterSplitter",

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from lazyrag.data.filters import And, Condition, Not, Or, matches
-from lazyrag.stores import map as map_store
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores import memory as map_store
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract
 

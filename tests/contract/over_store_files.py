@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 
 
 class OverStoreFiles:

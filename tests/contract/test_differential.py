@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
 from lazyrag.testing.differential import SegmentStoreDifferential, VectorStoreDifferential
 from tests.contract.over_store_files import InFiles
 

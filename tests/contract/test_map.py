@@ -1,6 +1,6 @@
 """The map stores keep both contracts."""
 
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract
 
 

@@ -15,11 +15,10 @@ from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition
 from lazyrag.data.segment import Place, ReadOnly, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores import map_file
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores import sqlite as map_file
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.testing import SegmentStoreContract
-from lazyrag.testing.rows import SCHEMA, all_rows, make_segments
+from lazyrag.testing.differential import SCHEMA, all_rows, make_segments
 from tests.contract.over_store_files import InFiles, InMemory
 from tests.interpreter import let_go, python, waiting
 
@@ -245,9 +244,9 @@ def test_who_only_reads_is_served(store, path):
 READ_ELSEWHERE = """
 import sys
 from lazyrag.data.filters import And
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.store_file import StoreFile
-from lazyrag.testing.rows import all_rows
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.testing.differential import all_rows
 with StoreFile(sys.argv[1]) as file:
     store = MapFileSegmentStore(file)
     print(ascii(all_rows(store, sys.argv[2])))
@@ -267,9 +266,9 @@ def test_another_process_reads_what_is_written(store, path):
 
 WRITE = """
 import sys
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.store_file import StoreFile
-from lazyrag.testing.rows import make_segments
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.testing.differential import make_segments
 with StoreFile(sys.argv[1], timeout_s=120) as file:
     store = MapFileSegmentStore(file)
     print("ready", flush=True)
@@ -293,9 +292,9 @@ def test_two_processes_that_write_lose_nothing(store, path):
 
 STOPPED = """
 import sys
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.store_file import StoreFile
-from lazyrag.testing.rows import make_segments
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.testing.differential import make_segments
 
 def stop(statement):
     if statement.startswith(sys.argv[3]):

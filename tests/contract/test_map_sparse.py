@@ -8,9 +8,8 @@ import pytest
 from lazyrag.data.filters import Condition
 from lazyrag.errors import StoreError
 from lazyrag.indexes.sparse import SparseIndex
-from lazyrag.stores.map_vectors import MapFileVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
 from lazyrag.types import SPARSE
 
 C = "lr_sparse"

@@ -18,10 +18,9 @@ import pytest
 from lazyrag.data.filters import Condition
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.indexes.dense import DenseIndex
-from lazyrag.stores.map import MapVectorStore
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
 from lazyrag.testing import VectorStoreContract
 from tests.contract.over_store_files import InFiles, InMemory
 

@@ -15,7 +15,7 @@ from tests.interpreter import ROOT, python
 STORES = """
 from sqlite_store import SqliteSegmentStore
 
-from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.memory import MapVectorStore
 
 
 class Disorderly(SqliteSegmentStore):
@@ -52,7 +52,7 @@ def project(tmp_path, monkeypatch):
 def conformance(project, *options: str):
     """A run of pytest in a project: how it ended, and all that it said."""
     always = ("-q", "-p", "no:cacheprovider", "--basetemp", str(project / "temporary"))
-    kit = ("--pyargs", "lazyrag.testing.conformance")
+    kit = ("--pyargs", "lazyrag.testing.suites")
     done = python("-m", "pytest", "-p", "lazyrag.testing.plugin", *always, *kit, *options, cwd=project)
     return done.returncode, done.stdout + done.stderr
 
@@ -136,7 +136,7 @@ def test_a_run_that_does_not_use_it_pays_nothing():
 @pytest.mark.slow
 def test_the_kit_without_the_plug_in_says_so(project):
     """Whoever leaves the plug-in out and asks for the contracts is told what they need."""
-    kit = ("--pyargs", "lazyrag.testing.conformance", "-k", "opening")
+    kit = ("--pyargs", "lazyrag.testing.suites", "-k", "opening")
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *kit, cwd=project)
     assert done.returncode == 1
     assert "Run it without -p no:lazyrag" in done.stdout

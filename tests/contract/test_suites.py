@@ -10,11 +10,13 @@ import pytest
 from lazyrag.data.filters import matches
 from lazyrag.data.segment import content_text
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import VectorSchema
-from lazyrag.testing import SegmentStoreContract, VectorStoreContract, segment_store, vector_store
-from lazyrag.testing.rows import SCHEMA
-from lazyrag.testing.vector_store import make_rows
+from lazyrag.testing import SegmentStoreContract, VectorStoreContract
+from lazyrag.testing import suites as segment_store
+from lazyrag.testing import suites as vector_store
+from lazyrag.testing.differential import SCHEMA
+from lazyrag.testing.suites import make_rows
 from lazyrag.text.analyzers import analysers
 from lazyrag.validation import whole_number
 
@@ -60,8 +62,8 @@ def run(suite, store_class, *, reopen=None) -> None:
         store.create(segment_store.C, SCHEMA)
         store.upsert(segment_store.C, segment_store.make_segments())
     else:
-        store.create(vector_store.C, VectorSchema(vector_store.DIMENSION, "cosine", SCHEMA))
-        store.upsert(vector_store.C, vector_store.make_rows())
+        store.create(vector_store.VECTORS, VectorSchema(vector_store.DIMENSION, "cosine", SCHEMA))
+        store.upsert(vector_store.VECTORS, vector_store.make_rows())
     contract.test_what_is_declared_is_kept(store)
 
 
@@ -192,7 +194,7 @@ class ExactSearch:
 
     def nearest(self, vectors, filter):  # noqa: A002
         """All rows of the contract's collection, best first."""
-        return self.search(vector_store.C, vectors, 1000, filter)
+        return self.search(vector_store.VECTORS, vectors, 1000, filter)
 
     def checked(self, topk):
         """A topk that is at least 1."""

@@ -20,11 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document, Retriever
-from lazyrag.document import bringing, loading, opening, term_spaces
+from lazyrag.document import document as opening
+from lazyrag.document import ingest as bringing
+from lazyrag.document import load_files as loading
+from lazyrag.document import term_index as term_spaces
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import IngestionWarning, StoreError
 from lazyrag.loaders.base import load_file, register_loader
-from lazyrag.stores import map_vectors, store_file, store_format
+from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite as store_file
+from lazyrag.stores import sqlite as store_format
 from lazyrag.transforms import base as transforms
 from lazyrag.transforms.base import run_transform
 from tests.crash.faults import Switch
@@ -33,10 +38,10 @@ from tests.crash.faults import Switch
 for _name in (
     "charset_normalizer",
     "lazyrag.indexes.bm25",
-    "lazyrag.loaders.encoding",
-    "lazyrag.loaders.markdown",
-    "lazyrag.loaders.plain",
-    "lazyrag.retrieval.built_in_similarities",
+    "lazyrag.loaders.detect",
+    "lazyrag.loaders.text",
+    "lazyrag.loaders.text",
+    "lazyrag.retrieval.similarity",
     "tqdm",
 ):
     import_module(_name)

@@ -25,9 +25,9 @@ SAMPLE = [
     ("edits", "tombstone: after COMMIT"),
     ("edits", "embed sparse: after the call"),
     ("edits", r"\.flip: in COMMIT"),
-    ("edits", r"map_vectors\.delete: after COMMIT"),
+    ("edits", r"sqlite\.delete: after COMMIT"),
     ("transform", r"\.switch: in COMMIT"),
-    ("transform", r"map_file\.drop: after COMMIT"),
+    ("transform", r"sqlite\.drop: after COMMIT"),
     ("migration", "before ALTER"),
     ("batches", r"cache\.put_many: in COMMIT"),
 ]

@@ -24,7 +24,7 @@ from pytest_httpserver import HTTPServer
 
 import lazyrag
 from lazyrag import errors, register_similarity
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import ROOT, python
 from tests.model_server import Model
 from tests.shared import shared
@@ -219,13 +219,13 @@ def test_every_registered_name_is_documented():
     """Whatever can be chosen by name stands in the documentation as code."""
     listing = """
 import json
-from lazyrag.generation.refine import refiners
+from lazyrag.generation.refiners import refiners
 from lazyrag.loaders import loaders
 from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval import rerankers, similarities
-from lazyrag.retrieval.indexes import indexes
+from lazyrag.retrieval.similarity import indexes
 from lazyrag.stores.protocol import segment_stores, vector_stores
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 from lazyrag.text.analyzers import analysers
 from lazyrag.text.tokens import token_counters
 from lazyrag.transforms import transforms

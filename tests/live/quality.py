@@ -15,7 +15,7 @@ import pytest
 
 from lazyrag import LAZY_ROOT_NAME, Document, Retriever
 from lazyrag.evaluation import ndcg
-from lazyrag.models.cached import CachedEmbedder
+from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.models.onnx import OnnxEmbedder
 from lazyrag.types import Ranking
 from tests.judged import Judged, judged_set

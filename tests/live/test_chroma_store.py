@@ -15,7 +15,7 @@ from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition, Not, Or, bind_filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreConnectionError, StoreError
 from lazyrag.stores.chroma import ChromaVectorStore
-from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from tests.live.test_chroma import new_database
 

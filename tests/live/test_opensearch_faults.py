@@ -15,9 +15,9 @@ from opensearchpy import OpenSearch
 from werkzeug import Response
 
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError
-from lazyrag.stores import opensearch_client
+from lazyrag.stores import opensearch as opensearch_client
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.testing.rows import SCHEMA, make_segments
+from lazyrag.testing.differential import SCHEMA, make_segments
 from tests.model_server import PATIENCE_S, answered, everything_shown
 
 C = "lr_rows"

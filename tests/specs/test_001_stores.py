@@ -10,8 +10,8 @@ import pytest
 
 from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
 from lazyrag.errors import ConfigError, IngestionError
-from lazyrag.stores.conf import StoreChoice, StoreConf
-from lazyrag.stores.milvus_index import IndexSettings
+from lazyrag.stores.config import StoreChoice, StoreConf
+from lazyrag.stores.milvus import IndexSettings
 from lazyrag.stores.protocol import VectorSchema
 from lazyrag.types import SPARSE
 

@@ -18,7 +18,7 @@ from lazyrag import (
     RAGContext,
     RetrievalResult,
 )
-from lazyrag.models.protocol import TokenLogprob
+from lazyrag.models.protocols import TokenLogprob
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 

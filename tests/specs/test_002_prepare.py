@@ -9,7 +9,7 @@ import pytest
 
 from lazyrag import GenerationResult, RAGInterface, RetrievalResult
 from lazyrag.evaluation import prepare
-from lazyrag.evaluation.samples import FIELDS
+from lazyrag.evaluation.interface import FIELDS
 from tests.interpreter import ROOT
 
 IDS = ["n1", "n2"]

@@ -10,8 +10,7 @@ import uuid
 import numpy as np
 import pytest
 
-from lazyrag.models.cache import EmbeddingCache, VectorSpace
-from lazyrag.models.cached import CachedEmbedder
+from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace
 
 SPACE = VectorSpace("openai:text-embedding-3-small")
 

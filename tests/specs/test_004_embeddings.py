@@ -16,7 +16,7 @@ import lazyrag
 from lazyrag import EmbeddingCache
 from lazyrag.errors import ConfigError, EmbeddingError
 from lazyrag.interop.dify import CacheEmbedding, Embedding, EmbeddingInputType, Embeddings, doc_hash, keep_rows, rows_of
-from lazyrag.models.cache import VectorSpace
+from lazyrag.models.embedding_cache import VectorSpace
 
 SPACE = VectorSpace("openai:text-embedding-3-small")
 TABLE = """

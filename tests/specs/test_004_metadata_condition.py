@@ -12,7 +12,7 @@ from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import bind_filter, matches
 from lazyrag.errors import ConfigError, UnknownKeywordError
 from lazyrag.interop.dify import Condition, Document, MetadataCondition, Vector
-from lazyrag.interop.dify.conditions import COMPARISONS
+from lazyrag.interop.dify.documents import COMPARISONS
 
 SCHEMA = make_schema(
     {"author": DocField(DataType.VARCHAR), "year": DocField(DataType.INT64), "day": DocField(DataType.DATE)}

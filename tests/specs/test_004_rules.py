@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from lazyrag import Document, ParentMode, PreProcessingRules, Retriever, Rule, Segmentation
-from lazyrag.transforms import rules
+from lazyrag.transforms import dify_rules as rules
 
 
 def test_the_classes_of_the_section():

@@ -17,11 +17,11 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, P
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.models.local_rerank import local_rerank_model
+from lazyrag.models.local import local_rerank_model
 from lazyrag.models.onnx import OnnxEmbedder
-from lazyrag.models.onnx.cross_encoder import OnnxCrossEncoder
-from lazyrag.models.onnx.pooling import POOLINGS, pooled
-from lazyrag.models.protocol import Embedder, RerankModel
+from lazyrag.models.onnx.models import OnnxCrossEncoder
+from lazyrag.models.onnx.session import POOLINGS, pooled
+from lazyrag.models.protocols import Embedder, RerankModel
 from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
 from tests.tiny_models import VOCABULARY, write_tokenizer
 

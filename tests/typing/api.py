@@ -57,7 +57,7 @@ from lazyrag.data.filters import And, Not, Or
 from lazyrag.evaluation import compare, evaluate
 from lazyrag.ranking.fusion import fusions, rrf, weighted
 from lazyrag.ranking.mmr import mmr
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore
 
 docs = Document("folder", embed={"e": lambda text: [1.0]}, doc_fields={"year": DocField(DataType.INT32)})

@@ -10,7 +10,7 @@ import pytest
 
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.data.fields import DataType, DocField
-from lazyrag.document import opening
+from lazyrag.document import document as opening
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, DatasetPathError, LoadError, StoreError, TransformError
 from tests.shelf import Shelf, asked

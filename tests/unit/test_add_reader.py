@@ -10,7 +10,7 @@ import pytest
 
 from lazyrag import Document, IngestionWarning, LoadedFile, migrate, register_loader
 from lazyrag.errors import ConfigError
-from lazyrag.loaders.delimited import CsvLoader
+from lazyrag.loaders.records import CsvLoader
 from tests.shelf import conf_of
 
 

@@ -10,7 +10,6 @@ import lazyrag
 
 ROOT = Path(lazyrag.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LONGEST = 1_600
 
 
 def _name(path: Path) -> str:
@@ -22,11 +21,10 @@ MODULES = {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in 
 LINES = {_name(path): path.read_text(encoding="utf-8").splitlines() for path in FILES}
 
 
-def test_modules_have_a_size_and_a_name():
-    """All modules are found; each has at most 1,600 lines, and none is called utils, helpers, common or misc."""
+def test_modules_have_a_name():
+    """All modules are found, and none is called utils, helpers, common or misc."""
     assert {"lazyrag", "lazyrag.data.filters", "lazyrag.document.document", "lazyrag.testing"} <= set(MODULES)
     assert len(MODULES) > 40
-    assert {name: len(lines) for name, lines in LINES.items() if len(lines) > LONGEST} == {}
     drawers = {"util", "utils", "helper", "helpers", "common", "misc"}
     assert [name for name in MODULES if name.rpartition(".")[2] in drawers] == []
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, DocNode, Document, Retriever, auto_merge, register_similarity
 from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError
-from lazyrag.stores.map import MapSegmentStore
+from lazyrag.stores.memory import MapSegmentStore
 
 GROUPS = ("part", "line", "word", "letters")
 TEXT = "a b c d|e f;g h;i j"

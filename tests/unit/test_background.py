@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from lazyrag.models import background
+from lazyrag.models import concurrency as background
 from tests.interpreter import ROOT, python
 from tests.model_server import PATIENCE_S
 
@@ -203,7 +203,7 @@ def test_importing_starts_nothing():
     done = python(
         "-c",
         "import threading\n"
-        "from lazyrag.models import background, http\nfrom lazyrag.models.http import endpoint\n"
+        "from lazyrag.models import concurrency as background, openai\nfrom lazyrag.models.openai import client\n"
         "assert threading.active_count() == 1\n"
         "import asyncio\n"
         "background.run(asyncio.sleep(0))\n"
@@ -220,7 +220,7 @@ def test_a_program_ends_at_once_with_calls_under_way():
         "default",
         "-c",
         "import asyncio, threading\n"
-        "from lazyrag.models import background\n"
+        "from lazyrag.models import concurrency as background\n"
         "async def numbers():\n"
         "    yield 1\n"
         "    await asyncio.sleep(1000)\n"
@@ -242,7 +242,7 @@ def test_keyboard_interrupt_cancels_the_work():
     """The caller is free at once, and the coroutine has ended."""
     program = (
         "import asyncio, signal, sys, threading\n"
-        "from lazyrag.models import background\n"
+        "from lazyrag.models import concurrency as background\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts with & ignores it
         "ended = threading.Event()\n"
         "async def long():\n"
@@ -274,7 +274,7 @@ def test_a_forked_child_has_a_loop_of_its_own():
         "ignore::DeprecationWarning",  # of Python 3.12, about forking with threads: that is what is tested
         "-c",
         "import asyncio, os\n"
-        "from lazyrag.models import background\n"
+        "from lazyrag.models import concurrency as background\n"
         "async def pid():\n"
         "    return os.getpid()\n"
         "assert background.run(pid()) == os.getpid()\n"

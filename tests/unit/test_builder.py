@@ -23,8 +23,7 @@ from lazyrag.errors import (
     TransformError,
 )
 from lazyrag.retrieval import similarities
-from lazyrag.retrieval.built_in_similarities import BM25_ENGLISH
-from lazyrag.retrieval.search import TermSearch
+from lazyrag.retrieval.similarity import BM25_ENGLISH, TermSearch
 from lazyrag.text.analyzers import Analyser, analysers
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "coffee\nmilk", "c.txt": "water\nwine"}

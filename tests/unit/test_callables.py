@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lazyrag.errors import ConfigError, EmbeddingError
-from lazyrag.models.callables import DEFAULT_EMBED_KEY, make_embedders
+from lazyrag.models.embedding import DEFAULT_EMBED_KEY, make_embedders
 
 
 class Batched:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lazyrag.data.filters import Condition
 from lazyrag.indexes.dense import DenseIndex
 from lazyrag.indexes.sparse import SparseIndex
-from lazyrag.stores.candidates import Candidate, exact_ranking
-from lazyrag.stores.protocol import VectorRow, VectorSchema
+from lazyrag.stores.protocol import Candidate, VectorRow, VectorSchema, exact_ranking
 from lazyrag.types import SPARSE, Metric
 
 DIMENSION = 16

@@ -9,7 +9,7 @@ import pytest
 
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.models.chat import CallableChatModel, as_chat_model
-from lazyrag.models.protocol import ChatCompletion, ChatDelta, ChatModel, ChatOptions, Message
+from lazyrag.models.protocols import ChatCompletion, ChatDelta, ChatModel, ChatOptions, Message
 
 
 def plain(text):

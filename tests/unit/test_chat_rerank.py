@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from lazyrag import AsyncReranker, DocNode, HttpChatModel, ListwiseRerankModel, PointwiseRerankModel, Reranker
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, UnknownKeywordError
-from lazyrag.models.protocol import ChatChoice, ChatOptions, RerankModel, TokenLogprob
-from lazyrag.models.rerank_answers import read_permutation, read_probability, read_score
-from lazyrag.models.rerank_verdicts import read_verdict
+from lazyrag.models.protocols import ChatChoice, ChatOptions, RerankModel, TokenLogprob
+from lazyrag.models.rerank import read_permutation, read_probability, read_score, read_verdict
 from tests.model_server import answered, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")

@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition, Not, Or
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
-from lazyrag.stores.chroma import ChromaVectorStore
-from lazyrag.stores.chroma_client import Place
-from lazyrag.stores.chroma_fields import native_value
-from lazyrag.stores.chroma_filters import divided
-from lazyrag.stores.chroma_rows import kept_schema, placed, read, schema_metadata, written
-from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, VectorRow, VectorSchema, vector_stores
-from lazyrag.stores.pushdown import Pushed
+from lazyrag.stores.chroma import (
+    ChromaVectorStore,
+    Place,
+    divided,
+    kept_schema,
+    native_value,
+    placed,
+    read,
+    schema_metadata,
+    written,
+)
+from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, Pushed, VectorRow, VectorSchema, vector_stores
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows

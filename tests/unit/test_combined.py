@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, Document, HybridRetriever, PriorityRetriever, Retriever, WeightedRetriever
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.retrieval.combined import places
+from lazyrag.retrieval.hybrid import places
 
 
 class Finds:

@@ -8,11 +8,10 @@ import pytest
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, LazyRAGError, StoreConnectionError, StoreError
-from lazyrag.stores.conf import StoreChoice, StoreConf
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores.config import StoreChoice, StoreConf
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever, register_loader
-from lazyrag.document import transfer
+from lazyrag.document import export as transfer
 from lazyrag.errors import ConfigError, StoreError
 
 

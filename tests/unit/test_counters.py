@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from lazyrag import DataType, DocField, Document, Retriever, register_loader
-from lazyrag.document import opening
+from lazyrag.document import document as opening
 from tests.interpreter import python
 
 FILES = {

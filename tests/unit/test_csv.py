@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever, register_loader
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.delimited import CsvLoader
+from lazyrag.loaders.records import CsvLoader
 from tests.shared import shared
 
 TEA = [["tea", "origin", "price"], ["Sencha", "Uji", "12"], ["老丛红茶", "武夷山", "160"], ["Assam", "", "8"]]

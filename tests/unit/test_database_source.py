@@ -12,7 +12,7 @@ import sqlalchemy
 
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.sources import DatabaseSource, FailedItem
-from lazyrag.sources.records import RecordForm, plain
+from lazyrag.sources.base import RecordForm, plain
 
 ROWS = [(1, "Sencha", 12.5, "绿茶\n来自宇治"), (2, "Assam", 9, None), (3, "O'Neill; DROP TABLE teas", 7, "x")]
 

@@ -9,9 +9,8 @@ import pytest
 
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document.definitions import Definitions, embed_identity, schema_digest
-from lazyrag.document.group import GroupGraph, built_in_groups, make_group
-from lazyrag.document.ledger.tree import LiveGroup, Tree
+from lazyrag.document.groups import Definitions, GroupGraph, built_in_groups, embed_identity, make_group, schema_digest
+from lazyrag.document.tree import LiveGroup, Tree
 from lazyrag.errors import ConfigError, NotRegisteredError
 from tests.interpreter import python
 
@@ -288,7 +287,7 @@ def test_which_model_embeds():
 def test_the_identity_of_a_callable_in_another_process():
     """Name and code are the same there, whatever it closes over."""
     code = """
-from lazyrag.document.definitions import embed_identity
+from lazyrag.document.groups import embed_identity
 def made(size):
     def embed(text):
         return [float(len(text)), size]

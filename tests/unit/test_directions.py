@@ -25,8 +25,8 @@ from lazyrag import (
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.ranking.fusion import weighted
 from lazyrag.ranking.scores import normalised
-from lazyrag.retrieval.ranked import descends
 from lazyrag.retrieval.similarity import similarities
+from lazyrag.retrieval.stages import descends
 
 TEXTS = {"a": "tea", "b": "tea pot", "c": "tea pot and two cups"}
 

@@ -19,8 +19,7 @@ from docx.oxml.ns import qn
 from lazyrag import Document
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.docx import DocxLoader
-from lazyrag.loaders.numbering import _chinese, _letters, _roman
+from lazyrag.loaders.word import DocxLoader, _chinese, _letters, _roman
 from tests.shared import shared
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lazyrag import Document, Retriever
-from lazyrag.stores.map import MapVectorStore
+from lazyrag.stores.memory import MapVectorStore
 from lazyrag.stores.protocol import VectorSchema, vector_stores
 
 

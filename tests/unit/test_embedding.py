@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, StoreError
-from lazyrag.models.callables import CallableEmbedder
-from lazyrag.models.embedding import CheckedEmbedder, as_vector, collected, stacked
-from lazyrag.models.protocol import BatchEmbedder, EmbeddedBatch, Embedder
+from lazyrag.models.embedding import CallableEmbedder, CheckedEmbedder, as_vector, collected, stacked
+from lazyrag.models.protocols import BatchEmbedder, EmbeddedBatch, Embedder
 from lazyrag.types import SPARSE
 
 TEXTS = st.lists(st.text("abc", min_size=1, max_size=3), max_size=40)

@@ -20,11 +20,16 @@ from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
 from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError
-from lazyrag.models import cache as cache_module
-from lazyrag.models.cache import CacheStats, EmbeddingCache, VectorSpace
-from lazyrag.models.cache_file import ROW_BYTES, spec_names
-from lazyrag.models.cached import CachedEmbedder
-from lazyrag.models.protocol import BatchEmbedder
+from lazyrag.models import embedding_cache as cache_module
+from lazyrag.models.embedding_cache import (
+    ROW_BYTES,
+    CachedEmbedder,
+    CacheStats,
+    EmbeddingCache,
+    VectorSpace,
+    spec_names,
+)
+from lazyrag.models.protocols import BatchEmbedder
 from tests.interpreter import let_go, waiting
 
 SPACE = VectorSpace("toy:length", "document", 2, False)
@@ -473,7 +478,7 @@ def test_clear_empties_it_and_gives_the_room_back(path, cache):
 PROCESS = """
 import sys
 import numpy as np
-from lazyrag.models.cache import EmbeddingCache, VectorSpace
+from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
 number = int(sys.argv[2])
 space = VectorSpace("toy:length", "document", 2)
 print("ready", flush=True)
@@ -524,7 +529,7 @@ def test_threads_share_a_cache(path):
 
 KILLED = """
 import os, signal, sys
-from lazyrag.models.cached import CachedEmbedder
+from lazyrag.models.embedding_cache import CachedEmbedder
 calls = []
 def embed(texts):
     calls.append(texts)

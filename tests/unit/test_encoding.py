@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document
 from lazyrag.errors import LoadError
-from lazyrag.loaders.encoding import decode, find_encoding
+from lazyrag.loaders.detect import decode, find_encoding
 
 MIXED = "Green tea 绿茶, café, 茶\U0001f375\r\nsecond line\n"
 CHINESE = (

@@ -16,10 +16,11 @@ import time
 import pytest
 
 from lazyrag.errors import ConfigError, MissingDependencyError, UnknownKeywordError
-from lazyrag.models import background
-from lazyrag.models.http import endpoint, faults, limits
-from lazyrag.models.http.endpoint import Endpoint
-from lazyrag.models.http.faults import EndpointError
+from lazyrag.models import concurrency as background
+from lazyrag.models.openai import client as endpoint
+from lazyrag.models.openai import client as faults
+from lazyrag.models.openai import client as limits
+from lazyrag.models.openai.client import Endpoint, EndpointError
 from tests.interpreter import ROOT, python
 from tests.model_server import (
     KEY,
@@ -149,7 +150,7 @@ class TestSettings:
         done = python(
             "-c",
             "import threading\n"
-            "from lazyrag.models.http.endpoint import Endpoint\n"
+            "from lazyrag.models.openai.client import Endpoint\n"
             "Endpoint('http://localhost:9/v1').close()\n"
             "assert threading.active_count() == 1\n",
         )
@@ -616,7 +617,7 @@ class TestEndings:
                 "-c",
                 "import os\n"
                 "from lazyrag.models import background\n"
-                "from lazyrag.models.http.endpoint import Endpoint\n"
+                "from lazyrag.models.openai.client import Endpoint\n"
                 f"one = Endpoint({server.url!r}, trust_env=False)\n"
                 "def call():\n"
                 "    return background.run(one.post('/embeddings', {}))\n"
@@ -661,7 +662,7 @@ def _program(url, code):
         "import signal, threading\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts with & ignores it
         "from lazyrag.models import background\n"
-        "from lazyrag.models.http.endpoint import Endpoint\n"
+        "from lazyrag.models.openai.client import Endpoint\n"
         f"one = Endpoint({url!r}, trust_env=False)\n"
         "def call():\n"
         "    return background.run(one.post('/embeddings', {}))\n"

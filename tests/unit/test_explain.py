@@ -34,7 +34,7 @@ from lazyrag import (
     why_not,
 )
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.retrieval.rendering import clipped, text_width
+from lazyrag.retrieval.explain import clipped, text_width
 from lazyrag.retrieval.stages import json_ready
 
 WORDS = "tea leaf green black water salt 茶 水".split()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, FeedbackRetriever, Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.retrieval.search import moved
+from lazyrag.retrieval.similarity import moved
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black".split()
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from lazyrag.loaders import loaders
-from lazyrag.loaders.formats import FORMATS
+from lazyrag.loaders.detect import FORMATS
 from tests.interpreter import ROOT
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.evaluation import has_answer, judge, read_golden
-from lazyrag.loaders.located import Located, located_json
+from lazyrag.loaders.records import Located, located_json
 from lazyrag.loaders.yaml_records import located_yaml
 from tests.shared import shared
 

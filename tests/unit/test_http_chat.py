@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from lazyrag.errors import ConfigError, GenerationError, UnknownKeywordError
-from lazyrag.models.http import HttpChatModel
-from lazyrag.models.protocol import ChatDelta, ChatModel, ChatOptions, TokenLogprob, Usage
+from lazyrag.models.openai import HttpChatModel
+from lazyrag.models.protocols import ChatDelta, ChatModel, ChatOptions, TokenLogprob, Usage
 from tests.model_server import (
     KEY,
     PATIENCE_S,

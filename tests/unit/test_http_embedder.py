@@ -11,9 +11,9 @@ import pytest
 
 from lazyrag.errors import ConfigError, EmbeddingError, UnknownKeywordError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.models.http import HttpEmbedder
-from lazyrag.models.http.endpoint import Endpoint
-from lazyrag.models.protocol import BatchEmbedder
+from lazyrag.models.openai import HttpEmbedder
+from lazyrag.models.openai.client import Endpoint
+from lazyrag.models.protocols import BatchEmbedder
 from tests.model_server import KEY, PATIENCE_S, RawServer, answered, everything_shown, failed, head, item
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lazyrag import Document
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.json_records import JsonLinesLoader, JsonLoader
+from lazyrag.loaders.records import JsonLinesLoader, JsonLoader
 from tests.shared import shared
 
 SHOP = {

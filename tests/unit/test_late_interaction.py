@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, Reranker
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.models import late_interaction
-from lazyrag.models.late_interaction import MaxSimModel, max_sim, max_sims
 from lazyrag.models.onnx import OnnxEmbedder
-from lazyrag.models.protocol import RerankModel
+from lazyrag.models.onnx import models as late_interaction
+from lazyrag.models.onnx.models import MaxSimModel, max_sim, max_sims
+from lazyrag.models.protocols import RerankModel
 from tests.shared import read_squad, shared
 from tests.tiny_models import TABLE, ids_of, write_embedder
 

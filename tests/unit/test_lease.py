@@ -14,11 +14,11 @@ from dataclasses import replace
 import pytest
 
 from lazyrag import Document
-from lazyrag.document.ledger import lease as leases
-from lazyrag.document.ledger.lease import Lease, Program, check_definitions
-from lazyrag.document.ledger.ledger import Ledger
+from lazyrag.document import lease as leases
+from lazyrag.document.lease import Lease, Program, check_definitions
+from lazyrag.document.ledger import Ledger
 from lazyrag.errors import StoreBusyError, StoreError
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import python
 
 LONG_S = 30.0
@@ -318,7 +318,7 @@ def test_a_child_is_another_program():
     """Another process sees that this one runs, and that it is not itself."""
     told = Program().to_json()
     code = (
-        "from lazyrag.document.ledger.lease import Program\n"
+        "from lazyrag.document.lease import Program\n"
         f"one = Program.from_json({told!r}, 'x')\n"
         "print(one.is_here, one.has_ended())"
     )

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
-from lazyrag.document import opening
-from lazyrag.document.ledger.ledger import Ledger
-from lazyrag.document.ledger.rows import BuildRow, DocumentRow, Flip, NewPart
-from lazyrag.document.ledger.tree import Build, Tree, load_tree
+from lazyrag.document import document as opening
+from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
+from lazyrag.document.tree import Build, Tree, load_tree
 from lazyrag.errors import ConfigError, IngestionError, StoreError
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 
 
 class Made:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
-from lazyrag.models.http.limits import WINDOW_S, RateLimit
+from lazyrag.models.openai.client import WINDOW_S, RateLimit
 
 
 class Clock:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.data.segment import store_key
-from lazyrag.document.ledger.tree import Build, LiveGroup, Tree
 from lazyrag.document.snapshot import live_hits
+from lazyrag.document.tree import Build, LiveGroup, Tree
 from lazyrag.errors import ConfigError, StoreError
 
 BUILDS = 12

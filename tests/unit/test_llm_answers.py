@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.models.answers import LONGEST_ANSWER, UnreadableAnswerError, visible
-from lazyrag.transforms.llm_answers import (
+from lazyrag.models.chat import LONGEST_ANSWER, UnreadableAnswerError, visible
+from lazyrag.transforms.llm import (
+    find_json,
     read_json,
     read_keywords,
     read_lines,
@@ -20,7 +21,6 @@ from lazyrag.transforms.llm_answers import (
     read_summary,
     read_text,
 )
-from lazyrag.transforms.llm_json import find_json
 
 READERS = [read_text, read_summary, read_keywords, read_pairs, read_lines, read_json]
 WORDS = st.text("茶水abcXYZ009é", min_size=1, max_size=12)

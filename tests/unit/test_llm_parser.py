@@ -30,10 +30,9 @@ from lazyrag import (
     register_transform,
 )
 from lazyrag.document.fingerprint import fingerprint
-from lazyrag.document.pool import executor_of, ordered
+from lazyrag.document.ingest import executor_of, ordered
 from lazyrag.errors import ConfigError, TransformError, raise_if_stopped, stop_event
-from lazyrag.transforms.llm_calls import Answered
-from lazyrag.transforms.llm_prompts import filled, template_fields
+from lazyrag.transforms.llm import Answered, filled, template_fields
 from tests.model_server import answered, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")

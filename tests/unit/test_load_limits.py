@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, IngestionWarning, LoadLimits
-from lazyrag.document.loading_process import resident_bytes
+from lazyrag.document.load_files import resident_bytes
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.limits import DEFAULT_LIMITS, check_pages
+from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from tests.interpreter import ROOT
 
 MEBIBYTE = 1 << 20

@@ -11,8 +11,8 @@ import pytest
 
 from lazyrag import DocNode, OnnxCrossEncoder, Reranker
 from lazyrag.errors import ConfigError, MissingDependencyError
-from lazyrag.models import local_rerank
-from lazyrag.models.local_rerank import local_rerank_model
+from lazyrag.models import local as local_rerank
+from lazyrag.models.local import local_rerank_model
 from tests.tiny_models import VOCABULARY, WEIGHTS, write_cross_encoder, write_embedder, write_json
 
 TEXTS = ["late frost", "a cup of green tea", "tea"]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import CitationManager
-from lazyrag.generation.marker_scanner import MarkerScanner, scan
-from lazyrag.generation.markers import CLOSER_OF, read_marker, rewritten
+from lazyrag.generation.markers import CLOSER_OF, MarkerScanner, read_marker, rewritten, scan
 
 NUMBERS = st.integers(1, 99)
 WORDS = st.text("泡茶用水 abc.，。\n", max_size=12)

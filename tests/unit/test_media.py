@@ -13,9 +13,7 @@ from PIL import Image
 from lazyrag import Document, IngestionWarning, Retriever, register_media_reader
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, NoReaderError
 from lazyrag.loaders import LoadedFile, load_file, loaders, register_loader
-from lazyrag.loaders.media import SUFFIXES, AudioLoader, ImageLoader, VideoLoader
-from lazyrag.loaders.pictures import picture_facts
-from lazyrag.loaders.recordings import recording_facts
+from lazyrag.loaders.media import SUFFIXES, AudioLoader, ImageLoader, VideoLoader, picture_facts, recording_facts
 from tests.shared import shared
 
 

@@ -9,13 +9,12 @@ from contextlib import closing
 import pytest
 
 from lazyrag import DataType, DocField, Document, Retriever, migrate
-from lazyrag.document.ledger.place import LedgerPlace
+from lazyrag.document.lease import LedgerPlace
 from lazyrag.errors import ConfigError, StoreBusyError, StoreError, UnsupportedError
 from lazyrag.storage.database import FileFormat
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
-from lazyrag.stores.store_file import StoreFile
-from lazyrag.stores.store_format import STORE_FORMAT
+from lazyrag.stores.sqlite import STORE_FORMAT, StoreFile
 from tests.interpreter import python
 
 # The source has a file that fails, which every program that opens it is told.
@@ -472,7 +471,7 @@ def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
     """Its fields come from the store file when it is opened; where segments lie elsewhere, an error says what to do."""
     path = tmp_path / "old.db"
     monkeypatch.setattr(
-        "lazyrag.stores.store_file.STORE_FORMAT",
+        "lazyrag.stores.sqlite.STORE_FORMAT",
         FileFormat("store", STORE_FORMAT.application_id, STORE_FORMAT.migrations[:1], "."),
     )
     with closing(StoreFile(path)) as file, file.writing() as connection:

@@ -12,10 +12,21 @@ from hypothesis import strategies as st
 from lazyrag.data.fields import DataType, DocField, check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.errors import StoreError
-from lazyrag.stores.milvus_filters import divided, key_after, key_among, literal
-from lazyrag.stores.milvus_schema import MOST_COLUMNS, columns_of
-from lazyrag.stores.milvus_texts import CUT, field_text, field_value, is_told, plain_text, read_text
-from lazyrag.testing.rows import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
+from lazyrag.stores.milvus import (
+    CUT,
+    MOST_COLUMNS,
+    columns_of,
+    divided,
+    field_text,
+    field_value,
+    is_told,
+    key_after,
+    key_among,
+    literal,
+    plain_text,
+    read_text,
+)
+from lazyrag.testing.differential import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
 
 TEXTS = st.one_of(st.sampled_from(HARD_TEXTS), st.text(max_size=6), st.text("ab'\"\\%_{}\ud800\U0001f375", max_size=4))
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -16,12 +16,18 @@ from lazyrag.errors import (
     UnknownKeywordError,
     UnsupportedError,
 )
-from lazyrag.stores.milvus import MilvusVectorStore
-from lazyrag.stores.milvus_client import MilvusConnection
-from lazyrag.stores.milvus_index import IndexSettings
-from lazyrag.stores.milvus_schema import Layout, plain_query, row_of, window_of, written
+from lazyrag.stores.milvus import (
+    IndexSettings,
+    Layout,
+    MilvusConnection,
+    MilvusVectorStore,
+    plain_query,
+    row_of,
+    window_of,
+    written,
+)
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
-from lazyrag.testing.rows import FIELDS, SCHEMA
+from lazyrag.testing.differential import FIELDS, SCHEMA
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows

@@ -13,9 +13,7 @@ import pytest
 from werkzeug import Request, Response
 
 from lazyrag.errors import ConfigError, DatasetPathError, MissingDependencyError
-from lazyrag.models.onnx.files import Contents, ModelFolder, choose_graph, with_data
-from lazyrag.models.onnx.folder import find_model
-from lazyrag.models.onnx.pooling import Steps, read_steps
+from lazyrag.models.onnx.session import Contents, ModelFolder, Steps, choose_graph, find_model, read_steps, with_data
 from tests.interpreter import python
 from tests.shared import shared
 from tests.tiny_models import write_embedder, write_json, write_steps
@@ -127,7 +125,7 @@ def hub(httpserver, tmp_path, monkeypatch) -> Hub:
 
 def in_fresh_interpreter(*lines: str) -> list[str]:
     """What lines of Python print, in a process whose hub is the one that the environment names."""
-    done = python("-c", "\n".join(("from lazyrag.models.onnx.folder import find_model", *lines)))
+    done = python("-c", "\n".join(("from lazyrag.models.onnx.session import find_model", *lines)))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lazyrag.errors import ConfigError
-from lazyrag.models.protocol import ChatChoice, ChatCompletion, ChatOptions, Message, as_messages
+from lazyrag.models.protocols import ChatChoice, ChatCompletion, ChatOptions, Message, as_messages
 
 
 def test_a_text_is_one_user_message():

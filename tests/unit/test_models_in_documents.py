@@ -18,9 +18,9 @@ from lazyrag import (
     Reranker,
     Retriever,
 )
-from lazyrag.document import vectors
+from lazyrag.document import ingest as vectors
 from lazyrag.errors import ConfigError, EmbeddingError, GenerationError, RetrievalError
-from lazyrag.models.http import Endpoint
+from lazyrag.models.openai import Endpoint
 from tests.interpreter import python
 from tests.model_server import KEY, answered, everything_shown, failed
 from tests.shared import shared

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.stores.names import collection_name
+from lazyrag.stores.protocol import collection_name
 
 LEGAL = re.compile(r"[a-z][a-z0-9_]{2,59}")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.notebook import NotebookLoader
+from lazyrag.loaders.text import NotebookLoader
 from tests.shared import shared
 
 CELLS = [

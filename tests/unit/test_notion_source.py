@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources import CutShort, FailedItem, NotionSource, SourceItem
-from lazyrag.sources.notion_blocks import markdown_of
+from lazyrag.sources.notion import markdown_of
 from tests.notion_server import TOKEN, Notion, notion_id, text
 
 

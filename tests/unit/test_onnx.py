@@ -19,10 +19,8 @@ from tokenizers import Tokenizer
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, UnknownKeywordError
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.onnx import OnnxEmbedder
-from lazyrag.models.onnx.folder import find_model
-from lazyrag.models.onnx.session import TextModel
-from lazyrag.models.onnx.token_rows import PADDED_TOKENS, batches, windows
-from lazyrag.models.protocol import BatchEmbedder
+from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches, find_model, windows
+from lazyrag.models.protocols import BatchEmbedder
 from tests.interpreter import python
 from tests.shared import read_squad, shared
 from tests.tiny_models import (

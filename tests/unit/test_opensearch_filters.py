@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.data.filters import Condition, Filter, Or, matches
-from lazyrag.stores.opensearch_filters import FilterDialect, index_fields, index_text
-from lazyrag.stores.pushdown import pushed_down
+from lazyrag.stores.opensearch import FilterDialect, index_fields, index_text
+from lazyrag.stores.protocol import pushed_down
 from lazyrag.types import Fields
 from tests.hard_fields import ARRAYS, FILTERS, SCALARS, SCHEMA, VALUES, rows
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.segment import Place, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.stores.opensearch_rows import Shape, joined_terms, read_segment, shape_of, writer
-from lazyrag.testing.rows import SCHEMA, make_segments
+from lazyrag.stores.opensearch import OpenSearchSegmentStore, Shape, joined_terms, read_segment, shape_of, writer
+from lazyrag.testing.differential import SCHEMA, make_segments
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
 

@@ -33,8 +33,8 @@ from lazyrag.operators import (
     evaluate_traces,
     latest_results,
 )
-from lazyrag.pipeline.finding import RetrieverFinder
-from lazyrag.pipeline.prebuilt import ChromaFinder, FaissFinder
+from lazyrag.pipeline.external import ChromaFinder, FaissFinder
+from lazyrag.pipeline.search import RetrieverFinder
 
 DOCS = ["Green tea wants water of 80 degrees.", "Black tea wants boiling water.", "Hills are far away."]
 

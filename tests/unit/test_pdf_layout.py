@@ -18,9 +18,16 @@ from reportlab.pdfgen.canvas import Canvas
 
 from lazyrag.loaders import pdf, pdf_pypdf
 from lazyrag.loaders.pdf import ENGINES, PdfLoader
-from lazyrag.loaders.pdf_lines import gap_text
-from lazyrag.loaders.pdf_order import logical_text
-from lazyrag.loaders.pdf_repair import close_blanks, is_chinese, is_joined, join_lines, joint, without_repeated_lines
+from lazyrag.loaders.pdf_layout import (
+    close_blanks,
+    gap_text,
+    is_chinese,
+    is_joined,
+    join_lines,
+    joint,
+    logical_text,
+    without_repeated_lines,
+)
 
 SONG, BATANG = "STSong-Light", "HYSMyeongJo-Medium"
 for _font in (SONG, BATANG):

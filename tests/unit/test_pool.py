@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag.document import pool
-from lazyrag.document.pool import executor_of, ordered
+from lazyrag.document import ingest as pool
+from lazyrag.document.ingest import executor_of, ordered
 
 LONG_S = 0.06  # longer than what is done without threads
 WAIT_S = 30.0

@@ -17,7 +17,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import builder, opening
+from lazyrag.document import document as opening
+from lazyrag.document import indexer as builder
 from lazyrag.errors import StaleNodeError, StoreBusyError, StoreError
 from tests.interpreter import ROOT, waiting
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, matches
-from lazyrag.stores.pushdown import Pushed, pushed_down
+from lazyrag.stores.protocol import Pushed, pushed_down
 from lazyrag.types import Fields
 
 ROWS: list[Fields] = [{"year": year, "name": name} for year in (None, 2000, 2001) for name in (None, "a", "b")]

@@ -21,7 +21,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, GenerationError, RetrievalError
 from lazyrag.ranking.fusion import rrf
-from lazyrag.retrieval.rewriting import PROMPTS, read_queries
+from lazyrag.retrieval.query_rewriting import PROMPTS, read_queries
 from tests.model_server import answered, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import CitationManager, Hit, QuoteCheck
-from lazyrag.generation.quotes import QuotedText, quotations
+from lazyrag.generation.citations import QuotedText, quotations
 
 TEA = "Green tea: use water of about 80 degrees,\nand wait 1.5 minutes — it doesn't keep."
 CHINESE = "绿茶用八十度的水冲泡，等三分钟。开封后可以保存六个月。"

@@ -17,7 +17,7 @@ from lazyrag import (
     register_similarity,
 )
 from lazyrag.errors import ConfigError, IngestionError, NotRegisteredError, StaleNodeError
-from lazyrag.stores.map import MapSegmentStore, MapVectorStore
+from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
 
 FILES = {

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.generation.answers import AnswerReader, read_answer
-from lazyrag.generation.reasoning import split_unopened
+from lazyrag.generation.generator import AnswerReader, read_answer, split_unopened
 
 PROMPT = "Answer from this material: [1] Water of 80 degrees suits green tea.\r\n\r\nHow hot should it be?"
 BITS = st.sampled_from(

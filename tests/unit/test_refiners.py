@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.generation.refine import Refiner, register_refiner
-from lazyrag.generation.tree_refiner import Part, TreeRefiner, part_of_node, part_of_text
+from lazyrag.generation.refiners import Part, Refiner, TreeRefiner, part_of_node, part_of_text, register_refiner
 from lazyrag.text.tokens import token_counters
 
 UTF8 = token_counters["utf8"]

@@ -9,9 +9,8 @@ import pytest
 
 from lazyrag import PointwiseRerankModel
 from lazyrag.errors import AnswerWarning
-from lazyrag.models.protocol import ChatChoice, TokenLogprob
-from lazyrag.models.rerank_answers import read_permutation, read_probability, read_score
-from lazyrag.models.rerank_verdicts import read_verdict
+from lazyrag.models.protocols import ChatChoice, TokenLogprob
+from lazyrag.models.rerank import read_permutation, read_probability, read_score, read_verdict
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lazyrag import AsyncReranker
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.models.protocol import RerankModel
+from lazyrag.models.protocols import RerankModel
 from lazyrag.models.rerank import CallableRerankModel, as_rerank_model, checked_ranking
 
 

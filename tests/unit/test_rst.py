@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.loaders import load_file
-from lazyrag.loaders.rst import RstLoader
+from lazyrag.loaders.text import RstLoader
 
 
 @pytest.fixture

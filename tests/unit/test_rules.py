@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, ParentMode, PreProcessingRules, Retriever, Rule, Segmentation, auto_merge
 from lazyrag.errors import AlreadyRegisteredError, ConfigError
 from lazyrag.text.tokens import token_counters
-from lazyrag.transforms.pre_processing import PreProcessingRule
+from lazyrag.transforms.dify_rules import PreProcessingRule
 
 COUNT = token_counters["utf8"].count
 GUIDE = (

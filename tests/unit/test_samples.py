@@ -17,8 +17,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, GenerationError, InterfaceError, RetrievalError
 from lazyrag.evaluation import RetrieverRAG, Sample, evaluate, make_sample, prepare, to_ragas_dataset
-from lazyrag.evaluation.adapters import passages_prompt
-from lazyrag.evaluation.samples import FIELDS
+from lazyrag.evaluation.interface import FIELDS, passages_prompt
 
 TEXTS = {
     "tea.txt": "Steep green tea at 80 degrees.",

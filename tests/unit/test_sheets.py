@@ -19,7 +19,7 @@ from lazyrag import DataType, DocField, DocNode, Document, Retriever
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file, loaders, register_loader
 from lazyrag.loaders.opendocument import OdsLoader
-from lazyrag.loaders.sheets import Sheet, cell_text, read_sheets, row_lines
+from lazyrag.loaders.spreadsheets import Sheet, cell_text, read_sheets, row_lines
 from lazyrag.loaders.xls import XlsLoader, _value
 from lazyrag.loaders.xlsx import XlsxLoader
 from tests.shared import shared

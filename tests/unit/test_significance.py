@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
 from lazyrag.evaluation import bootstrap_interval, compare, holm, randomisation_test
-from lazyrag.evaluation.significance import EXACT
+from lazyrag.evaluation.metrics import EXACT
 
 
 def by_enumeration(old, new):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lazyrag import Document, IngestionWarning, register_loader
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file, loaders
-from lazyrag.loaders.sniffing import sniff
+from lazyrag.loaders.detect import sniff
 from tests.shared import shared
 
 PAGE = b"<!DOCTYPE html>\n<html><body><h1>Tea</h1><p>Green tea</p></body></html>"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lazyrag import Document
 from lazyrag.loaders import load_file, loaders
-from lazyrag.loaders.source import PythonLoader, SourceLoader
+from lazyrag.loaders.base import PythonLoader, SourceLoader
 
 
 @pytest.fixture

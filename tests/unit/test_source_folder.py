@@ -20,9 +20,7 @@ from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.directory import find_files
 from lazyrag.sources import CutShort, FailedItem, SourceItem, fetch, metadata_of
-from lazyrag.sources.folder import file_name
-from lazyrag.sources.items import loaded_items
-from lazyrag.sources.manifest import MANIFEST, Manifest
+from lazyrag.sources.base import MANIFEST, Manifest, file_name, loaded_items
 from tests.interpreter import ROOT
 
 

@@ -15,10 +15,9 @@ from lazyrag import Document, Retriever, register_similarity
 from lazyrag.data.fields import make_schema
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError
 from lazyrag.ranking.fusion import rrf
-from lazyrag.retrieval.built_in_similarities import cosine, ip, nearest
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.retrieval.similarity import cosine, ip, nearest
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
 from lazyrag.text.analyzers import chinese_terms, english_terms
 from tests.interpreter import python
 

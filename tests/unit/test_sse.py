@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.models.http.sse import EventDecoder
+from lazyrag.models.openai.client import EventDecoder
 
 _line = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=20)
 _events = st.lists(st.lists(_line, min_size=1, max_size=3), max_size=5)

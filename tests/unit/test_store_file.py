@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.stores.store_file import StoreFile
-from lazyrag.stores.store_format import STORE_FORMAT
+from lazyrag.stores.sqlite import STORE_FORMAT, StoreFile
 from tests.interpreter import python, waiting
 from tests.privileges import without_privileges
 
@@ -117,7 +116,7 @@ def test_what_another_program_commits_moves_the_number(path):
 
 CHANGE = """
 import sys
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 with StoreFile(sys.argv[1]) as file, file.writing() as connection:
     connection.execute("INSERT INTO segment_collection (name, schema) VALUES ('elsewhere', '{}')")
 """
@@ -238,7 +237,7 @@ def test_a_folder_that_may_not_be_written():
 FILL = """
 import resource, sys
 from lazyrag.errors import StoreError
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 with StoreFile(sys.argv[1]) as file:
     with file.writing() as connection:
         connection.execute("INSERT INTO segment_collection (name, schema) VALUES ('before', '{}')")
@@ -269,7 +268,7 @@ def test_a_disk_that_is_full_loses_nothing(path):
 
 HALF = """
 import sys
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 file = StoreFile(sys.argv[1])
 with file.writing() as connection:
     for number in range(3000):
@@ -297,7 +296,7 @@ def test_a_killed_writer_leaves_nothing_and_locks_nobody_out(path):
 FORK = """
 import os, sys
 from lazyrag.errors import StoreError
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import StoreFile
 with StoreFile(sys.argv[1]) as file:
     child = os.fork()
     if not child:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Retriever
-from lazyrag.document import term_spaces
+from lazyrag.document import term_index as term_spaces
 from lazyrag.errors import LazyRAGError, StoreError
-from lazyrag.stores import conf as store_conf
-from lazyrag.stores import map_vectors
+from lazyrag.stores import config as store_conf
+from lazyrag.stores import sqlite as map_vectors
 from tests.interpreter import python
 from tests.privileges import without_privileges
 from tests.shelf import Shelf
@@ -103,9 +103,9 @@ def common_shelf():
 FULL_DISK = """
 import importlib.util, json, resource, sys, warnings
 from pathlib import Path
-from lazyrag.document import term_spaces
+from lazyrag.document import term_index as term_spaces
 from lazyrag.errors import StoreError
-from lazyrag.stores import map_vectors
+from lazyrag.stores import sqlite as map_vectors
 spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
 trouble = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(trouble)

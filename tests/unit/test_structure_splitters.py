@@ -21,8 +21,8 @@ from lazyrag import (
 )
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, TransformError
-from lazyrag.transforms import code as code_module
-from lazyrag.transforms import grammars
+from lazyrag.transforms import structured as code_module
+from lazyrag.transforms import structured as grammars
 from lazyrag.transforms.base import run_transform
 
 HTML = """<html><head><title>Tea</title><style>p > b {color: red}</style></head><body>

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag import Document, IngestionWarning, Retriever
-from lazyrag.document import bringing, opening
+from lazyrag.document import document as opening
+from lazyrag.document import ingest as bringing
 from lazyrag.document.report import Failure, IngestReport
 from lazyrag.errors import (
     CacheWarning,
@@ -28,7 +29,7 @@ from lazyrag.errors import (
     StoreError,
     TransformError,
 )
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores.sqlite import MapFileVectorStore
 from tests.privileges import without_privileges
 from tests.shelf import Letters, Lines, Shelf, asked
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Retriever, register_similarity
-from lazyrag.document.tables import NodeTables
+from lazyrag.document.nodes import NodeTables
 from lazyrag.errors import StaleNodeError
 from lazyrag.retrieval.similarity import Similarity, _best
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from lazyrag import CallableChatModel, Hit, RAGPipeline
-from lazyrag.models import threads
-from lazyrag.models.threads import in_thread
+from lazyrag.models import concurrency as threads
+from lazyrag.models.concurrency import in_thread
 from tests.model_server import PATIENCE_S
 
 

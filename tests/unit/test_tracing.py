@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from lazyrag import ChatOptions, GenerationResult, Hit, Message
-from lazyrag.models import background
+from lazyrag.models import concurrency as background
 from lazyrag.pipeline.tracing import (
     chat_span,
     context_span,
@@ -170,7 +170,7 @@ def test_a_cancelled_step_is_recorded(finished):
 
 
 def test_tasks_threads_and_the_private_loop_are_children(finished):
-    """What begins in a task, in to_thread, or on the loop of lazyrag.models.background is a child of the caller's."""
+    """What begins in a task, in to_thread, or on the loop of lazyrag.models.concurrency is a child of the caller's."""
 
     async def step(name: str) -> None:
         with span(name):

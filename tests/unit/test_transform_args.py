@@ -8,7 +8,7 @@ import time
 import pytest
 
 from lazyrag import Document, LLMParser, MarkdownSplitter, NodeTransform, SentenceSplitter, TransformArgs
-from lazyrag.document.group import make_group
+from lazyrag.document.groups import make_group
 from lazyrag.errors import ConfigError, IngestionError, NotRegisteredError, TransformError, UnknownKeywordError
 
 FILES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lazyrag import Document
-from lazyrag.stores.map import MapSegmentStore
+from lazyrag.stores.memory import MapSegmentStore
 from lazyrag.stores.protocol import segment_stores
 
 TEXTS = {"a.txt": "green tea", "b.txt": "black tea"}

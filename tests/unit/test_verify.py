@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids
-from lazyrag.document import opening, term_spaces
-from lazyrag.document.findings import Problem
+from lazyrag.document import document as opening
+from lazyrag.document import term_index as term_spaces
+from lazyrag.document.report import Problem
 from lazyrag.errors import ConfigError, StoreError
-from lazyrag.stores import map_vectors
-from lazyrag.stores.map_file import MapFileSegmentStore
-from lazyrag.stores.map_vectors import MapFileVectorStore
+from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.store_file import StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
 from tests.shelf import ShelfOfWords
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}

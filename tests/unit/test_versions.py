@@ -11,7 +11,7 @@ import pytest
 
 from lazyrag import IngestionWarning, Retriever
 from lazyrag.data.fields import DataType, DocField
-from lazyrag.document import opening
+from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, IngestionError, StoreError
 from tests.shelf import Shelf
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, IngestionWarning, IngestReport, Watcher
-from lazyrag.document import file_events, watching
-from lazyrag.document.dataset import make_dataset
-from lazyrag.document.file_events import WatchedFiles, events_by_looking, events_of_system
-from lazyrag.document.watching import Patience
+from lazyrag.document import changes as file_events
+from lazyrag.document import watch as watching
+from lazyrag.document.changes import WatchedFiles, events_by_looking, events_of_system, make_dataset
+from lazyrag.document.watch import Patience
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError
 from tests.shelf import Lines, Shelf
 

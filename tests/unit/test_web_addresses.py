@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
-from lazyrag.sources.addresses import AddressRule, closed_kind, web_url
-from lazyrag.sources.faults import FetchError
+from lazyrag.sources.base import FetchError
+from lazyrag.sources.http import AddressRule, closed_kind, web_url
 
 _CLOSED = """127.0.0.1 127.8.9.1 10.1.1.1 172.16.0.1 172.31.255.255 192.168.0.1 169.254.169.254 169.254.1.1 100.64.0.1
 100.100.100.200 168.63.129.16 192.0.0.192 224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255 0.0.0.0 0.1.2.3 192.0.2.1

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from lazyrag.errors import ConfigError, UnknownKeywordError
-from lazyrag.sources import WebsiteSource, exchange
-from lazyrag.sources.addresses import web_url
-from lazyrag.sources.client import WebClient, make_client
-from lazyrag.sources.faults import FetchError
+from lazyrag.sources import WebsiteSource
+from lazyrag.sources import http as exchange
+from lazyrag.sources.base import FetchError
+from lazyrag.sources.http import WebClient, make_client, web_url
 from tests.web_server import Web
 
 SECRET = "a-token-that-nobody-may-see"  # noqa: S105

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources import CutShort, FailedItem, SourceItem, WebsiteSource, metadata_of
-from lazyrag.sources.addresses import web_url
-from lazyrag.sources.links import MOST_LINKS, links_of
-from lazyrag.sources.robots import Rules
+from lazyrag.sources.http import web_url
+from lazyrag.sources.web import MOST_LINKS, Rules, links_of
 from tests.web_server import Web
 
 

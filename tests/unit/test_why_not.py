@@ -29,8 +29,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, UnknownKeywordError
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.retrieval.indexes import indexes
-from lazyrag.retrieval.search import VectorSearch
+from lazyrag.retrieval.similarity import VectorSearch, indexes
 
 TEXTS = {"tea": "green tea\ntea tea tea\nblack tea", "salt": "salt\nsea salt\n茶水"}
 

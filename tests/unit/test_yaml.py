@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.json_records import JsonLoader
+from lazyrag.loaders.records import JsonLoader
 
 yaml = pytest.importorskip("yaml")
 YamlLoader = pytest.importorskip("lazyrag.loaders.yaml_records").YamlLoader

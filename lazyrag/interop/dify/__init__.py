@@ -5,22 +5,39 @@ What works elsewhere in this package is named here again; the rest are views of 
 from lazyrag.interop.dify import Document, Vector, retrieve
 """
 
-from lazyrag.interop.dify.base_vector import BaseVector, Field
-from lazyrag.interop.dify.cache_rows import Embedding, keep_rows, rows_of
-from lazyrag.interop.dify.conditions import Condition, MetadataCondition
-from lazyrag.interop.dify.document_vector import DocumentVector, GroupVector
-from lazyrag.interop.dify.documents import Document, DocumentSegment, doc_hash
+from lazyrag.interop.dify.documents import (
+    Condition,
+    Document,
+    DocumentSegment,
+    Embedding,
+    MetadataCondition,
+    doc_hash,
+    keep_rows,
+    rows_of,
+)
 from lazyrag.interop.dify.embeddings import CacheEmbedding, EmbeddingInputType, Embeddings
 from lazyrag.interop.dify.indexing import ProcessRule, extract, transform
-from lazyrag.interop.dify.rerank_runners import RerankModelRunner, WeightRerankRunner
-from lazyrag.interop.dify.reranking import BaseRerankRunner, RerankMode, RerankRunnerFactory
+from lazyrag.interop.dify.reranking import (
+    BaseRerankRunner,
+    RerankMode,
+    RerankModelRunner,
+    RerankRunnerFactory,
+    WeightRerankRunner,
+)
 from lazyrag.interop.dify.retrieval import RetrievalChildChunk, RetrievalSegments, retrieve
-from lazyrag.interop.dify.vectors import Vector, VectorType, register_vector_factory
+from lazyrag.interop.dify.vectors import (
+    BaseVector,
+    DocumentVector,
+    Field,
+    GroupVector,
+    Vector,
+    VectorType,
+    register_vector_factory,
+)
 from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
-from lazyrag.retrieval.methods import RetrievalMethod
+from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.sources.extract import ExtractSetting
-from lazyrag.transforms.pre_processing import PreProcessingRules
-from lazyrag.transforms.rules import ParentMode, Rule, Segmentation
+from lazyrag.transforms.dify_rules import ParentMode, PreProcessingRules, Rule, Segmentation
 
 __all__ = [
     "BaseRerankRunner",

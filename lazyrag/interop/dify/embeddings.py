@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from lazyrag.errors import ConfigError
 from lazyrag.interop.embedders import TwoWayEmbeddings, embedder_of
-from lazyrag.models.cache import EmbeddingCache
-from lazyrag.models.cached import CachedEmbedder
-from lazyrag.models.callables import EmbedCallable
-from lazyrag.models.protocol import Embedder, InputType
+from lazyrag.models.embedding import EmbedCallable
+from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
+from lazyrag.models.protocols import Embedder, InputType
 from lazyrag.validation import known_arguments
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EmbeddingInputType(str, enum.Enum):
-    """What a text is to an embedder; `lazyrag.models.protocol.InputType` has the same two.
+    """What a text is to an embedder; `lazyrag.models.protocols.InputType` has the same two.
 
     Example:
         >>> EmbeddingInputType("query") is EmbeddingInputType.QUERY

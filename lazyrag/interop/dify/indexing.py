@@ -14,7 +14,7 @@ from lazyrag.errors import ConfigError, known_names
 from lazyrag.interop.dify.documents import MAX_CHARACTERS, Document, doc_hash
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
-from lazyrag.transforms.rules import Rule
+from lazyrag.transforms.dify_rules import Rule
 from lazyrag.validation import known_arguments
 
 _MODES = ("automatic", "custom", "hierarchical")

@@ -9,13 +9,20 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.interop.dify.base_vector import BaseVector
-from lazyrag.interop.dify.conditions import MetadataCondition
-from lazyrag.interop.dify.documents import Document, DocumentSegment, metadata_of
-from lazyrag.interop.dify.ranges import checked_query, checked_threshold, checked_top_k, unit_score, unit_scores
+from lazyrag.interop.dify.documents import (
+    Document,
+    DocumentSegment,
+    MetadataCondition,
+    checked_query,
+    checked_threshold,
+    checked_top_k,
+    metadata_of,
+    unit_score,
+    unit_scores,
+)
 from lazyrag.interop.dify.reranking import BaseRerankRunner, distinct
-from lazyrag.interop.dify.vectors import Vector
-from lazyrag.retrieval.methods import RetrievalMethod
+from lazyrag.interop.dify.vectors import BaseVector, Vector
+from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.validation import known_arguments, known_keywords
 
 

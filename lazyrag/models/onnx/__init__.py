@@ -1,6 +1,5 @@
 """Models as ONNX, in a folder on this machine: no torch, no server."""
 
-from lazyrag.models.onnx.cross_encoder import OnnxCrossEncoder
-from lazyrag.models.onnx.embedder import OnnxEmbedder
+from lazyrag.models.onnx.models import OnnxCrossEncoder, OnnxEmbedder
 
 __all__ = ["OnnxCrossEncoder", "OnnxEmbedder"]

@@ -2,22 +2,815 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
+import json
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, missing_package, sentence
-from lazyrag.models.onnx.files import TOKENIZER, Contents, ModelFolder, with_data
-from lazyrag.models.onnx.token_rows import Frame, Ids, Output, Row
-from lazyrag.validation import whole_number
+from lazyrag.errors import ConfigError, DatasetPathError, known_names, missing_package, sentence
+from lazyrag.models.protocols import InputType
+from lazyrag.types import Matrix, Vector
+from lazyrag.validation import whole_number, yes_or_no
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+TOKENIZER = "tokenizer.json"
+
+_USUAL_GRAPHS = ("model.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx", "model_quantized.onnx")
+_PROMPTS: dict[InputType, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+_LONGEST = 1_000_000  # what is above says "no limit": a tokenizer's model_max_length is often 1e30
+# Their first position is the one after the padding token's, so the table of positions has so many rows more than a text
+# may have tokens (transformers, create_position_ids_from_input_ids).
+_OFFSET_POSITIONS = {
+    "camembert",
+    "data2vec-text",
+    "esm",
+    "ibert",
+    "longformer",
+    "luke",
+    "mluke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A folder with a model.
+
+    Args:
+        path: Where it lies.
+        name: What people call the model: the folder's name, or the last part of its id on the hub.
+    """
+
+    path: Path
+    name: str
+
+    def file(self, name: str) -> Path:
+        """A file that must be there.
+
+        Raises:
+            ConfigError: If it is not.
+        """
+        path = self.path / name
+        if not path.is_file():
+            msg = f"{self.path} has no {name}. It lies beside the model's other files where the model comes from."
+            raise ConfigError(msg)
+        return path
+
+    def graph(self, wanted: str | None = None) -> Path:
+        """The ONNX file: the one that is wanted, else the usual one, else the only one; see `choose_graph`."""
+        found = [path.relative_to(self.path) for pattern in ("*.onnx", "*/*.onnx") for path in self.path.glob(pattern)]
+        return self.path / choose_graph([path.as_posix() for path in found], wanted, str(self.path))
+
+    def described(self, name: str) -> dict[str, Any]:
+        """What a file with a JSON object says; {} where there is none.
+
+        Raises:
+            ConfigError: If it cannot be read, or holds something else.
+        """
+        value = _read_json(self.path / name)
+        return {} if value is None else _as_object(self.path / name, value)
+
+    def modules(self) -> list[dict[str, Any]] | None:
+        """The steps from a text to a vector that sentence-transformers' modules.json lists; None where it is missing.
+
+        Raises:
+            ConfigError: If it cannot be read, or is no list of objects.
+        """
+        path = self.path / "modules.json"
+        value = _read_json(path)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise _unusable(path, f"it holds {value!r:.60}, not a list")
+        return [_as_object(path, one) for one in value]
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens the model says that it reads at once, the special ones included; None if it does not say.
+
+        That is ``max_seq_length`` of sentence_bert_config.json, or else the tokenizer's ``model_max_length``; in any
+        case no more than there are positions.
+        """
+        declared = _length(self._sentence_settings().get("max_seq_length"))
+        declared = declared or _length(self.described("tokenizer_config.json").get("model_max_length"))
+        known = [length for length in (declared, self.positions) if length]
+        return min(known) if known else None
+
+    @property
+    def positions(self) -> int | None:
+        """The largest number of tokens that the model has positions for; None where config.json does not say."""
+        config = self.described("config.json")
+        positions = _length(config.get("max_position_embeddings"))
+        if positions and config.get("model_type") in _OFFSET_POSITIONS:
+            padding = config.get("pad_token_id", 1)
+            positions -= (padding if isinstance(padding, int) else 1) + 1
+        return positions
+
+    def prefix(self, input_type: InputType) -> str:
+        """What config_sentence_transformers.json says to put before a query or a document; "" where it says nothing."""
+        described = self.described("config_sentence_transformers.json")
+        prompts = described.get("prompts")
+        names = (*_PROMPTS[input_type], str(described.get("default_prompt_name")))
+        found = [prompts[name] for name in names if name in prompts] if isinstance(prompts, dict) else []
+        return next((prompt for prompt in found if isinstance(prompt, str)), "")
+
+    @property
+    def dimension(self) -> int | None:
+        """How many first numbers of each vector config_sentence_transformers.json keeps; None for all."""
+        return _length(self.described("config_sentence_transformers.json").get("truncate_dim"))
+
+    @property
+    def lower_case(self) -> bool:
+        """Whether sentence_bert_config.json wants texts in lower case, whatever the tokenizer does."""
+        return self._sentence_settings().get("do_lower_case") is True
+
+    def _sentence_settings(self) -> dict[str, Any]:
+        """sentence_bert_config.json, or the one of another name that older models have in its place."""
+        names = sorted(path.name for path in self.path.glob("sentence_*_config.json"))
+        return self.described(names[0]) if names else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Files as they were at some moment, to be hashed when the hash is asked for.
+
+    Args:
+        stamps: Of each file its size in bytes and the time of its last change, in nanoseconds.
+    """
+
+    stamps: Mapping[Path, tuple[int, int]]
+
+    @classmethod
+    def of(cls, paths: Iterable[Path]) -> Contents:
+        """Note them."""
+        return cls({path: _stamp(path) for path in paths})
+
+    def digest(self, settings: Mapping[str, Any]) -> str:
+        """A hash of the files' bytes, not of their paths, and of settings that JSON can hold: 16 hexadecimal digits.
+
+        Raises:
+            ConfigError: If a file is not what it was: what has been made of it is not what is there now.
+        """
+        whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for path, stamp in self.stamps.items():
+            try:
+                whole.update(_file_digest(path))
+                unchanged = _stamp(path) == stamp
+            except FileNotFoundError:
+                unchanged = False
+            if not unchanged:
+                msg = f"{path} is not what it was when the model was loaded. Load the model again."
+                raise ConfigError(msg)
+        return whole.hexdigest()[:16]
+
+
+def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
+    """Which of a model's files is its ONNX graph.
+
+    Args:
+        files: Paths in the folder, with slashes.
+        wanted: The one that was asked for; None means the usual one, else the only one.
+        where: Whose files they are, for messages.
+
+    Raises:
+        ConfigError: If there is none, not that one, or several and none of them the usual one.
+
+    Example:
+        >>> choose_graph(["config.json", "onnx/model_O4.onnx", "onnx/model.onnx"], None, "the model")
+        'onnx/model.onnx'
+    """
+    graphs = sorted(file for file in files if file.endswith(".onnx"))
+    if wanted is not None:
+        if wanted not in graphs:
+            msg = f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}"
+            raise ConfigError(msg)
+        return wanted
+    if not graphs:
+        msg = (
+            f"{where} has no ONNX file. Export the model ('optimum-cli export onnx --model NAME FOLDER'), or use "
+            "sentence-transformers for it."
+        )
+        raise ConfigError(msg)
+    usual = next((graph for graph in _USUAL_GRAPHS if graph in graphs), None)
+    if usual is None and len(graphs) > 1:
+        msg = f"{where} has several ONNX files: {', '.join(graphs)}. Say which one: file={graphs[0]!r}."
+        raise ConfigError(msg)
+    return usual or graphs[0]
+
+
+def with_data(graph: Path) -> list[Path]:
+    """A graph's file, and those beside it that hold its weights where it is larger than 2 GB."""
+    return [graph, *sorted(graph.parent.glob(data_pattern(graph.name)))]
+
+
+def data_pattern(graph: str) -> str:
+    """The pattern of such files' names: model.onnx_data, model.onnx.data, model.onnx_data_1."""
+    return f"{glob.escape(graph)}?data*"
+
+
+def _length(value: Any) -> int | None:
+    """A length in tokens if it is one: some files say -1, null or 1e30."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return int(value) if number and 1 <= value <= _LONGEST else None
+
+
+def _file_digest(path: Path) -> bytes:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.digest()
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _read_json(path: Path) -> Any:
+    """What a file holds; None where there is none."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as exc:
+        raise _unusable(path, str(exc)) from exc
+
+
+def _as_object(path: Path, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _unusable(path, f"it holds {value!r:.60}, not an object")
+    return value
+
+
+def _unusable(path: Path, why: str) -> ConfigError:
+    return ConfigError(f"{path} cannot be used: {sentence(why)} Fetch the model again.")
+
+
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+_DESCRIPTIONS = (
+    "config.json",
+    "modules.json",
+    "sentence_*_config.json",
+    "config_sentence_transformers.json",
+    "*/config.json",
+    TOKENIZER,
+    "tokenizer_config.json",
+)
+"""All that is fetched beside a graph: patterns of paths."""
+
+
+def find_model(
+    model: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    download: bool = False,
+    file: str | None = None,
+    known_by: Sequence[str] = (TOKENIZER,),
+) -> ModelFolder:
+    """A model's folder: the one that is given, else the hub's snapshot on this machine.
+
+    Args:
+        model: A folder, or an id on the hub: ``"organisation/name"``.
+        revision: A branch, tag or commit on the hub; None means its main branch.
+        download: Whether to fetch from the hub what is not on this machine yet. Nothing else opens a connection.
+        file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
+        known_by: Files of which any tells that a snapshot on this machine is the model.
+
+    Raises:
+        ConfigError: If it is not there (`DatasetPathError` where it cannot be an id either), or cannot be fetched.
+        MissingDependencyError: If an id is given and huggingface_hub is not installed.
+    """
+    if not isinstance(model, (str, os.PathLike)) or not str(model).strip():
+        raise ConfigError(f"The model is {model!r:.80}; give a folder, or an id on the hub: 'organisation/name'.")
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if revision is not None:
+            msg = f"revision is {revision!r} and {str(model)!r} a folder; only models on the hub have revisions."
+            raise ConfigError(msg)
+        return ModelFolder(path, _name(path.resolve()))
+    if path.is_file():
+        raise ConfigError(
+            f"{str(model)!r} is a file; give the model's folder, and file={path.name!r} if it has several."
+        )
+    identifier = str(model)
+    if not _HUB_ID.fullmatch(identifier):
+        msg = (
+            f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub: 'organisation/name'."
+        )
+        raise DatasetPathError(msg)
+    folder = next((one for name in known_by if (one := _cached(identifier, revision, name))), None)
+    if download and not _complete(folder, file):
+        folder = _fetched(identifier, revision, file)
+    if folder is None:
+        at = "" if revision is None else f" at revision {revision!r}"
+        msg = (
+            f"{identifier!r} is no folder, and no model of that id{at} is in the hub's cache on this machine. Give a "
+            "folder, or pass download=True to fetch it from the Hugging Face hub."
+        )
+        raise ConfigError(msg)
+    return folder
+
+
+def _hub() -> ModuleType:
+    # An extra's package, and a slow one: half a second.
+    try:
+        import huggingface_hub
+    except ModuleNotFoundError as exc:
+        raise missing_package("A model that is no folder", exc, "onnx") from exc
+    return huggingface_hub
+
+
+def _cached(identifier: str, revision: str | None, name: str) -> ModelFolder | None:
+    """The snapshot on this machine that has a file of this name. Looks at the disk only."""
+    try:
+        found = _hub().try_to_load_from_cache(identifier, name, revision=revision)
+    except ValueError as exc:
+        raise ConfigError(f"{identifier!r} is neither a folder nor an id on the hub: {exc}") from exc
+    return ModelFolder(Path(found).parent, _last(identifier)) if isinstance(found, str) else None
+
+
+def _complete(folder: ModelFolder | None, file: str | None) -> bool:
+    if folder is None:
+        return False
+    try:
+        folder.graph(file)
+    except ConfigError:
+        return False
+    return True
+
+
+def _fetched(identifier: str, revision: str | None, file: str | None) -> ModelFolder:
+    hub = _hub()
+    try:
+        graph = choose_graph(hub.list_repo_files(identifier, revision=revision), file, f"{identifier!r} on the hub")
+        path = hub.snapshot_download(
+            identifier, revision=revision, allow_patterns=[*_DESCRIPTIONS, graph, data_pattern(graph)]
+        )
+    except ConfigError:
+        raise
+    except Exception as exc:  # whatever the client raises: its errors differ from release to release
+        why = sentence(" ".join(str(exc).split()))
+        msg = f"{identifier!r} cannot be fetched from the hub: {why} Check id, revision and network."
+        raise ConfigError(msg) from exc
+    return ModelFolder(Path(path), _last(identifier))
+
+
+def _name(path: Path) -> str:
+    # A snapshot in the hub's cache lies at models--organisation--name/snapshots/commit.
+    if path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--"):
+        return path.parent.parent.name.rpartition("--")[2]
+    return path.name
+
+
+def _last(identifier: str) -> str:
+    return identifier.rpartition("/")[2]
+
+
+# By the name in older configurations, in the order in which several of them are concatenated.
+_OLDER_NAMES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+POOLINGS = tuple(_OLDER_NAMES.values())
+
+_SMALLEST = 1e-12  # a shorter vector is left as it is: torch.nn.functional.normalize does so too
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What becomes of a text's token vectors.
+
+    Args:
+        poolings: Names from `POOLINGS`, concatenated in this order; () where the folder does not say.
+        normalise: Whether the result is brought to length 1; None where the folder does not say.
+        with_prefix: Whether the tokens of a prefix, and the special ones before it, take part.
+        others: Steps that only the graph itself can take: the classes of the modules.
+    """
+
+    poolings: tuple[str, ...] = ()
+    normalise: bool | None = None
+    with_prefix: bool = True
+    others: tuple[str, ...] = ()
+
+
+def read_steps(folder: ModelFolder) -> Steps:
+    """The steps that modules.json and the pooling's config.json name.
+
+    Raises:
+        ConfigError: If a file is broken, or a pooling unknown.
+    """
+    modules = folder.modules()
+    if modules is None:  # some exports keep the pooling's folder only
+        return _pooled(folder, "1_Pooling")
+    # A module is known by its class alone: the packages around it have moved from release to release.
+    by_class = {str(module.get("type")).rpartition(".")[2]: str(module.get("path") or "") for module in modules}
+    steps = _pooled(folder, by_class["Pooling"]) if "Pooling" in by_class else Steps()
+    known = {"Transformer", "Pooling", "Normalize", "Dropout"}  # dropout is for training
+    return Steps(
+        steps.poolings,
+        "Normalize" in by_class,
+        steps.with_prefix,
+        tuple(name for name in by_class if name not in known),
+    )
+
+
+def checked_poolings(what: str, names: Any) -> tuple[str, ...]:
+    """Poolings by name: one, or several in a list.
+
+    Raises:
+        ConfigError: If one is unknown.
+
+    Example:
+        >>> checked_poolings("pooling", "mean"), checked_poolings("pooling", ["cls", "max"])
+        (('mean',), ('cls', 'max'))
+    """
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, (list, tuple)) or not listed:
+        raise ConfigError(f"{what} is {names!r}; give one or several of {', '.join(POOLINGS)}.")
+    for name in listed:
+        if name not in POOLINGS:
+            raise ConfigError(f"{what} is {names!r}. {known_names(str(name), POOLINGS)}")
+    return tuple(listed)
+
+
+def pooled(hidden: Matrix, poolings: Sequence[str], start: int = 0) -> Vector:
+    """One vector for a text from those of its tokens.
+
+    Args:
+        hidden: (tokens, dim) float32, without padding.
+        poolings: Names from `POOLINGS`; several are concatenated.
+        start: The first token that takes part, below their number.
+
+    Returns:
+        (dim x number of poolings,) float32.
+
+    Source:
+        sentence-transformers, Pooling; weightedmean: Muennighoff, SGPT, arXiv:2202.08904, section 3.1.
+
+    Example:
+        >>> pooled(np.array([[1, 2], [3, 6]], np.float32), ["mean", "max"])
+        array([2., 4., 3., 6.], dtype=float32)
+    """
+    return np.concatenate([_pool(hidden, start, name) for name in poolings])
+
+
+def normalised(vectors: Matrix) -> Matrix:
+    """Vectors brought to length 1; one without length stays as it is.
+
+    Args:
+        vectors: (..., dim) float32.
+
+    Example:
+        >>> normalised(np.array([[3, 4], [0, 0]], np.float32))
+        array([[0.6, 0.8],
+               [0. , 0. ]], dtype=float32)
+    """
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: Matrix = vectors / np.maximum(lengths, np.float32(_SMALLEST))
+    return scaled
+
+
+def _pooled(folder: ModelFolder, path: str) -> Steps:
+    name = f"{path}/config.json"
+    config = folder.described(name)
+    if not config:
+        return Steps()
+    named = config.get("pooling_mode") or [mode for key, mode in _OLDER_NAMES.items() if config.get(key) is True]
+    poolings = checked_poolings(f"The pooling in {folder.path / name}", named or "mean")
+    return Steps(poolings, with_prefix=config.get("include_prompt", True) is not False)
+
+
+def _pool(hidden: Matrix, start: int, pooling: str) -> Vector:
+    tokens = hidden[start:]
+    result: Vector
+    if pooling == "cls":
+        result = tokens[0]
+    elif pooling == "lasttoken":
+        result = tokens[-1]
+    elif pooling == "max":
+        result = tokens.max(axis=0)
+    elif pooling == "weightedmean":  # later tokens of a decoder have seen more of the text
+        positions = np.arange(start + 1, len(hidden) + 1, dtype=np.float32)
+        result = positions @ tokens / positions.sum()
+    else:
+        result = tokens.sum(axis=0) / np.float32(len(tokens) if pooling == "mean" else len(tokens) ** 0.5)
+    return result
+
+
+T = TypeVar("T")
+
+Ids: TypeAlias = "NDArray[np.int64]"
+"""Tokens by their numbers in the vocabulary: shape (n,), int64."""
+
+Output: TypeAlias = "NDArray[np.float32]"
+"""What a graph says of one line: (tokens, dim) without padding, or (dim,)."""
+
+PADDED_TOKENS = 512
+"""In a batch. On two cores this was the fastest bound, for int8 and for float32 graphs: 1.2 to 1.4 times as fast as 32
+rows whatever their length, which fall out of the processor's caches (benchmarks/embed.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of tokens.
+
+    Args:
+        ids: (n,) all its tokens, the special ones included.
+        types: (n,) which of two texts each belongs to, as models with ``token_type_ids`` are told.
+        start: Where the own tokens of its last text begin: behind the special ones, and behind its prefix.
+        stop: Where they end.
+        prefixed: Whether there is a prefix.
+    """
+
+    ids: Ids
+    types: Ids
+    start: int
+    stop: int
+    prefixed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The special tokens around one text, or around and between two.
+
+    Args:
+        specials: One run more than texts, each with the ids of its tokens and their types; may be empty.
+        types: For each text the type of its tokens.
+    """
+
+    specials: tuple[tuple[Ids, Ids], ...]
+    types: tuple[int, ...]
+
+    @classmethod
+    def seen_in(cls, ids: Sequence[int], types: Sequence[int], owners: Sequence[int | None]) -> Frame:
+        """The frame of a line that a tokenizer has made.
+
+        Args:
+            ids: All tokens of the line.
+            types: The type of each.
+            owners: The number of the text that each comes from; None for a special token.
+
+        Example:
+            >>> frame = Frame.seen_in([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], [None, 0, None, 1, None])
+            >>> frame.row(np.array([5]), np.array([6, 6])).ids.tolist()
+            [101, 5, 102, 6, 6, 102]
+        """
+        texts = sorted({owner for owner in owners if owner is not None})
+        runs: list[list[tuple[int, int]]] = [[] for _ in range(len(texts) + 1)]
+        kinds = dict.fromkeys(texts, 0)
+        at = 0
+        for token, kind, owner in zip(ids, types, owners, strict=True):
+            if owner is None:
+                runs[at].append((token, kind))
+            else:
+                at, kinds[owner] = owner + 1, kind
+        split = [np.array(run, np.int64).reshape(-1, 2) for run in runs]
+        return cls(tuple((run[:, 0], run[:, 1]) for run in split), tuple(kinds[text] for text in texts))
+
+    @property
+    def size(self) -> int:
+        """How many special tokens there are."""
+        return sum(len(ids) for ids, _ in self.specials)
+
+    def row(self, *texts: Ids, prefix: int = 0) -> Row:
+        """A line with these texts; so many first tokens of the last one are a prefix of it."""
+        ids, types = [self.specials[0][0]], [self.specials[0][1]]
+        for text, kind, (special, special_types) in zip(texts, self.types, self.specials[1:], strict=True):
+            ids += [text, special]
+            types += [np.full(len(text), kind, np.int64), special_types]
+        stop = sum(map(len, ids[:-1]))
+        start = stop - len(texts[-1]) + prefix
+        return Row(np.concatenate(ids), np.concatenate(types), start, stop, prefixed=prefix > 0)
+
+
+def windows(ids: Ids, room: int, *, full_last: bool = False) -> Iterator[Ids]:
+    """A text's tokens in order, at most so many at a time; one window, an empty one, of no tokens.
+
+    Args:
+        ids: (n,) tokens.
+        room: The length of a window, at least 1.
+        full_last: Whether the last window begins earlier, in the one before it, so that it is as long as the others.
+
+    Example:
+        >>> [window.tolist() for window in windows(np.arange(5), 2)]
+        [[0, 1], [2, 3], [4]]
+        >>> [window.tolist() for window in windows(np.arange(5), 2, full_last=True)]
+        [[0, 1], [2, 3], [3, 4]]
+    """
+    for start in range(0, max(len(ids), 1), room):
+        first = max(0, min(start, len(ids) - room)) if full_last else start
+        yield ids[first : first + room]
+
+
+def batches(lengths: Sequence[int], most_rows: int, most_tokens: int = PADDED_TOKENS) -> Iterator[list[int]]:
+    """Numbers of lines in batches of about the same length, the longest first, so that little is padded.
+
+    Args:
+        lengths: Of each line its number of tokens, at least 1.
+        most_rows: At most so many lines in a batch, at least 1.
+        most_tokens: At most so many tokens in a batch once its lines are padded to the longest; one line may have more.
+
+    Example:
+        >>> list(batches([3, 9, 2, 8, 2], most_rows=2, most_tokens=100))
+        [[1, 3], [0, 2], [4]]
+        >>> list(batches([3, 9, 2, 8, 2], most_rows=9, most_tokens=8))
+        [[1], [3], [0, 2], [4]]
+    """
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    at = 0
+    while at < len(order):
+        size = max(1, min(most_rows, most_tokens // lengths[order[at]]))
+        yield order[at : at + size]
+        at += size
+
+
+def computed(
+    rows: Sequence[tuple[int, Row]], run: Callable[[Sequence[Row]], Sequence[T]], most_rows: int
+) -> Iterator[list[tuple[int, list[T]]]]:
+    """Compute rows batch by batch.
+
+    Args:
+        rows: Each with the number of the text that it comes from.
+        run: Computes some rows together: one result for each.
+        most_rows: At most so many together.
+
+    Returns:
+        After each batch the texts whose last row was in it, each with the results of all its rows in their order.
+    """
+    missing = Counter(text for text, _ in rows)
+    parts: dict[int, dict[int, T]] = defaultdict(dict)
+    for batch in batches([len(row) for _, row in rows], most_rows):
+        for number, result in zip(batch, run([rows[number][1] for number in batch]), strict=True):
+            parts[rows[number][0]][number] = result
+        done = [
+            text for text in dict.fromkeys(rows[number][0] for number in batch) if len(parts[text]) == missing[text]
+        ]
+        yield [(text, [result for _, result in sorted(parts.pop(text).items(), key=itemgetter(0))]) for text in done]
+
+
+TooLong = Literal["split", "raise", "cut"]
+
+_READY = "sentence_embedding"
+_HIDDEN = ("last_hidden_state", "token_embeddings")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that a vector depends on beside the files of its model.
+
+    Args:
+        output: Which of the graph's outputs.
+        hidden: Whether that has a vector for each token, or one for each text.
+        poolings: How token vectors become one, by name; () where the graph has done it.
+        normalise: Whether vectors are brought to length 1.
+        with_prefix: Whether the tokens of a prefix are pooled.
+        dimension: How many first numbers are kept; None keeps all.
+        query_prefix: Put before queries.
+        document_prefix: Put before documents.
+        too_long: What becomes of a text that is longer than the model reads.
+    """
+
+    output: str
+    hidden: bool
+    poolings: tuple[str, ...]
+    normalise: bool
+    with_prefix: bool
+    dimension: int | None
+    query_prefix: str
+    document_prefix: str
+    too_long: TooLong
+
+    def prefix(self, input_type: InputType) -> str:
+        """What is put before a text of this type."""
+        return self.query_prefix if input_type == "query" else self.document_prefix
+
+    def of_row(self, row: Row, output: Output) -> tuple[int, Vector]:
+        """How many tokens of its text a row has, and its vector, from what the graph says: (tokens, dim), or (dim,)."""
+        first = row.start if row.prefixed and not self.with_prefix else 0
+        vector = pooled(output, self.poolings, first) if self.hidden else output
+        return row.stop - row.start, normalised(vector) if self.normalise else vector
+
+    def of_text(self, rows: Sequence[tuple[int, Vector]]) -> Vector:
+        """The vector of a text from those of its windows: their average, weighted by their numbers of tokens.
+
+        Source:
+            OpenAI Cookbook, "Embedding texts that are longer than the model's maximum context length".
+        """
+        weights, vectors = zip(*rows, strict=True)
+        whole = vectors[0] if len(rows) == 1 else np.average(vectors, axis=0, weights=weights).astype(np.float32)
+        kept: Vector = whole[: self.dimension]
+        return normalised(kept) if self.normalise else kept
+
+
+def settle(
+    folder: ModelFolder,
+    ranks: Mapping[str, int],
+    *,
+    pooling: str | Sequence[str] | None = None,
+    normalise: bool | None = None,
+    dimension: int | None = None,
+    query_prefix: str | None = None,
+    document_prefix: str | None = None,
+    too_long: TooLong = "split",
+) -> Recipe:
+    """One recipe from what the folder, the graph and the user say.
+
+    Args:
+        folder: Where the model lies.
+        ranks: How many axes each of the graph's outputs has.
+        pooling: This and the rest: see `lazyrag.models.onnx.OnnxEmbedder`. None leaves it to the folder.
+        normalise: See there.
+        dimension: See there.
+        query_prefix: See there.
+        document_prefix: See there.
+        too_long: See there.
+
+    Raises:
+        ConfigError: If nobody says how to pool, or what they say cannot be done.
+    """
+    if too_long not in get_args(TooLong):
+        raise ConfigError(f"too_long is {too_long!r}. {known_names(str(too_long), get_args(TooLong))}")
+    for name, prefix in (("query_prefix", query_prefix), ("document_prefix", document_prefix)):
+        if not isinstance(prefix, (str, type(None))):
+            raise ConfigError(f"{name} is {prefix!r:.80}; give a text, or None for the model's own.")
+    steps = read_steps(folder)
+    poolings = steps.poolings if pooling is None else checked_poolings("pooling", pooling)
+    output = _output(folder, ranks, asked=pooling is not None)
+    hidden = ranks[output] == 3
+    if hidden:
+        _check_pooled(folder, steps, poolings)
+    return Recipe(
+        output=output,
+        hidden=hidden,
+        poolings=poolings if hidden else (),
+        normalise=steps.normalise is not False if normalise is None else yes_or_no("normalise", normalise),
+        with_prefix=steps.with_prefix,
+        dimension=folder.dimension if dimension is None else whole_number("dimension", dimension, 1),
+        query_prefix=folder.prefix("query") if query_prefix is None else query_prefix,
+        document_prefix=folder.prefix("document") if document_prefix is None else document_prefix,
+        too_long=too_long,
+    )
+
+
+def _output(folder: ModelFolder, ranks: Mapping[str, int], *, asked: bool) -> str:
+    """The output to use: what is pooled already, unless a pooling was asked for, else the tokens'."""
+    hidden = [name for name in (*_HIDDEN, *ranks) if ranks.get(name) == 3]
+    if ranks.get(_READY) == 2 and not (asked and hidden):
+        return _READY
+    if hidden:
+        return hidden[0]
+    if len(ranks) == 1 and [*ranks.values()] == [2]:
+        return next(iter(ranks))
+    shapes = ", ".join(f"{name} with {rank} axes" for name, rank in ranks.items())
+    msg = (
+        f"The graph of {folder.path} gives {shapes}; an embedding model gives {_HIDDEN[0]} with 3 axes (batch, tokens, "
+        f"dimension), or {_READY} with 2. Is it a cross-encoder, or a model that writes?"
+    )
+    raise ConfigError(msg)
+
+
+def _check_pooled(folder: ModelFolder, steps: Steps, poolings: tuple[str, ...]) -> None:
+    if steps.others:
+        msg = (
+            f"{folder.path / 'modules.json'} has the steps {', '.join(steps.others)}, which the graph does not take. "
+            f"Export the model with them, so that it gives {_READY!r}, or use SentenceTransformerEmbedder."
+        )
+        raise ConfigError(msg)
+    if not poolings:
+        # A wrong guess works, only worse: nobody would notice.
+        msg = (
+            f"{folder.path} does not say how token vectors become one: it has no modules.json. Fetch that and "
+            f"1_Pooling/config.json from where the model comes from, or pass pooling=..., one of {', '.join(POOLINGS)}."
+        )
+        raise ConfigError(msg)
+
 
 _INPUTS = ("attention_mask", "input_ids", "position_ids", "token_type_ids")
 _TYPES = {

@@ -1,0 +1,1150 @@
+"""The ledger: which documents there are, which builds were made of them, and which of those are live.
+
+Everything that decides what a reader sees is a row here, and changes in one transaction: a document's new builds become
+live together, or not at all. Stores only hold rows; the ledger says which of them count.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from lazyrag.document.lease import Lease, LedgerPlace, Program, check_definitions
+from lazyrag.document.tree import Build, SpaceKind, TermPartRow, Tree, load_tree, part_rows
+from lazyrag.errors import StoreError
+from lazyrag.loaders.directory import Signature
+from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
+
+Origin: TypeAlias = Literal["dataset", "file", "text"]
+Status: TypeAlias = Literal["new", "live", "deleted", "excluded"]
+
+DOCUMENT_COLUMNS = (
+    "id, uid, identity, origin, status, size, mtime_ns, inode, seen_ns, content_hash, mark, "
+    "loaded, said, updates, version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRow:
+    """What the ledger knows of a document.
+
+    Args:
+        id: Its row; 0 before it has one.
+        uid: Uid of its root node.
+        identity: Path relative to the dataset, or the user's id.
+        origin: ``"dataset"``, ``"file"`` or ``"text"``: where it came from. A sync looks after the first kind only.
+        status: ``"new"``: nothing is live yet; ``"live"``; ``"deleted"``; ``"excluded"``: deleted by the user, though
+            its file may still be there.
+        signature: Of its file, when it was read; None for a text.
+        seen_ns: When the signature was taken, in nanoseconds since 1970.
+        content_hash: Digest of the file's bytes.
+        mark: Digest of its loader and of what the user says of it.
+        loaded: Metadata that the loader found, as JSON.
+        said: Metadata that ``file_metadata`` gave, as JSON.
+        updates: Metadata that ``update_metadata`` gave, as JSON.
+        version: Number of its live version, from 1; 0 where it has none.
+    """
+
+    id: int
+    uid: str
+    identity: str
+    origin: Origin = "dataset"
+    status: Status = "new"
+    signature: Signature | None = None
+    seen_ns: int = 0
+    content_hash: str = ""
+    mark: str = ""
+    loaded: str = "{}"
+    said: str = "{}"
+    updates: str = "{}"
+    version: int = 0
+
+
+class BuildRow(NamedTuple):
+    """A build as the ledger keeps it; see `lazyrag.stores.sqlite`."""
+
+    number: int
+    document: int
+    node_group: int
+    parent: int | None
+    root: int
+    input: str
+    counts: str
+    output: str = ""
+
+
+class NewPart(NamedTuple):
+    """A part to enter into a lexical index.
+
+    ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their array files.
+    """
+
+    space: int
+    file: str
+    arrays: bytes | None
+    rows: int
+    builds: bytes
+    replaces: tuple[int, ...] = ()
+    retired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """What becomes live for a document.
+
+    Args:
+        row: Its row, with the values from now on.
+        builds: Its live build in each group, by the group's row; all of them.
+        covered: Pairs (space, build) that spaces hold from now on.
+        root: Number of its root build, where this is a new version; None where groups are added to the present one.
+        gone: Rows of documents that are deleted in the same moment: the one that it was moved from.
+        version_hash: Digest of the file that the version was made of; "" for the file as it is now.
+    """
+
+    row: DocumentRow
+    builds: Mapping[int, int]
+    covered: Sequence[tuple[int, int]] = ()
+    root: int | None = None
+    gone: tuple[int, ...] = ()
+    version_hash: str = ""
+
+
+class Version(NamedTuple):
+    """A kept version of a document."""
+
+    number: int
+    root: int
+    created_at: float
+    content_hash: str
+    loaded: str
+    said: str
+    updates: str
+
+
+def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
+    """Builds with those above them, by number, so that the keys of their nodes can be told."""
+    rows: dict[int, tuple[str, str, int | None, str]] = {}
+    wanted = set(numbers)
+    while wanted:
+        found: set[int] = set()
+        for some in chunks(sorted(wanted)):
+            marks = ", ".join("?" * len(some))
+            for number, uid, name, parent, counts in connection.execute(
+                "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM build "  # noqa: S608
+                "JOIN document ON document.id = build.document JOIN node_group ON node_group.id = build.node_group "
+                f"WHERE build.number IN ({marks})",
+                some,
+            ):
+                rows[number] = uid, name, parent, counts
+                if parent is not None:
+                    found.add(parent)
+        wanted = found - rows.keys()
+    made: dict[int, Build] = {}
+
+    def make(number: int) -> Build:
+        if number not in made:
+            uid, name, parent, counts = rows[number]
+            made[number] = Build(number, uid, name, None if parent is None else make(parent), counts)
+        return made[number]
+
+    return {number: make(number) for number in numbers if number in rows}
+
+
+def document_row(row: tuple[Any, ...]) -> DocumentRow:
+    """A row of `DOCUMENT_COLUMNS` as a value."""
+    number, uid, identity, origin, status, size, mtime_ns, inode, *rest = row
+    signature = None if size is None else Signature(size, mtime_ns, inode)
+    return DocumentRow(number, uid, read_text(identity), origin, status, signature, *rest)
+
+
+def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | None]:
+    """Size, time of modification and inode, as columns."""
+    signature = row.signature
+    return (None, None, None) if signature is None else (signature.size, signature.mtime_ns, signature.inode)
+
+
+def write_row(connection: sqlite3.Connection, flip: Flip, changes: int | None) -> None:
+    """Write what is known of a document from now on, where readers see a change."""
+    row = flip.row
+    if changes is None:  # nothing that a reader sees, and nothing of the file
+        return
+    connection.execute(
+        "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, "
+        "content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version = version + ?, changed = ? "
+        "WHERE id = ?",
+        (
+            *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.mark),
+            *(row.loaded, row.said, row.updates, flip.root is not None, changes, row.id),
+        ),
+    )
+
+
+def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int) -> None:
+    """Enter the version that has become live; let go of those, and of builds, that are not kept."""
+    row = flip.row
+    connection.execute(
+        "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
+        "FROM document WHERE id = ?",
+        (flip.root, time.time(), flip.version_hash, row.id),
+    )
+    connection.execute(
+        "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id = ?) - ?",
+        (row.id, row.id, keep_versions),
+    )
+    connection.execute(
+        "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead' "
+        "AND number NOT IN (SELECT build FROM live WHERE document = ?) "
+        "AND root NOT IN (SELECT root FROM version WHERE document = ?)",
+        (time.time(), row.id, row.id, row.id),
+    )
+
+
+def bury(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
+    """Hide a document from every reader; its rows in stores are purged later."""
+    connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
+    connection.execute("DELETE FROM live WHERE document = ?", (document,))
+    connection.execute("DELETE FROM version WHERE document = ?", (document,))
+    connection.execute(
+        "UPDATE build SET status = 'dead', dead_at = ? WHERE document = ? AND status <> 'dead'",
+        (time.time(), document),
+    )
+
+
+def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
+    """Enter a part of a lexical index in the place of those that were merged into it."""
+    connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in part.replaces])
+    if part.rows:
+        connection.execute(
+            "INSERT INTO term_part (space, file, arrays, rows, builds) VALUES (?, ?, ?, ?, ?)",
+            (part.space, part.file, part.arrays, part.rows, part.builds),
+        )
+
+
+def chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Numbers in portions that a statement can take as variables."""
+    size = 500  # SQLite before 3.32 takes at most 999 variables
+    return (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
+class BuildTable:
+    """The builds of a ledger.
+
+    Args:
+        place: Of the ledger.
+    """
+
+    def __init__(self, place: LedgerPlace) -> None:
+        self._at = place
+
+    def reserve(self, count: int) -> range:
+        """Numbers that nobody else will get."""
+        with self._at.writing() as connection:
+            return next_builds(connection, count)
+
+    def begin(self, rows: Iterable[BuildRow]) -> None:
+        """Enter builds before their nodes are written, so that what a crash leaves in a store can be found."""
+        with self._at.writing() as connection:
+            connection.executemany(
+                "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing')",
+                rows,
+            )
+
+    def acknowledge(self, numbers: Iterable[int]) -> None:
+        """The store has acknowledged the nodes of these builds."""
+        with self._at.writing() as connection:
+            connection.executemany("UPDATE build SET status = 'written' WHERE number = ?", [(one,) for one in numbers])
+
+    def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
+        """The live builds of some documents in all groups, whole or being built: by document, then by group."""
+        found: dict[int, dict[int, BuildRow]] = {}
+        with self._at.reading() as connection:
+            for some in chunks(sorted(documents)):
+                marks = ", ".join("?" * len(some))
+                for row in map(
+                    BuildRow._make,
+                    connection.execute(
+                        "SELECT build.number, build.document, build.node_group, build.parent, build.root, build.input, "  # noqa: S608
+                        "build.counts, build.output FROM live JOIN build ON build.number = live.build "
+                        f"WHERE live.document IN ({marks})",
+                        some,
+                    ),
+                ):
+                    found.setdefault(row.document, {})[row.node_group] = row
+        return found
+
+    def input_of(self, number: int) -> str:
+        """The digest of what a build was made of; "" for an unknown one."""
+        with self._at.reading() as connection:
+            found = connection.execute("SELECT input FROM build WHERE number = ?", (number,)).fetchone()
+        return found[0] if found else ""
+
+    def known(self, group: int) -> list[int]:
+        """Numbers of all builds of a group, also of those that wait to be purged."""
+        with self._at.reading() as connection:
+            rows = connection.execute("SELECT number FROM build WHERE node_group = ?", (group,))
+            return [number for (number,) in rows]
+
+    def live_in(self, group: int) -> list[BuildRow]:
+        """The live builds of a group."""
+        query = (
+            "SELECT number, build.document, build.node_group, parent, root, input, counts, output "
+            "FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"
+        )
+        with self._at.reading() as connection:
+            return list(map(BuildRow._make, connection.execute(query, (group,))))
+
+    def abandon(self) -> None:
+        """Let go of builds that a program left that was killed, and that nobody will use.
+
+        Those that a group is being built of stay, and those of documents that failed in another step: they are used
+        when it is tried again.
+        """
+        with self._at.writing() as connection:
+            connection.execute(
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE document IN "
+                "(SELECT id FROM document WHERE ledger = ?) AND (status = 'writing' OR (status = 'written' "
+                "AND NOT EXISTS (SELECT 1 FROM live WHERE live.document = build.document "
+                "AND live.node_group = build.node_group AND live.build = build.number) "
+                "AND NOT EXISTS (SELECT 1 FROM version WHERE version.document = build.document "
+                "AND version.root = build.root) "
+                "AND document NOT IN (SELECT document.id FROM failure JOIN document "
+                "ON document.ledger = failure.ledger AND document.identity = failure.identity) "
+                "AND node_group IN (SELECT id FROM node_group WHERE status = 'live')))",
+                (time.time(), self._at.id),
+            )
+
+    def discard(self, numbers: Iterable[int]) -> None:
+        """Let go of builds that are not what they should be, and of all that was made of them."""
+        now = time.time()
+        with self._at.writing(durable=True) as connection:
+            changes = self._at.next_change(connection)
+            waiting = set(numbers)
+            gone: set[int] = set()
+            while waiting:
+                gone |= waiting
+                below: set[int] = set()
+                for some in chunks(sorted(waiting)):
+                    marks = ", ".join("?" * len(some))
+                    below.update(
+                        number
+                        for (number,) in connection.execute(
+                            f"SELECT number FROM build WHERE parent IN ({marks})",  # noqa: S608
+                            some,
+                        )
+                    )
+                waiting = below - gone
+            rows = [(number,) for number in sorted(gone)]
+            connection.executemany(
+                "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE number = ?)",
+                [(changes, number) for (number,) in rows],
+            )
+            connection.executemany("DELETE FROM live WHERE build = ?", rows)
+            connection.executemany("DELETE FROM covered WHERE build = ?", rows)
+            connection.executemany("DELETE FROM version WHERE root = ?", rows)
+            connection.executemany(
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE number = ?", [(now, number) for (number,) in rows]
+            )
+
+    def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Forget that spaces hold builds: pairs (space, build)."""
+        with self._at.writing() as connection:
+            connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", list(pairs))
+
+    def written(self, group: int, documents: Collection[int]) -> list[BuildRow]:
+        """Builds of some documents in a group that a store has acknowledged, whether they are live or not."""
+        found: list[BuildRow] = []
+        with self._at.reading() as connection:
+            for some in chunks(sorted(documents)):
+                marks = ", ".join("?" * len(some))
+                found += map(
+                    BuildRow._make,
+                    connection.execute(
+                        "SELECT number, document, node_group, parent, root, input, counts, output FROM build "  # noqa: S608
+                        f"WHERE node_group = ? AND status = 'written' AND document IN ({marks}) ORDER BY number",
+                        (group, *some),
+                    ),
+                )
+        return found
+
+    def kept(self, numbers: Collection[int]) -> list[int]:
+        """Those of some builds that are not dead."""
+        found: list[int] = []
+        with self._at.reading() as connection:
+            for some in chunks(sorted(numbers)):
+                marks = ", ".join("?" * len(some))
+                query = f"SELECT number FROM build WHERE status <> 'dead' AND number IN ({marks})"  # noqa: S608
+                found += [number for (number,) in connection.execute(query, some)]
+        return found
+
+    def dead(self, before: float) -> list[tuple[int, int, str]]:
+        """Builds of groups in use that have been dead since before a time: number, row of the group, its collection."""
+        with self._at.reading() as connection:
+            return connection.execute(
+                "SELECT build.number, build.node_group, node_group.collection FROM build "
+                "JOIN node_group ON node_group.id = build.node_group "
+                "WHERE build.status = 'dead' AND build.dead_at <= ? AND node_group.ledger = ? "
+                "AND node_group.status <> 'dropped' ORDER BY build.node_group, build.number",
+                (before, self._at.id),
+            ).fetchall()
+
+    def with_parents(self, numbers: Collection[int]) -> dict[int, Build]:
+        """Builds by number, with those above them."""
+        with self._at.reading() as connection:
+            return build_objects(connection, numbers)
+
+    def missing(self, group: int) -> set[int]:
+        """Rows of the live documents that have no live build in a group."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT id FROM document WHERE ledger = ? AND status = 'live' EXCEPT "
+                "SELECT document FROM live WHERE node_group = ?",
+                (self._at.id, group),
+            )
+            return {row for (row,) in rows}
+
+    def missing_cover(self, group: int, space: int) -> set[int]:
+        """Rows of the documents whose live build in a group is not held by a space."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
+                "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)",
+                (group, space),
+            )
+            return {row for (row,) in rows}
+
+    def covered(self, space: int, builds: Collection[int]) -> set[int]:
+        """Those of some builds that a space holds."""
+        found: set[int] = set()
+        with self._at.reading() as connection:
+            for some in chunks(sorted(builds)):
+                marks = ", ".join("?" * len(some))
+                query = f"SELECT build FROM covered WHERE space = ? AND build IN ({marks})"  # noqa: S608
+                found.update(row for (row,) in connection.execute(query, (space, *some)))
+        return found
+
+    def count_live(self, group: int) -> int:
+        """How many documents have a live build in a group."""
+        with self._at.reading() as connection:
+            return int(connection.execute("SELECT count(*) FROM live WHERE node_group = ?", (group,)).fetchone()[0])
+
+    def count_covered(self, space: int) -> int:
+        """How many live builds a space holds."""
+        query = "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE covered.space = ?"
+        with self._at.reading() as connection:
+            return int(connection.execute(query, (space,)).fetchone()[0])
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Builds whose nodes no store holds any longer."""
+        rows = [(number,) for number in numbers]
+        with self._at.writing() as connection:
+            connection.executemany("DELETE FROM covered WHERE build = ?", rows)
+            connection.executemany("DELETE FROM build WHERE number = ?", rows)
+
+
+def next_builds(connection: sqlite3.Connection, count: int) -> range:
+    """Build numbers that nobody else will get; in a writing transaction."""
+    [first] = connection.execute("SELECT next FROM build_sequence").fetchone()
+    connection.execute("UPDATE build_sequence SET next = ?", (first + count,))
+    return range(first, first + count)
+
+
+_AT_ONCE = 500  # builds
+
+# What was dropped waits for its removal, and stays behind.
+_KEPT = """WITH
+kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
+kept_space AS (SELECT id FROM space WHERE node_group IN kept_group AND status <> 'dropped')
+"""
+# In an order in which no row names one of a table that comes after it.
+_ROWS = {
+    "document": "SELECT * FROM document WHERE ledger = :ledger",
+    "node_group": "SELECT * FROM node_group WHERE id IN kept_group",
+    "build": "SELECT * FROM build WHERE node_group IN kept_group",
+    "live": "SELECT * FROM live WHERE node_group IN kept_group",
+    "version": "SELECT * FROM version WHERE root IN (SELECT number FROM build WHERE node_group IN kept_group)",
+    "space": "SELECT * FROM space WHERE id IN kept_space",
+    "covered": "SELECT * FROM covered WHERE space IN kept_space",
+    "term_part": "SELECT * FROM term_part WHERE space IN kept_space",
+    "failure": "SELECT * FROM failure WHERE ledger = :ledger",
+}
+_GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN kept_group ORDER BY id"
+_SPACES = "SELECT node_group, id, kind, name, collection, dimension FROM space WHERE id IN kept_space ORDER BY id"
+_BUILDS = "SELECT number, output FROM build WHERE node_group = ? AND status = 'written' AND number > ? ORDER BY number"
+_COVERED = (
+    "SELECT number, output FROM covered JOIN build ON number = build WHERE space = ? AND status = 'written' "
+    "AND number > ? ORDER BY number"
+)
+_ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN kept_space"
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedSpace:
+    """An index over a group that is to be copied.
+
+    Args:
+        id: Its row.
+        kind: Terms or vectors.
+        name: The analyser, or the embed key.
+        collection: Of its vectors; "" for terms.
+        dimension: Of its vectors; 0 where there are none yet.
+    """
+
+    id: int
+    kind: SpaceKind
+    name: str
+    collection: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedGroup:
+    """A group that is to be copied.
+
+    Args:
+        id: Its row.
+        name: Its name.
+        collection: Of its segments.
+        fields: The fields that filters may read, as text; "" where an earlier release did not note them.
+        spaces: The indexes over it.
+    """
+
+    id: int
+    name: str
+    collection: str
+    fields: str
+    spaces: tuple[CopiedSpace, ...]
+
+
+def copied_groups(place: LedgerPlace) -> list[CopiedGroup]:
+    """The groups of a ledger that a copy of it holds, those above first."""
+    with place.reading() as connection:
+        spaces: dict[int, list[CopiedSpace]] = {}
+        for group, *told in _kept(connection, _SPACES, place.id):
+            spaces.setdefault(group, []).append(CopiedSpace(*told))
+        return [
+            CopiedGroup(group, name, collection, fields, tuple(spaces.get(group, ())))
+            for group, name, collection, fields in _kept(connection, _GROUPS, place.id)
+        ]
+
+
+class CopiedBuild(NamedTuple):
+    """A build whose rows are to be copied.
+
+    Args:
+        build: It, with those above it.
+        output: Digest of its nodes.
+    """
+
+    build: Build
+    output: str
+
+
+def copied_builds(place: LedgerPlace, group: CopiedGroup, space: CopiedSpace | None = None) -> Iterator[CopiedBuild]:
+    """The builds of a group that its store has acknowledged, or those of them that a space holds, by number.
+
+    What an interrupted sync had not finished, and what waits for its removal, are no rows that anybody will ask for.
+    """
+    query, row = (_BUILDS, group.id) if space is None else (_COVERED, space.id)
+    last = 0
+    while True:
+        with place.reading() as connection:
+            some = connection.execute(query, (row, last)).fetchmany(_AT_ONCE)
+            builds = build_objects(connection, [number for number, _ in some])
+        for number, output in some:
+            yield CopiedBuild(builds[number], output)
+        if not some:
+            return
+        last = some[-1][0]
+
+
+def begin_copies(places: Sequence[tuple[LedgerPlace, LedgerPlace]]) -> None:
+    """Mark ledgers as copies in the making, each of another one; what was begun of the same ones is gone on with.
+
+    From here on nobody else writes their file.
+
+    Args:
+        places: Ledgers in one file, each with the one that it is to be copied to, in another file. The leases are held.
+
+    Raises:
+        StoreError: If that file has documents, or copies of other ledgers.
+    """
+    file = places[0][1].file
+    wanted = {there.name: here.token for here, there in places}
+    with file.writing(durable=True) as connection:
+        for name, incoming, copied_from, holds in connection.execute(
+            "SELECT name, incoming, copied_from, "
+            "id IN (SELECT ledger FROM document UNION SELECT ledger FROM node_group) FROM ledger"
+        ):
+            if holds and copied_from and copied_from == wanted.get(name):
+                what = f"{file.path} holds a complete copy of Document {name!r} already: there is nothing left to do."
+            elif holds:
+                what = (
+                    f"{file.path} holds the Document {name!r} already, and migrate() goes to where there is none. "
+                    "Name another file for the target's ledger."
+                )
+            elif incoming and incoming != wanted.get(name):
+                what = (
+                    f"{file.path} holds the beginning of another copy, of Document {name!r}. Call that migrate() again "
+                    "first; or delete the file, to give it up; or name another one for the target's ledger."
+                )
+            else:
+                continue
+            raise StoreError(what, store=str(file.path))
+        for name, token in wanted.items():
+            connection.execute("UPDATE ledger SET incoming = ? WHERE name = ?", (token, name))
+
+
+def copy_array_files(here: LedgerPlace, there: LedgerPlace) -> None:
+    """Copy the array files of a ledger's lexical indexes."""
+    with here.reading() as connection:
+        names = _kept(connection, _ARRAY_FILES, here.id).fetchall()
+    for (name,) in names:
+        there.file.arrays.write(here.file.arrays.open(name))
+
+
+def copy_ledgers(places: Sequence[tuple[LedgerPlace, LedgerPlace]], collections: Mapping[str, str]) -> None:
+    """Copy ledgers, each to an empty one, in one transaction, after which Documents can be opened there.
+
+    Rows keep their numbers, since keys of rows in stores contain those of builds.
+
+    Args:
+        places: Ledgers in one file, each with the one that it is copied to, in another file. The leases are held.
+        collections: From the names of collections to those of their copies.
+
+    Raises:
+        StoreBusyError: If another program has taken a lease over.
+    """
+    # What `begin_copies` found is so still: nobody else writes the file.
+    [(first, target), *_] = places
+    with first.reading() as source, target.file.writing(durable=True) as connection:
+        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may stand before the one above it
+        for here, there in places:
+            here.lease.check(source)
+            there.lease.check(connection)
+            for (name,) in _kept(source, _ARRAY_FILES, here.id):
+                there.file.check_there(name)
+            for table, rows in _ROWS.items():
+                _insert(connection, table, _changed(_kept(source, rows, here.id), there.id, collections))
+            connection.execute("UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM node_group)")
+            counts = source.execute(
+                "SELECT changes, removals, forgotten FROM ledger WHERE id = ?", (here.id,)
+            ).fetchone()
+            connection.execute(
+                "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals = ?, forgotten = ? "
+                "WHERE id = ?",
+                (*counts, there.id),
+            )
+        connection.execute(
+            "UPDATE build_sequence SET next = max(next, ?)",
+            source.execute("SELECT next FROM build_sequence").fetchone(),
+        )
+
+
+def _kept(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cursor:
+    return connection.execute(_KEPT + query, {"ledger": ledger})
+
+
+def _changed(rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]) -> Iterator[dict[str, object]]:
+    names = [name for name, *_ in rows.description]
+    for row in rows:
+        told = dict(zip(names, row, strict=True))
+        if "ledger" in told:
+            told["ledger"] = ledger
+        if told.get("collection"):
+            told["collection"] = collections[told["collection"]]
+        yield told
+
+
+def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[dict[str, object]]) -> None:
+    columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+    values = ", ".join(f":{name}" for name in columns)
+    connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", rows)  # noqa: S608
+
+
+class DocumentTable:
+    """The documents of a ledger.
+
+    Args:
+        place: Of the ledger.
+    """
+
+    def __init__(self, place: LedgerPlace) -> None:
+        self._at = place
+
+    def all(self) -> dict[str, DocumentRow]:
+        """Every document that is known, also those that are deleted, by identity."""
+        with self._at.reading() as connection:
+            rows = connection.execute(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._at.id,))  # noqa: S608
+            return {row.identity: row for row in map(document_row, rows)}
+
+    def identities(self) -> list[tuple[str, int]]:
+        """Identity and row of every document that is known, in the order of identities."""
+        with self._at.reading() as connection:
+            rows = connection.execute("SELECT identity, id FROM document WHERE ledger = ?", (self._at.id,))
+            return sorted((read_text(identity), row) for identity, row in rows)
+
+    def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
+        """The rows of some documents, in their order; read as they are asked for."""
+        for some in chunks(list(numbers)):
+            marks = ", ".join("?" * len(some))
+            with self._at.reading() as connection:
+                found = connection.execute(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN ({marks})", some)  # noqa: S608
+                by_number = {row.id: row for row in map(document_row, found)}
+            yield from (by_number[number] for number in some)
+
+    def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+        """Rows for documents; one that was known gets its old row's number and its version's."""
+        with self._at.writing() as connection:
+            connection.executemany(
+                "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?, 'new') "
+                "ON CONFLICT (ledger, uid) DO NOTHING",
+                [(self._at.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
+            )
+            found = [
+                connection.execute(
+                    "SELECT id, version FROM document WHERE ledger = ? AND uid = ?", (self._at.id, row.uid)
+                ).fetchone()
+                for row in rows
+            ]
+        return [replace(row, id=number, version=version) for row, (number, version) in zip(rows, found, strict=True)]
+
+    def note_files(self, rows: Iterable[DocumentRow]) -> None:
+        """Renew what is known of files whose content is as it was."""
+        rows = list(rows)
+        with self._at.writing() as connection:
+            # The live version was made of a file of the same text, unless an earlier one was made live again.
+            connection.executemany(
+                "UPDATE version SET content_hash = ? WHERE document = ? "
+                "AND content_hash = (SELECT content_hash FROM document WHERE id = ?)",
+                [(row.content_hash, row.id, row.id) for row in rows],
+            )
+            connection.executemany(
+                "UPDATE document SET size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, content_hash = ?, mark = ? "
+                "WHERE id = ?",
+                [(*signature_columns(row), row.seen_ns, row.content_hash, row.mark, row.id) for row in rows],
+            )
+
+    def forget_files(self, uids: Iterable[str]) -> None:
+        """Documents whose files have to be read again, whatever they look like."""
+        with self._at.writing() as connection:
+            connection.executemany(
+                "UPDATE document SET content_hash = '', seen_ns = 0 WHERE ledger = ? AND uid = ?",
+                [(self._at.id, uid) for uid in uids],
+            )
+
+    def tombstone(self, documents: Iterable[int], status: Status) -> None:
+        """Hide documents from every reader at once; their rows are purged later."""
+        with self._at.writing(durable=True) as connection:
+            changes = self._at.next_change(connection)
+            for document in documents:
+                bury(connection, document, status, changes)
+
+    def forget_deleted(self) -> None:
+        """Remove the rows of documents of which nothing is left, in the stores and in the ledger."""
+        gone = (
+            "FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
+            "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
+        )
+        with self._at.reading() as connection:
+            if not connection.execute(f"SELECT 1 {gone} LIMIT 1", (self._at.id,)).fetchone():
+                return
+        with self._at.writing() as connection:
+            if connection.execute(f"DELETE {gone}", (self._at.id,)).rowcount:
+                connection.execute("UPDATE ledger SET forgotten = changes WHERE id = ?", (self._at.id,))
+
+    def rolled_back(self) -> set[int]:
+        """Rows of the documents whose live version was made of another file than what is there now."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT document.id FROM document JOIN version ON version.document = document.id "
+                "AND version.number = document.version "
+                "WHERE ledger = ? AND version.content_hash <> document.content_hash",
+                (self._at.id,),
+            )
+            return {row for (row,) in rows}
+
+    def versions(self, document: int) -> list[Version]:
+        """The versions of a document that are kept, oldest first."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT number, root, created_at, content_hash, loaded, said, updates FROM version "
+                "WHERE document = ? ORDER BY number",
+                (document,),
+            )
+            return list(map(Version._make, rows))
+
+    def set_failures(self, identities: Iterable[str] | None, failures: Iterable[tuple[str, str, str, str]]) -> None:
+        """Replace what is known of the failures of some documents.
+
+        Args:
+            identities: Of those that were tried; None for all.
+            failures: Identity, stage, class of the error and message of each that failed.
+        """
+        now = time.time()
+        with self._at.writing() as connection:
+            if identities is None:
+                connection.execute("DELETE FROM failure WHERE ledger = ?", (self._at.id,))
+            else:
+                tried = [(self._at.id, stored_text(one)) for one in identities]
+                connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
+            connection.executemany(
+                "INSERT OR REPLACE INTO failure VALUES (?, ?, ?, ?, ?, ?)",
+                [(self._at.id, *map(stored_text, failure), now) for failure in failures],
+            )
+
+    def failures(self) -> list[tuple[str, str, str, str]]:
+        """Identity, stage, class of the error and message of all that failed when it was last tried."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
+                (self._at.id,),
+            )
+            return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
+
+
+class GroupTable:
+    """The groups of a ledger, and their spaces.
+
+    Args:
+        place: Of the ledger.
+    """
+
+    def __init__(self, place: LedgerPlace) -> None:
+        self._at = place
+
+    def open(
+        self,
+        name: str,
+        parent: int | None,
+        fingerprint: str,
+        fields: str,
+        collection: Callable[[str], str],
+        *,
+        fresh: bool = False,
+    ) -> tuple[int, str]:
+        """The row of a group under some definitions, and its collection; where there is none, a new one.
+
+        Args:
+            name: Its name.
+            parent: Row of the group above it; None for the root group.
+            fingerprint: Of the definitions.
+            fields: The fields that filters may read, as text.
+            collection: From a suffix, which tells collections of the same definitions apart, to a collection's name.
+            fresh: Do not go on with one that is there: what cannot be seen of the definitions is another thing now.
+        """
+        with self._at.writing() as connection:
+            # One that was dropped is not taken up again: it waits to be removed, and what it was made of may be gone.
+            present = connection.execute(
+                "SELECT id, collection FROM node_group WHERE ledger = ? AND name = ? AND parent IS ? "
+                "AND fingerprint = ? AND status <> 'dropped' ORDER BY id DESC",
+                (self._at.id, name, parent, fingerprint),
+            ).fetchone()
+            if present is not None and not fresh:
+                # A ledger of an earlier format may not know them.
+                connection.execute(
+                    "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''", (fields, present[0])
+                )
+                return int(present[0]), str(present[1])
+            place = collection("")
+            if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (place,)).fetchone():
+                place = collection(f".{next_builds(connection, 1)[0]}")
+            made = connection.execute(
+                "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection, status) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'building')",
+                (self._at.id, name, parent, fingerprint, fields, place),
+            )
+            return int(made.lastrowid or 0), place
+
+    def open_space(self, group: int, kind: SpaceKind, name: str, identity: str, collection: str) -> tuple[int, int]:
+        """The row of a space, and the dimension of its vectors as far as it is known."""
+        with self._at.writing() as connection:
+            key = (group, kind, name, identity)
+            where = "node_group = ? AND kind = ? AND name = ? AND identity = ?"
+            connection.execute(
+                "INSERT INTO space (node_group, kind, name, identity, collection, status) "
+                "VALUES (?, ?, ?, ?, ?, 'building') ON CONFLICT (node_group, kind, name, identity) DO NOTHING",
+                (*key, collection),
+            )
+            connection.execute(
+                f"UPDATE space SET status = 'building', whole = 0, dropped_at = 0 WHERE status = 'dropped' AND {where}",  # noqa: S608
+                key,
+            )
+            number, dimension = connection.execute(f"SELECT id, dimension FROM space WHERE {where}", key).fetchone()  # noqa: S608
+            return int(number), int(dimension)
+
+    def set_dimension(self, space: int, dimension: int) -> None:
+        """Note how long the vectors of a space are, or that they are sparse."""
+        with self._at.writing() as connection:
+            connection.execute("UPDATE space SET dimension = ? WHERE id = ?", (dimension, space))
+
+    def vector_collections(self, group: int) -> list[str]:
+        """Where the vectors of a group are, of all its spaces that have any."""
+        with self._at.reading() as connection:
+            rows = connection.execute(
+                "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0", (group,)
+            )
+            return [collection for (collection,) in rows]
+
+    def dropped_groups(self, before: float) -> list[tuple[int, str]]:
+        """Groups that have been dropped since before a time, and their collections; those beneath others first."""
+        with self._at.reading() as connection:
+            return connection.execute(
+                "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND dropped_at <= ? "
+                "ORDER BY id DESC",
+                (self._at.id, before),
+            ).fetchall()
+
+    def dropped_spaces(self, before: float) -> list[tuple[int, str]]:
+        """Spaces that have been dropped since before a time, and the collections of their vectors."""
+        with self._at.reading() as connection:
+            return connection.execute(
+                "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id = space.node_group "
+                "WHERE node_group.ledger = ? AND space.status = 'dropped' AND space.dropped_at <= ?",
+                (self._at.id, before),
+            ).fetchall()
+
+    def abandon(self, fingerprints: Mapping[str, str]) -> None:
+        """Let go of groups that were being built by definitions that do not hold any longer.
+
+        Args:
+            fingerprints: Of the present definitions, by group name.
+        """
+        with self._at.writing() as connection:
+            rows = connection.execute(
+                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status = 'building' ORDER BY id",
+                (self._at.id,),
+            ).fetchall()
+            newest = {name: number for number, name, _ in rows}  # earlier ones were begun by definitions before it
+            gone = [
+                (time.time(), number)
+                for number, name, mark in rows
+                if fingerprints.get(name) != mark or number != newest[name]
+            ]
+            connection.executemany("UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone)
+            connection.executemany("DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone])
+
+    def discard_parts(self, parts: Iterable[int]) -> None:
+        """Let go of parts of lexical indexes that cannot be used."""
+        with self._at.writing() as connection:
+            self._at.next_change(connection)
+            connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in parts])
+
+    def empty_space(self, space: int) -> None:
+        """A space holds nothing any longer."""
+        with self._at.writing() as connection:
+            self._at.next_change(connection)
+            connection.execute("DELETE FROM covered WHERE space = ?", (space,))
+            connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (space,))
+
+    def forget_group(self, group: int) -> None:
+        """A group that no store holds any longer, with its builds and spaces."""
+        with self._at.writing() as connection:
+            spaces = "(SELECT id FROM space WHERE node_group = ?)"
+            for table in ("covered", "term_part"):
+                connection.execute(f"DELETE FROM {table} WHERE space IN {spaces}", (group,))  # noqa: S608  one of two
+            connection.execute("DELETE FROM space WHERE node_group = ?", (group,))
+            connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
+            connection.execute("DELETE FROM build WHERE node_group = ?", (group,))
+            connection.execute("UPDATE node_group SET parent = NULL WHERE parent = ?", (group,))
+            connection.execute("DELETE FROM node_group WHERE id = ?", (group,))
+
+    def forget_space(self, space: int) -> None:
+        """A space that no store holds any longer."""
+        with self._at.writing() as connection:
+            for table in ("covered", "term_part"):
+                connection.execute(f"DELETE FROM {table} WHERE space = ?", (space,))  # noqa: S608  one of two
+            connection.execute("DELETE FROM space WHERE id = ?", (space,))
+
+    def term_parts(self, space: int) -> tuple[TermPartRow, ...]:
+        """The parts of a lexical index, also of one that is being built."""
+        with self._at.reading() as connection:
+            return part_rows(connection, space)
+
+    def part_arrays(self, part: int) -> bytes | None:
+        """The arrays of a part that lies in its row; None where it has a file.
+
+        Raises:
+            StoreError: If there is no such part any more.
+        """
+        with self._at.reading() as connection:
+            found = connection.execute("SELECT arrays FROM term_part WHERE id = ?", (part,)).fetchone()
+        if found is None:
+            msg = "A part of an index was merged into another one meanwhile. Ask again."
+            raise StoreError(msg, store=str(self._at.file.path))
+        arrays: bytes | None = found[0]
+        return arrays
+
+
+class Ledger:
+    """One Document's ledger in a store file. Who writes holds its `lease`.
+
+    Args:
+        file: The open store file.
+        name: Name of the Document.
+    """
+
+    def __init__(self, file: StoreFile, name: str) -> None:
+        self.file = file
+        self._at = LedgerPlace(file, name)
+        self.documents = DocumentTable(self._at)
+        self.groups = GroupTable(self._at)
+        self.builds = BuildTable(self._at)
+        self._reading = threading.Lock()
+        self._state = Tree(), 0  # what is live, and the counter of removals
+        self._seen = -1  # value of file.changed() at which they were read
+
+    @property
+    def token(self) -> str:
+        """See `LedgerPlace.token`."""
+        return self._at.token
+
+    @property
+    def lease(self) -> Lease:
+        """The right to write."""
+        return self._at.lease
+
+    @property
+    def tree(self) -> Tree:
+        """What is live now."""
+        return self.state()[0]
+
+    @property
+    def removals(self) -> int:
+        """Grows before anything is removed from a store."""
+        return self.state()[1]
+
+    def state(self) -> tuple[Tree, int]:
+        """What is live now, and the counter of removals, read in one transaction."""
+        seen = self.file.changed()
+        if seen != self._seen:
+            self._refresh(seen)
+        return self._state
+
+    def _refresh(self, seen: int) -> None:
+        with self._reading:
+            self._at.id = self._at.id or self._at.find_row()
+            if not self._at.id:
+                return
+            with self._at.reading() as connection:
+                changes, removals = connection.execute(
+                    "SELECT changes, removals FROM ledger WHERE id = ?", (self._at.id,)
+                ).fetchone()
+                tree = self._state[0]
+                if changes != tree.changes:
+                    tree = load_tree(connection, self._at.id, tree)
+            self._state = tree, removals
+            self._seen = seen
+
+    def claim(self, definitions: Mapping[str, str]) -> None:
+        """Say by which definitions this program works.
+
+        Raises:
+            StoreBusyError: If another running program has others.
+        """
+        with self.file.writing() as connection:
+            check_definitions(connection, self._at.id, self._at.program, definitions)
+
+    def unclaim(self) -> None:
+        """Take back what this program said of its definitions."""
+        with self.file.writing() as connection:
+            connection.execute("DELETE FROM program WHERE id = ?", (self._at.program.id,))
+
+    def flip(
+        self,
+        flips: Sequence[Flip],
+        parts: Sequence[NewPart] = (),
+        *,
+        keep_versions: int = 0,
+        partial_groups: Iterable[int] = (),
+        partial_spaces: Iterable[int] = (),
+        visible: bool = True,
+    ) -> None:
+        """Make builds live, all of them in one transaction.
+
+        Args:
+            flips: What becomes live for each document; what was live for it before is so no longer.
+            parts: Parts of lexical indexes that hold the builds.
+            keep_versions: How many versions before the present one are kept.
+            partial_groups: Groups of other programs, which these documents are missing in from now on.
+            partial_spaces: The same for spaces.
+            visible: False where only groups and spaces change that nobody sees yet.
+        """
+        with self._at.writing(durable=True) as connection:
+            changes = self._at.next_change(connection) if visible else None
+            for one in flips:
+                write_row(connection, one, changes)
+            connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
+            connection.executemany(
+                "INSERT INTO live VALUES (?, ?, ?)",
+                [(one.row.id, group, build) for one in flips for group, build in one.builds.items()],
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO covered VALUES (?, ?)", [pair for one in flips for pair in one.covered]
+            )
+            for one in flips:
+                if one.root is not None:
+                    enter_version(connection, one, keep_versions)
+                for document in one.gone:
+                    bury(connection, document, "deleted", changes or 0)
+            for part in parts:
+                if part.arrays is None:
+                    self.file.check_there(part.file)
+                write_part(connection, part)
+            connection.executemany("UPDATE node_group SET whole = 0 WHERE id = ?", [(one,) for one in partial_groups])
+            connection.executemany("UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_spaces])
+
+    def switch(self, groups: Iterable[int], spaces: Iterable[int], dropped: Iterable[int]) -> None:
+        """Make groups and spaces live, built for every document, and others not, in one transaction."""
+        now = time.time()
+        with self._at.writing(durable=True) as connection:
+            changes = self._at.next_change(connection)
+            for group in dropped:
+                connection.execute(
+                    "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE id = ?", (now, group)
+                )
+                connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
+                connection.execute(
+                    "DELETE FROM version WHERE root IN (SELECT number FROM build WHERE node_group = ?)", (group,)
+                )
+            for group in groups:
+                [status, parent] = connection.execute(
+                    "SELECT status, parent FROM node_group WHERE id = ?", (group,)
+                ).fetchone()
+                if status == "live":  # readers hold a part of it, and have to look at every document again
+                    connection.execute(
+                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self._at.id)
+                    )
+                elif parent is None:  # another root group: the versions of its documents begin anew
+                    connection.execute(
+                        "INSERT OR REPLACE INTO version SELECT document.id, version, live.build, ?, content_hash, "
+                        "loaded, said, updates FROM live JOIN document ON document.id = live.document "
+                        "WHERE live.node_group = ?",
+                        (now, group),
+                    )
+                connection.execute("UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,))
+            for space in spaces:
+                # Under another identity the same name had other vectors, or other terms.
+                connection.execute(
+                    "UPDATE space SET status = 'dropped', whole = 0, dropped_at = ? WHERE status = 'live' AND id <> ? "
+                    "AND (node_group, kind, name) = (SELECT node_group, kind, name FROM space WHERE id = ?)",
+                    (now, space, space),
+                )
+                connection.execute("UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (space,))
+
+    def writer(self) -> str:
+        """The program that holds the lease; "" for none."""
+        with self._at.reading() as connection:
+            found = connection.execute(
+                "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self._at.id, time.time())
+            ).fetchone()
+        return str(Program.from_json(found[1], found[0])) if found and found[0] else ""
+
+    def announce_removal(self) -> None:
+        """Tell readers that rows are about to be removed from stores."""
+        with self._at.writing() as connection:
+            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self._at.id,))

@@ -1,0 +1,172 @@
+"""The lexical indexes of a Document: parts that its ledger lists, and what a view of the tree reads of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyrag.document.ledger import Ledger, NewPart
+from lazyrag.document.tree import LiveGroup, LiveSpace, TermPartRow, Tree
+from lazyrag.errors import StoreError
+from lazyrag.indexes.bm25 import LexicalState, TermPart
+from lazyrag.indexes.tiers import tail_to_join
+from lazyrag.storage.arrays import Arrays, DamagedError, damage_of, decoded, encoded, joined
+from lazyrag.types import Fields
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_MOST_PARTS = 8
+_FULL_ROWS = 1 << 17  # of a part that is joined with no other: bounds the memory that joining takes
+_SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
+
+
+@dataclass(frozen=True, slots=True)
+class BuildTerms:
+    """The terms of one build's nodes.
+
+    Args:
+        build: Its number.
+        keys: n keys.
+        terms: The terms of each.
+        fields: What filters read of each.
+    """
+
+    build: int
+    keys: Sequence[str]
+    terms: Sequence[Sequence[str]]
+    fields: Sequence[Fields]
+
+
+class TermSpaces:
+    """Reads and extends the lexical indexes that a ledger lists.
+
+    A part holds the nodes of some builds, one build after the other, and is never changed; which of its rows count
+    follows from which builds live.
+
+    Args:
+        ledger: The ledger.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._parts: dict[int, TermPart] = {}
+        self._states: dict[int, tuple[tuple[int, ...], NDArray[np.int64], LexicalState]] = {}
+
+    def state(self, tree: Tree, group: LiveGroup, space: LiveSpace) -> LexicalState:
+        """What a query reads of a space in one state of the tree."""
+        numbers, ids = tree.live_numbers(group), tuple(part.id for part in space.parts)
+        known = self._states.get(space.id)
+        if known is not None and known[0] == ids and (known[1] is numbers or np.array_equal(known[1], numbers)):
+            return known[2]
+        parts = self.parts(tree, group, space)
+        with self._lock:
+            state = LexicalState(
+                [part for part, _ in parts],
+                [mask for _, mask in parts],
+                previous=known[2] if known is not None else None,
+            )
+            self._states[space.id] = ids, numbers, state
+            self._forget(tree)
+        return state
+
+    def parts(self, tree: Tree, group: LiveGroup, space: LiveSpace) -> list[tuple[TermPart, NDArray[np.bool_]]]:
+        """The parts of a space, and which of their rows live in one state of the tree."""
+        numbers = tree.live_numbers(group)
+        with self._lock:
+            return [(self._part(row), np.repeat(np.isin(row.builds, numbers), row.rows)) for row in space.parts]
+
+    def extended(self, group: int, space: int, builds: Sequence[BuildTerms]) -> list[NewPart]:
+        """The part that holds some builds' terms, to be entered into the ledger; small parts before it are merged in.
+
+        Array files are on the disk when this returns.
+        """
+        own = [one for one in builds if one.keys]
+        if not own:
+            return []
+        part = TermPart.of_rows(
+            [key for one in own for key in one.keys],
+            [terms for one in own for terms in one.terms],
+            [fields for one in own for fields in one.fields],
+        )
+        numbers = np.array([one.build for one in own], np.int64)
+        rows = np.array([len(one.keys) for one in own], np.int64)
+        before = self._ledger.groups.term_parts(space)
+        sizes = [*(int(row.rows.sum()) for row in before), len(part)]
+        count = tail_to_join(sizes, self._live(group, before) + len(part), _MOST_PARTS, full=_FULL_ROWS)
+        tail = before[len(before) + 1 - count :] if count else ()
+        merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
+        if merged:
+            # What comes again was not as it should be: its old rows go.
+            held = {number for row in merged for number in row.builds.tolist()}
+            kept = np.array(self._ledger.builds.kept(held), np.int64)
+            masks = [np.isin(row.builds, kept) & ~np.isin(row.builds, numbers) for row in merged]
+            with self._lock:
+                parts = [self._part(row) for row in merged]
+            kept_rows = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
+            part = TermPart.joined([*parts, part], [*kept_rows, None])
+            pairs = list(zip(merged, masks, strict=True))
+            numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
+            rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])
+        made = self._written(space, part, np.stack([numbers, rows], axis=1))
+        old = tuple(row.file for row in merged if row.in_file and row.file != made.file)
+        return [made._replace(replaces=tuple(row.id for row in merged), retired=old)]
+
+    def _live(self, group: int, parts: Sequence[TermPartRow]) -> int:
+        """How many rows of some parts belong to live builds; all, while the group is being built."""
+        tree = self._ledger.tree
+        live = next((tree.live_numbers(one) for one in tree.groups.values() if one.id == group), None)
+        masks = [np.ones(len(row.builds), np.bool_) if live is None else np.isin(row.builds, live) for row in parts]
+        return sum(int(row.rows[mask].sum()) for row, mask in zip(parts, masks, strict=True))
+
+    def _written(self, space: int, part: TermPart, builds: NDArray[np.int64]) -> NewPart:
+        arrays = part.arrays()
+        pairs = np.ascontiguousarray(builds, "<i8").tobytes()
+        if sum(array.nbytes for array in arrays.values()) < _SMALL_BYTES:
+            name, pieces = encoded(arrays)
+            return NewPart(space, name, bytes(joined(pieces)), len(part), pairs)
+        return NewPart(space, self._ledger.file.arrays.write(arrays), None, len(part), pairs)
+
+    def damage(self, row: TermPartRow) -> str:
+        """What is wrong with a part, all of which is read; "" if it is whole."""
+        inline = self._ledger.groups.part_arrays(row.id)
+        return self._ledger.file.arrays.check(row.file) if inline is None else damage_of(inline, row.file)
+
+    def _part(self, row: TermPartRow) -> TermPart:
+        """A part, opened once; who asks, holds the lock."""
+        part = self._parts.get(row.id)
+        if part is None:
+            try:
+                part = TermPart.from_arrays(self._arrays(row))
+            except (ValueError, IndexError, TypeError) as exc:
+                raise self._damaged(f"cannot be read ({exc})") from exc
+            if len(part) != int(row.rows.sum()):
+                raise self._damaged(f"has {len(part)} rows where the ledger lists {int(row.rows.sum())}")
+            self._parts[row.id] = part
+        return part
+
+    def _arrays(self, row: TermPartRow) -> Arrays:
+        inline = self._ledger.groups.part_arrays(row.id)
+        if inline is None:
+            return self._ledger.file.arrays.open(row.file)
+        try:
+            return decoded(joined([memoryview(inline)]), row.file)  # copied to an address that numpy likes
+        except DamagedError as exc:
+            raise self._damaged(str(exc)) from exc
+
+    def _damaged(self, how: str) -> StoreError:
+        msg = f"A part of a lexical index in {self._ledger.file.path} {how}. Run verify() and repair()."
+        return StoreError(msg, store=str(self._ledger.file.path))
+
+    def _forget(self, tree: Tree) -> None:
+        """Let go of the parts that the tree lists no longer."""
+        listed = {part.id for group in tree.groups.values() for one in group.spaces.values() for part in one.parts}
+        spaces = {space.id for group in tree.groups.values() for space in group.spaces.values()}
+        self._parts = {number: part for number, part in self._parts.items() if number in listed}
+        self._states = {number: state for number, state in self._states.items() if number in spaces}

@@ -1,0 +1,351 @@
+"""What is live in a Document: one unchanging state of it, as its ledger tells."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, store_key
+from lazyrag.errors import StoreError
+from lazyrag.stores.sqlite import read_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+SpaceKind: TypeAlias = Literal["terms", "vectors"]
+SpaceKey: TypeAlias = "tuple[SpaceKind, str, str]"
+"""Kind, name (analyser or embed key) and identity of a space."""
+
+
+class Build:
+    """What one transform made of one document.
+
+    Args:
+        number: With a uid it makes a store's key.
+        document: Uid of the document.
+        group: Name of the group.
+        parent: The build it was made of; None in the root group.
+        counts: How many nodes each node of the parent build gave, as JSON.
+    """
+
+    __slots__ = ("_uids", "counts", "document", "group", "number", "parent")
+
+    def __init__(self, number: int, document: str, group: str, parent: Build | None, counts: str) -> None:
+        self.number = number
+        self.document = document
+        self.group = group
+        self.parent = parent
+        self.counts = counts
+        self._uids: tuple[str, ...] | None = None
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """Uids of its nodes, in order. They follow from the counts, so that nobody has to keep them."""
+        if self._uids is None:  # several threads may work them out at once; each finds the same
+            counts = json.loads(self.counts)
+            parents = () if self.parent is None else self.parent.uids
+            if self.parent is None and self.group == LAZY_ROOT_NAME and counts == [1]:
+                self._uids = (self.document,)
+            elif self.parent is not None and len(counts) == len(parents):
+                self._uids = tuple(
+                    uid
+                    for above, count in zip(parents, counts, strict=True)
+                    for uid in child_uids(above, self.group, range(1, count + 1))
+                )
+            else:
+                msg = (
+                    f"The ledger contradicts itself: what it says of group {self.group!r} of document {self.document} "
+                    "does not fit what it says of the group above it. Run verify() and repair()."
+                )
+                raise StoreError(msg)
+        return self._uids
+
+    @property
+    def keys(self) -> list[str]:
+        """The physical keys of its nodes, in order."""
+        return [store_key(uid, self.number) for uid in self.uids]
+
+    @property
+    def size(self) -> int:
+        """How many nodes it has."""
+        return len(self._uids) if self._uids is not None else sum(json.loads(self.counts))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no nodes."""
+        return not self.size
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDocument:
+    """A document that has a live root node.
+
+    Args:
+        id: Its row in the ledger.
+        uid: Uid of its root node.
+        identity: Path relative to the dataset, or the user's id.
+    """
+
+    id: int
+    uid: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermPartRow:
+    """Where a part of a lexical index lies.
+
+    Args:
+        id: Its row in the ledger.
+        file: Name of its array file, or the name that it would have: a small part lies in its row.
+        builds: (b,) int64, the builds in it, in the rows' order.
+        rows: (b,) int64, how many rows each has.
+        in_file: Whether it has an array file.
+    """
+
+    id: int
+    file: str
+    builds: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    in_file: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpace:
+    """An index over a group.
+
+    Args:
+        id: Its row in the ledger.
+        kind: ``"terms"`` or ``"vectors"``.
+        name: The analyser, or the embed key.
+        identity: Of the analyser or the embed callable.
+        collection: Where the vectors are; "" for terms.
+        dimension: Of the vectors, or `lazyrag.types.SPARSE`; 0 while there is none, and for terms.
+        whole: Whether it holds every document.
+        parts: Of a lexical index.
+    """
+
+    id: int
+    kind: SpaceKind
+    name: str
+    identity: str
+    collection: str
+    dimension: int
+    whole: bool
+    parts: tuple[TermPartRow, ...] = ()
+
+    @property
+    def key(self) -> SpaceKey:
+        """What it is found by."""
+        return self.kind, self.name, self.identity
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGroup:
+    """A node group as far as it is live.
+
+    Args:
+        id: Its row in the ledger.
+        name: Its name.
+        parent: Name of the group it was made of; None for the root group.
+        fingerprint: Of the definitions it was made by.
+        collection: Where its segments are.
+        whole: Whether it was built for every document; before, it is nobody's children.
+        builds: The live build of each document, by the document's uid.
+        spaces: The indexes over it.
+    """
+
+    id: int
+    name: str
+    parent: str | None
+    fingerprint: str
+    collection: str
+    whole: bool
+    builds: Mapping[str, Build] = field(default_factory=dict)
+    spaces: Mapping[SpaceKey, LiveSpace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One state of a Document. A reader keeps the one that it began with.
+
+    Args:
+        changes: The ledger's counter of changes in this state.
+        documents: Those that are live, by uid, in the order of their identities.
+        groups: By name.
+        numbers: For `live_numbers`.
+        sets: For `live_set`.
+    """
+
+    changes: int = -1
+    documents: Mapping[str, LiveDocument] = field(default_factory=dict)
+    groups: Mapping[str, LiveGroup] = field(default_factory=dict)
+    numbers: dict[str, NDArray[np.int64]] = field(default_factory=dict, repr=False, compare=False)
+    sets: dict[str, frozenset[int]] = field(default_factory=dict, repr=False, compare=False)
+
+    def builds(self, group: LiveGroup) -> Iterator[Build]:
+        """The live builds of a group, in the documents' order."""
+        return (group.builds[uid] for uid in self.documents if uid in group.builds)
+
+    def live_numbers(self, group: LiveGroup) -> NDArray[np.int64]:
+        """(n,) int64, ascending: the numbers of a group's live builds."""
+        found = self.numbers.get(group.name)
+        if found is None:
+            found = np.fromiter((build.number for build in group.builds.values()), np.int64, len(group.builds))
+            found.sort()
+            self.numbers[group.name] = found
+        return found
+
+    def live_set(self, group: LiveGroup) -> frozenset[int]:
+        """The numbers of a group's live builds."""
+        found = self.sets.get(group.name)
+        if found is None:
+            found = self.sets[group.name] = frozenset(build.number for build in group.builds.values())
+        return found
+
+
+_LIVE = """
+SELECT document.uid, build.number, build.parent, build.counts
+FROM live JOIN document ON document.id = live.document JOIN build ON build.number = live.build
+WHERE live.node_group = ? AND document.changed > ?
+"""
+
+
+def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tree:
+    """The present state, taking over from an earlier one what has not changed since.
+
+    Args:
+        connection: In a transaction.
+        ledger: Row of the ledger.
+        previous: An earlier state of the same ledger; `Tree()` for none.
+    """
+    changes, forgotten = connection.execute("SELECT changes, forgotten FROM ledger WHERE id = ?", (ledger,)).fetchone()
+    if changes == previous.changes:
+        return previous
+    if forgotten > previous.changes:  # rows are gone that would tell what is live no more
+        previous = Tree()
+    changed = connection.execute(
+        "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ?", (ledger, previous.changes)
+    ).fetchall()
+    documents = _documents(previous, changed)
+    groups: dict[str, LiveGroup] = {}
+    shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes each text anew
+    for row in _group_rows(connection, ledger):
+        before = previous.groups.get(row.name)
+        known = before is not None and before.id == row.id
+        builds = dict(before.builds) if known and before is not None else {}
+        for _, uid, _, _ in changed if known else ():
+            builds.pop(uid, None)
+        above = groups[row.parent].builds if row.parent is not None else {}
+        for uid, number, parent, counts in connection.execute(_LIVE, (row.id, previous.changes if known else -1)):
+            link = above.get(uid)
+            own = documents[uid].uid if uid in documents else uid
+            counted = shared.setdefault(counts, counts)
+            builds[own] = Build(
+                number, own, row.name, link if link is not None and link.number == parent else None, counted
+            )
+        spaces = _spaces(connection, row.id, before.spaces if known and before is not None else {})
+        groups[row.name] = replace(row, builds=builds, spaces=spaces)
+    return Tree(changes, documents, groups)
+
+
+def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> Mapping[str, LiveDocument]:
+    documents = dict(previous.documents)
+    in_order = True
+    for number, uid, identity, status in changed:
+        if status == "live":
+            in_order &= uid in documents
+            documents[uid] = LiveDocument(number, uid, read_text(identity))
+        else:
+            documents.pop(uid, None)
+    if in_order:
+        return documents
+    return dict(sorted(documents.items(), key=lambda item: item[1].identity))
+
+
+def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:
+    """The live groups, each after the one above it."""
+    rows = connection.execute(
+        "SELECT id, name, parent, fingerprint, collection, whole FROM node_group WHERE ledger = ? AND status = 'live'",
+        (ledger,),
+    ).fetchall()
+    names = {number: name for number, name, *_ in rows}
+    waiting = [
+        (parent, LiveGroup(number, name, names.get(parent), fingerprint, collection, bool(whole)))
+        for number, name, parent, fingerprint, collection, whole in rows
+        if parent is None or parent in names  # a group whose parent is gone is not live
+    ]
+    ordered: list[LiveGroup] = []
+    placed: set[str | None] = {None}
+    while waiting:
+        ready = [one for _, one in waiting if one.parent in placed]
+        if not ready:
+            break
+        ordered += sorted(ready, key=lambda one: (one.name != LAZY_ROOT_NAME, one.name))
+        placed |= {one.name for one in ready}
+        waiting = [(parent, one) for parent, one in waiting if one.name not in placed]
+    return ordered
+
+
+def _spaces(
+    connection: sqlite3.Connection, group: int, before: Mapping[SpaceKey, LiveSpace]
+) -> dict[SpaceKey, LiveSpace]:
+    spaces = {}
+    for row in connection.execute(
+        "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
+        "WHERE node_group = ? AND status = 'live' ORDER BY id",
+        (group,),
+    ).fetchall():
+        number, kind, name, identity, collection, dimension, whole = row
+        space = LiveSpace(number, kind, name, identity, collection, dimension, bool(whole))
+        if space.kind == "terms":
+            known = before.get(space.key)
+            space = replace(space, parts=part_rows(connection, space.id, known.parts if known is not None else ()))
+        spaces[space.key] = space
+    return spaces
+
+
+def part_rows(
+    connection: sqlite3.Connection, space: int, before: tuple[TermPartRow, ...] = ()
+) -> tuple[TermPartRow, ...]:
+    """The parts of a lexical index, those taken over that were known before."""
+    known = {part.id: part for part in before}
+    numbers = [row for (row,) in connection.execute("SELECT id FROM term_part WHERE space = ? ORDER BY id", (space,))]
+    parts = []
+    for number in numbers:
+        part = known.get(number)
+        if part is None:
+            file, builds, in_file = connection.execute(
+                "SELECT file, builds, arrays IS NULL FROM term_part WHERE id = ?", (number,)
+            ).fetchone()
+            pairs = np.frombuffer(builds, "<i8").reshape(-1, 2)
+            part = TermPartRow(number, file, pairs[:, 0], pairs[:, 1], bool(in_file))
+        parts.append(part)
+    return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What one read sees: a state, and of it the groups that are what their definitions would give now.
+
+    Args:
+        tree: The state.
+        removals: The counter of removals in this state.
+        groups: The current groups that are whole, by name.
+        state: What the groups follow from beside the tree: counters of what is defined. () where it is out of date.
+        met: Needs that are known to be met.
+        handles: Indexes that were opened, by what they are found by.
+    """
+
+    tree: Tree
+    removals: int
+    groups: Mapping[str, LiveGroup]
+    state: tuple[Any, ...] = ()
+    met: set[Any] = field(default_factory=set, repr=False)
+    handles: dict[Any, Any] = field(default_factory=dict, repr=False)

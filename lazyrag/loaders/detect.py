@@ -1,0 +1,741 @@
+"""What a file is by its first bytes, where its suffix says nothing or something else.
+
+Three kinds of signs, of falling weight: marks that no text begins with (a PDF's, an archive's, a picture's); marks of
+formats that are text (HTML, XML, RTF); and looks (JSON, a mail, plain text), which count only where no suffix is known.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from lazyrag.errors import LoadError
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+# What remains when Unicode and the East Asian encodings are excluded. Leaving out the rarer ones keeps
+# the detector from reading French as Mac Central European.
+_LEGACY = ["cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1256", "big5", "cp949"]
+
+_SAMPLE = 1 << 16
+_TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\x1b")
+_CONTROLS = bytes(code for code in range(32) if code not in _TEXT_CONTROLS) + b"\x7f"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile(f"[{re.escape(_CONTROLS.decode())}]")
+
+
+class Decoded(NamedTuple):
+    """Text, and the encoding that it was found to be in, by Python's name."""
+
+    text: str
+    encoding: str
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What is told of a file: its encoding, unless that is UTF-8."""
+        return {} if self.encoding == "utf-8" else {"encoding": self.encoding}
+
+
+def decode(data: bytes, *, declared: str | None = None) -> str:
+    """Text of some bytes: by byte order mark, as UTF-8, as declared, as East Asian, by statistics, in this order.
+
+    UTF-8 with a few broken bytes is read all the same; they become U+FFFD.
+
+    NUL and other control characters become spaces: stores and terminals choke on them.
+
+    Args:
+        data: A file's bytes.
+        declared: An encoding that the file names itself.
+
+    Returns:
+        The text, line ends as they are.
+
+    Raises:
+        LoadError: If the bytes are no text.
+
+    Example:
+        >>> decode("绿茶".encode("gb18030"))
+        '绿茶'
+    """
+    return find_encoding(data, declared=declared).text
+
+
+def find_encoding(data: bytes, *, declared: str | None = None) -> Decoded:
+    """As `decode`, with the name of the encoding.
+
+    Raises:
+        LoadError: If the bytes are no text.
+
+    Example:
+        >>> find_encoding("绿茶".encode("gb18030"))
+        Decoded(text='绿茶', encoding='gb18030')
+    """
+    text, encoding = _decoded(data, declared)
+    return Decoded(_CONTROL.sub(" ", text), encoding)
+
+
+def clean(text: str) -> str:
+    r"""What `decode` makes of control characters, for text in which a format's escapes may have put others.
+
+    Halves of surrogate pairs, which no store can write, become U+FFFD.
+
+    Example:
+        >>> clean("tea\0\ud83c")
+        'tea \ufffd'
+    """
+    return _SURROGATE.sub("\ufffd", _CONTROL.sub(" ", text))
+
+
+def _decoded(data: bytes, declared: str | None) -> tuple[str, str]:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return _strictly(data, encoding), encoding.removesuffix("-sig")
+    wide = _utf16_without_mark(data)
+    if wide is not None:
+        return wide
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    else:
+        if _control_share(data) > 0.3:
+            raise LoadError(_BINARY)
+        return text, "utf-8"
+    found = _damaged_utf8(data) or _as_declared(data, declared) or _east_asian(data) or _by_statistics(data)
+    found = found or _japanese_without_kana(data)
+    if found is None:
+        raise LoadError(_BINARY)
+    return found
+
+
+def _strictly(data: bytes, encoding: str) -> str:
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as exc:
+        msg = (
+            f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason}). "
+            "Save it again as UTF-8."
+        )
+        raise LoadError(msg) from exc
+
+
+def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
+    """UTF-8 with a few broken bytes, which become U+FFFD. Other encodings hardly ever form valid sequences."""
+    text = data.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    wide = len(text) - len(text.encode("ascii", "ignore")) - broken
+    return (text, "utf-8") if wide >= 10 * broken else None
+
+
+# Names that pages use for their own superset, as browsers read them.
+_SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252", "shift_jis": "cp932"}
+
+
+def _as_declared(data: bytes, declared: str | None) -> tuple[str, str] | None:
+    if declared is None:
+        return None
+    try:
+        name = codecs.lookup(declared).name
+        name = _SUPERSETS.get(name, name)
+        return data.decode(name), name
+    except (LookupError, ValueError):  # no encoding, or none of text, or not this one
+        return None
+
+
+def _utf16_without_mark(data: bytes) -> tuple[str, str] | None:
+    """UTF-16 text of which every other byte is mostly 0: Latin letters and white space."""
+    sample = data[:_SAMPLE]
+    if len(sample) < 4 or len(data) % 2:
+        return None
+    for offset, encoding in ((0, "utf-16-be"), (1, "utf-16-le")):
+        high, low = sample[offset::2], sample[1 - offset :: 2]
+        if high.count(0) > 0.4 * len(high) and low.count(0) < 0.05 * len(low):
+            try:
+                return data.decode(encoding), encoding
+            except UnicodeDecodeError:
+                return None
+    return None
+
+
+def _east_asian(data: bytes) -> tuple[str, str] | None:
+    """The text in the East Asian encoding whose everyday characters its double bytes are, else None.
+
+    A text of a few characters is enough, where statistics over bytes guess. Japanese shows by its kana, Korean by
+    having nothing but Hangul; what is left and could be Chinese is, simplified before traditional.
+    """
+    if _control_share(data) >= 0.01:
+        return None
+    for encoding, suits in (
+        ("cp932", _is_japanese),
+        ("euc_jp", _is_japanese),
+        ("cp949", _is_korean),
+        ("gb18030", _is_simplified),
+        ("big5", _is_traditional),
+    ):
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if suits(text[:_SAMPLE]):
+            return text, encoding
+    return None
+
+
+def _is_japanese(text: str) -> bool:
+    """Whether a fifth of the characters are hiragana or full-width katakana, and none is a half-width one.
+
+    Two bytes of Chinese or Korean are two half-width katakana in Shift-JIS.
+    """
+    wide = [character for character in text if not character.isascii()]
+    kana = sum("\u3041" <= character <= "\u30fe" for character in wide)
+    halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
+    return len(wide) >= 2 and kana >= 0.2 * len(wide) and halves <= 0.1 * len(wide)
+
+
+def _is_korean(text: str) -> bool:
+    """Whether nearly all letters are the syllables of everyday Korean, a tenth of them the most frequent ones.
+
+    Bytes of Chinese are everyday syllables for six of ten characters, but seldom frequent ones.
+    """
+    letters = [character for character in text if character.isalpha() and not character.isascii()]
+    syllables = sum(_lead(character, "euc_kr") in range(0xB0, 0xC9) for character in letters)
+    frequent = sum(character in _FREQUENT_SYLLABLES for character in letters)
+    return len(letters) >= 2 and syllables >= 0.95 * len(letters) and frequent >= 0.1 * len(letters)
+
+
+_FREQUENT_SYLLABLES = frozenset("이다는의에을를가은도고하지로한기어사리인나서자해시대과있그니수정")
+
+
+def _is_simplified(text: str) -> bool:
+    """Whether nearly all characters are in GB 2312, the rarer half of it being the exception."""
+    wide = [character for character in text if not character.isascii()]
+    leads = [_lead(character, "gb2312") for character in wide]
+    known = sum(lead in range(0xA1, 0xA4) or lead in range(0xB0, 0xF8) for lead in leads)
+    rare = sum(lead >= 0xD8 for lead in leads)
+    # Letters with accents stand between plain ones: "Größe" would hold a Chinese character.
+    alone = len(_CJK_BETWEEN_LATIN.findall(text))
+    most_rare = 1.0 if len(wide) < 5 else 0.5 if len(wide) < 10 else 0.35
+    return known >= 0.95 * len(wide) and rare <= most_rare * len(wide) and alone <= 0.2 * len(wide)
+
+
+def _is_traditional(text: str) -> bool:
+    """Whether nearly all characters are Big5's punctuation or its everyday characters."""
+    wide = [character for character in text if not character.isascii()]
+    known = sum(_lead(character, "big5") in range(0xA1, 0xC7) for character in wide)
+    return known >= 0.9 * len(wide)
+
+
+_CJK_BETWEEN_LATIN = re.compile(r"[A-Za-z][\u4e00-\u9fff][a-z]|[A-Za-z][\u4e00-\u9fff](?![\u3400-\u9fff])(?=[^\w\s]|$)")
+
+
+def _lead(character: str, encoding: str) -> int:
+    """The first byte of a character in an encoding; 0 where it has none there."""
+    try:
+        return character.encode(encoding)[0]
+    except UnicodeEncodeError:
+        return 0
+
+
+def _by_statistics(data: bytes) -> tuple[str, str] | None:
+    if _control_share(data) >= 0.01:
+        return None
+    import charset_normalizer  # slow to import, and only bytes without a mark need it
+
+    best = charset_normalizer.from_bytes(data[:_SAMPLE], cp_isolation=_LEGACY).best()
+    if best is None:
+        return None
+    try:
+        # The detector takes short Western texts for Central European ones, which share most letters.
+        western = data.decode("cp1252") if best.encoding.startswith("cp125") else ""
+        if western and _is_western(western):
+            return western, "cp1252"
+        return data.decode(best.encoding), best.encoding
+    except UnicodeDecodeError:
+        return None
+
+
+def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
+    """A list of Japanese names and places in Shift-JIS: everyday kanji, nine of ten, no half-width letter.
+
+    Asked last, since most bytes of Chinese are such kanji as well.
+    """
+    if _control_share(data) >= 0.01:
+        return None
+    try:
+        text = data.decode("cp932")
+    except UnicodeDecodeError:
+        return None
+    wide = [character for character in text[:_SAMPLE] if not character.isascii()]
+    everyday = sum(_lead(character, "cp932") in range(0x81, 0x99) for character in wide)
+    halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
+    return (text, "cp932") if len(wide) >= 2 and not halves and everyday >= 0.9 * len(wide) else None
+
+
+_WESTERN = frozenset("àáâãäåæçèéêëíîïñòóôõöøùúûüýÿœßªº€‚„…‘’“”–—«»¡¿©®°§·´\xa0")
+
+
+def _is_western(text: str) -> bool:
+    """Whether all letters beyond ASCII are those of Western European languages."""
+    return all(character in _WESTERN for character in set(text.lower()) if not character.isascii())
+
+
+_BINARY = (
+    "The file holds bytes that are text in no known encoding. Give it its right suffix, or save it again as UTF-8."
+)
+
+
+def _control_share(data: bytes) -> float:
+    sample = data[:_SAMPLE]
+    return (len(sample) - len(sample.translate(None, _CONTROLS))) / max(1, len(sample))
+
+
+class Format(NamedTuple):
+    """A format, or some that are read alike.
+
+    Args:
+        name: What people call it.
+        suffixes: Its suffixes.
+        library: What reads it, with its licence; "own code" where nothing but this package and Python does.
+        kept: What the text, the places and the metadata have of it.
+        lost: What they have not.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    library: str
+    kept: str
+    lost: str
+
+
+def _of(suffixes: str) -> tuple[str, ...]:
+    return tuple(suffixes.split())
+
+
+FORMATS = (
+    Format(
+        "Plain text",
+        _of(".text .txt"),
+        "own code; charset-normalizer (MIT) for rare encodings",
+        "every character and line end; a found encoding",
+        "control characters, which become spaces",
+    ),
+    Format("Markdown", _of(".markdown .md"), "own code", "every character; headings, simple front matter", "nothing"),
+    Format("reStructuredText", _of(".rst"), "own code", "every character; section titles", "nothing"),
+    Format(
+        "HTML",
+        _of(".htm .html"),
+        "lxml (BSD)",
+        "blocks, numbered lists, tables as rows, code as it is, words of links; headings, title, description, author, "
+        "language",
+        "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
+        "side bars and footers if `main_text=True`",
+    ),
+    Format(
+        "PDF",
+        _of(".pdf"),
+        "pypdfium2 (BSD, Apache), extra `pdf`; pypdf (BSD) without it",
+        "text in reading order, columns, tables as rows; pages, title, author, subject, keywords, dates; scanned pages "
+        "through a function that you give",
+        "pictures, annotations, forms' fields, styles",
+    ),
+    Format(
+        "Word",
+        _of(".docx"),
+        "python-docx (MIT)",
+        "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
+        "line; headings, properties; comments, headers and footers if wanted",
+        "deletions, pictures, addresses of links",
+    ),
+    Format(
+        "Old Word and PowerPoint",
+        _of(".doc .ppt"),
+        "none is permissive",
+        "Rich Text under this suffix",
+        "all else: reported, with what to do",
+    ),
+    Format(
+        "Rich Text",
+        _of(".rtf"),
+        "own code",
+        "paragraphs, tables as rows, footnotes, text boxes, all code pages; headings, title, author",
+        "headers, comments, pictures, hidden and deleted text",
+    ),
+    Format(
+        "PowerPoint",
+        _of(".pptx"),
+        "lxml (BSD)",
+        "text, tables, data of charts, words of diagrams, notes, hidden slides; slides, title, author",
+        "pictures, comments, footers, what stands on masters",
+    ),
+    Format(
+        "Excel",
+        _of(".xlsm .xlsx"),
+        "openpyxl (MIT), extra `office`",
+        "values with their columns' names, or chosen columns, hidden sheets; sheets, rows, title, author",
+        "formulas, charts, formats of cells, comments",
+    ),
+    Format(
+        "Old Excel",
+        _of(".xls"),
+        "xlrd (BSD), extra `office`",
+        "values with their columns' names, or chosen columns; sheets, rows",
+        "as Excel",
+    ),
+    Format(
+        "OpenDocument text",
+        _of(".odt"),
+        "lxml (BSD)",
+        "body in order, tables; headings, title, author",
+        "notes, comments, headers, pictures, deleted text",
+    ),
+    Format(
+        "OpenDocument sheets",
+        _of(".ods"),
+        "lxml (BSD)",
+        "values with their columns' names, or chosen columns; sheets, rows",
+        "as Excel",
+    ),
+    Format(
+        "CSV and TSV",
+        _of(".csv .tsv"),
+        "own code",
+        "each row with its columns' names, any delimiter and encoding; rows",
+        "quotation marks",
+    ),
+    Format(
+        "JSON",
+        _of(".json .jsonl .ndjson"),
+        "own code",
+        "every value with its path, or chosen fields; records",
+        "brackets and commas",
+    ),
+    Format("YAML", _of(".yaml .yml"), "PyYAML (MIT), extra `yaml`", "every value with its path", "comments"),
+    Format("XML", _of(".xml"), "own code (expat)", "text, attributes; elements by XPath", "comments, instructions"),
+    Format(
+        "Notebooks",
+        _of(".ipynb"),
+        "own code",
+        "Markdown, code, text of outputs; cells, language",
+        "pictures of outputs",
+    ),
+    Format(
+        "E-books",
+        _of(".epub"),
+        "lxml (BSD)",
+        "chapters in reading order as HTML; chapters, title, author, language",
+        "pictures, styles",
+    ),
+    Format(
+        "Mail",
+        _of(".eml .mbox"),
+        "own code (email)",
+        "headers, body, attachments that can be read; attachments or messages, headers",
+        "the second form of a body, pictures in pages",
+    ),
+    Format(
+        "Outlook mail",
+        _of(".msg"),
+        "olefile (BSD), extra `office`",
+        "as mail, mails within mails",
+        "as mail; flags, categories",
+    ),
+    Format(
+        "Archives",
+        _of(".zip"),
+        "own code (zipfile)",
+        "members, each as a file of its name is read; members, and places within them",
+        "members that cannot be read: said in the metadata",
+    ),
+    Format("Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"),
+    Format(
+        "Source code",
+        _of(
+            ".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua .mjs .php .pl .ps1 .r .rb "
+            ".rs .scala .sh .sql .swift .ts .tsx"
+        ),
+        "own code",
+        "every character",
+        "nothing",
+    ),
+    Format(
+        "Pictures",
+        _of(".bmp .gif .jpeg .jpg .png .tif .tiff .webp"),
+        "own code, and a function that you give",
+        "what the function says; width, height, date, camera",
+        "the picture",
+    ),
+    Format(
+        "Sound",
+        _of(".flac .m4a .mp3 .ogg .wav"),
+        "tinytag (MIT), extra `media`, and a function that you give",
+        "what the function says; times, duration, tags",
+        "the sound",
+    ),
+    Format(
+        "Films",
+        _of(".mkv .mov .mp4 .webm"),
+        "as sound",
+        "what the function says; times, duration and tags of mp4 and mov",
+        "the film",
+    ),
+)
+"""All formats that a built-in loader reads."""
+
+
+_HEAD = 4096
+_SNIFFED_BYTES = 1 << 20
+_SHORTEST = 16  # bytes: fewer that are no UTF-8 may be anything
+
+_OLE = bytes.fromhex("d0cf11e0a1b11ae1")
+_OLE_STREAMS = {
+    name.encode("utf-16-le"): suffix
+    for name, suffix in {
+        "EncryptedPackage": "",  # a locked file of Office: its loader says so
+        "WordDocument": ".doc",
+        "PowerPoint Document": ".ppt",
+        "Workbook": ".xls",
+        "__properties_version1.0": ".msg",
+        "Book": ".xls",
+    }.items()
+}
+_ZIP_MEMBERS = {
+    "word/document.xml": ".docx",
+    "ppt/presentation.xml": ".pptx",
+    "xl/workbook.xml": ".xlsx",
+    "META-INF/container.xml": ".epub",
+    "xl/workbook.bin": ".xlsb",
+    "visio/document.xml": ".vsdx",
+    "Index/Document.iwa": ".pages",
+    "AndroidManifest.xml": ".apk",
+    "META-INF/MANIFEST.MF": ".jar",
+    "[Content_Types].xml": "",  # a program's own container: no archive of files to be read
+    "mimetype": "",
+}
+_MIME_MEMBERS = {
+    b"application/epub+zip": ".epub",
+    b"application/vnd.oasis.opendocument.spreadsheet": ".ods",
+    b"application/vnd.oasis.opendocument.text": ".odt",
+    b"application/vnd.oasis.opendocument.presentation": ".odp",
+}
+_MAGIC: Mapping[str, bytes] = {
+    ".7z": rb"7z\xbc\xaf\x27\x1c",
+    ".avi": rb"RIFF....AVI ",
+    ".bmp": rb"BM....\0\0\0\0",
+    ".bz2": rb"BZh[1-9]1AY&SY",
+    ".exe": rb"MZ.{1,200}\0",
+    ".elf": rb"\x7fELF",
+    ".flac": rb"fLaC\0",
+    ".gif": rb"GIF8[79]a",
+    ".gz": rb"\x1f\x8b\x08",
+    ".jpg": rb"\xff\xd8\xff",
+    ".m4a": rb"....ftypM4A",
+    ".mkv": rb"\x1a\x45\xdf\xa3",
+    ".mp3": rb"ID3[\x02-\x04].|\xff[\xfb\xf3\xf2][\x10-\xeb]",
+    ".heic": rb"....ftyp(?:hei[cx]|mif1)",
+    ".avif": rb"....ftypavif",
+    ".mp4": rb"....ftyp",
+    ".ogg": rb"OggS\0",
+    ".parquet": rb"PAR1[\x15\x17]",
+    ".png": rb"\x89PNG\r\n\x1a\n",
+    ".rar": rb"Rar!\x1a\x07",
+    ".sqlite": rb"SQLite format 3\0",
+    ".tiff": rb"II\*\0|MM\0\*",
+    ".wav": rb"RIFF....WAVE",
+    ".webp": rb"RIFF....WEBP",
+    ".xz": rb"\xfd7zXZ\0",
+}
+_ANY_MAGIC = re.compile(  # one look instead of twenty
+    b"|".join(b"(?P<_%s>%s)" % (suffix[1:].encode(), pattern) for suffix, pattern in _MAGIC.items()), re.DOTALL
+)
+_ZIPPED = {".xlsm", *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()} - {""}
+_BINARY_SUFFIXES = {".pdf", ".zip", ".jpeg", ".tif", *_MAGIC, *_ZIPPED, *_OLE_STREAMS.values()} - {""}
+# Containers of sound and film, of which the first bytes do not tell for sure what is in them.
+_ALIKE = (frozenset([".3gp", ".m4a", ".m4b", ".m4v", ".mov", ".mp4"]), frozenset([".oga", ".ogg", ".ogv", ".opus"]))
+
+_PDF = re.compile(rb"(?:^|[\r\n])%PDF-\d\.\d")
+_CONTROL_BYTES = bytes(code for code in range(32) if code not in b"\t\n\v\f\r\x1b") + b"\x7f"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
+
+_HTML = re.compile(r"<!doctype\s+html|<html[\s>]", re.IGNORECASE)
+_XML = re.compile(r"\s*<\?xml\s")
+_RTF = re.compile(r"\{\\rtf\d")
+_JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*[{\["\]])')
+_HEADER = re.compile(r"([A-Za-z][\w-]*):[ \t]?.*(?:\r?\n[ \t]+.*)*\r?(?:\n|$)")
+_MAIL_HEADERS = frozenset(
+    ["from", "to", "cc", "subject", "date", "received", "message-id", "mime-version", "return-path", "delivered-to"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """What a file is by its content.
+
+    Args:
+        suffix: That of such files; it need not be one that a loader reads.
+        sure: Whether it outweighs any other suffix: no text begins like this.
+        marked: Whether it outweighs the suffix of a format that is no text.
+    """
+
+    suffix: str
+    sure: bool = False
+    marked: bool = False
+
+    def decides(self, suffix: str) -> bool:
+        """Whether a file is to be read as what it is, where no loader reads its suffix.
+
+        Looks are not enough for what is called a picture: it may be a damaged one.
+
+        Example:
+            >>> Sniffed(".txt").decides(".conf"), Sniffed(".txt").decides(".png")
+            (True, False)
+        """
+        return self.sure or self.marked or suffix not in _BINARY_SUFFIXES
+
+    def outweighs(self, suffix: str) -> bool:
+        """Whether a file that is called otherwise is to be read as what it is.
+
+        A container without the members that tell its kind stays what it is called: it is damaged.
+
+        Example:
+            >>> Sniffed(".html", marked=True).outweighs(".pdf"), Sniffed(".html", marked=True).outweighs(".txt")
+            (True, False)
+        """
+        if suffix == self.suffix or (self.suffix == ".zip" and suffix in _ZIPPED):
+            return False
+        if any(suffix in some and self.suffix in some for some in _ALIKE):
+            return False
+        return self.sure or (self.marked and suffix in _BINARY_SUFFIXES)
+
+
+def sniff(path: Path, *, suffix: str = "") -> Sniffed | None:
+    """What a file is by its content; None where that tells nothing: rubbish, an empty or damaged file.
+
+    Args:
+        path: An existing file.
+        suffix: One that is to be outweighed: what could not do that is not looked for.
+
+    Raises:
+        OSError: If it cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "page.pdf")
+        ...     _ = path.write_text("<!DOCTYPE html><p>Green tea</p>", encoding="utf-8")
+        ...     sniff(path).suffix
+        '.html'
+    """
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  Path's own takes twice the time of all else
+        head = file.read(_HEAD)
+        if head.startswith(b"PK\x03\x04"):
+            return _container(file, head)
+        if head.startswith(_OLE):
+            return _compound(file, head)
+        if b"%PDF-" in head and _PDF.search(head, 0, 1024):
+            return Sniffed(".pdf", sure=head.startswith(b"%PDF-"))
+        magic = _ANY_MAGIC.match(head)
+        if magic and (b"\0" in head or any(byte >= 0x80 for byte in head[:16])):
+            return Sniffed(f".{str(magic.lastgroup)[1:]}", sure=True)
+        return None if suffix and suffix not in _BINARY_SUFFIXES else _text(file, head)
+
+
+def _container(file: BinaryIO, head: bytes) -> Sniffed | None:
+    """A zip file, by its members."""
+    if head[30:38] == b"mimetype":
+        found = next((suffix for kind, suffix in _MIME_MEMBERS.items() if head.startswith(kind, 38)), "")
+        if found:
+            return Sniffed(found, sure=True)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = frozenset(archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return None
+    suffix = next((suffix for name, suffix in _ZIP_MEMBERS.items() if name in names), ".zip")
+    return Sniffed(suffix, sure=True) if suffix else None
+
+
+def _compound(file: BinaryIO, head: bytes) -> Sniffed | None:
+    """A file of old office programs, by the first names in its directory."""
+    shift = int.from_bytes(head[30:32], "little")
+    first = int.from_bytes(head[48:52], "little")
+    if shift not in (9, 12):
+        return None
+    file.seek((first + 1) << shift)
+    directory = file.read(4 * _HEAD)
+    suffix = next((suffix for name, suffix in _OLE_STREAMS.items() if name + b"\0\0" in directory), "")
+    return Sniffed(suffix, sure=True) if suffix else None
+
+
+def _text(file: BinaryIO, head: bytes) -> Sniffed | None:
+    """A file that may be text; what it says is looked at only if it is."""
+    data = head + file.read(_SNIFFED_BYTES - len(head))
+    if len(data) == _SNIFFED_BYTES and b"\n" in data:
+        data = data[: data.rindex(b"\n") + 1]  # no character is cut in two
+    if not data.strip():
+        return None
+    wide = data.startswith(_WIDE_MARKS) or data[:2].count(0) == 1  # UTF-16, which is half controls
+    if not wide and len(data.translate(None, _CONTROL_BYTES)) < len(data):
+        return _marked(head.decode("latin-1"))
+
+    try:
+        text = decode(data)
+    except LoadError:
+        return None
+    if len(data) < _SHORTEST and not wide and not _is_utf8(data):
+        return None
+    return _marked(text[:_HEAD].removeprefix("\ufeff")) or _looks(text)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _marked(text: str) -> Sniffed | None:
+    if _HTML.match(text, _first_element(text)):
+        return Sniffed(".html", marked=True)
+    for suffix, pattern in ((".xml", _XML), (".rtf", _RTF)):
+        if pattern.match(text):
+            return Sniffed(suffix, marked=True)
+    return None
+
+
+def _first_element(text: str) -> int:
+    """Where the first element begins, behind white space, comments and XML's declaration."""
+    position = 0
+    while True:
+        position += len(text[position:]) - len(text[position:].lstrip())
+        end = next((end for start, end in (("<!--", "-->"), ("<?xml", "?>")) if text.startswith(start, position)), None)
+        found = -1 if end is None else text.find(end, position)
+        if end is None or found < 0:
+            return position
+        position = found + len(end)
+
+
+def _looks(text: str) -> Sniffed:
+    start = text[:_HEAD].removeprefix("\ufeff")
+    if _JSON.match(start):
+        return Sniffed(".ipynb" if '"nbformat"' in text and '"cells"' in text else ".json")
+    is_box = start.startswith("From ")
+    position = start.find("\n") + 1 if is_box else 0
+    names = set()
+    while found := _HEADER.match(start, position):
+        names.add(found[1].lower())
+        position = found.end()
+    if len(names & _MAIL_HEADERS) >= 2:
+        return Sniffed(".mbox" if is_box else ".eml")
+    return Sniffed(".txt")

@@ -1,0 +1,732 @@
+"""JSON: one value in a file, or one in each line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lazyrag.data.segment import Place
+from lazyrag.errors import ConfigError, LoadError, known_names
+from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.detect import clean, decode, find_encoding
+from lazyrag.validation import known_arguments, text_list
+
+DEEPEST = 50
+"""Lists and mappings may be nested so deep."""
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A value and where it stands.
+
+    Args:
+        value: A dict from text to `Located`, a list of `Located`, a text, a number, a truth value, None.
+        line: Its first line, from 1.
+    """
+
+    value: Any
+    line: int
+
+
+def located_json(text: str) -> Located:
+    r"""The value of a JSON text, and of all that is in it, with lines.
+
+    Raises:
+        ConfigError: If it is no JSON, a name stands twice in an object, or it is nested too deep; the message begins
+            with the line.
+
+    Example:
+        >>> located_json('{\n"topk": 3}').value["topk"]
+        Located(value=3, line=2)
+    """
+    try:
+        json.loads(text, parse_constant=_no_number)
+    except json.JSONDecodeError as exc:
+        msg = f"line {exc.lineno}: This is no JSON ({exc.msg}, column {exc.colno}). Mend it."
+        raise ConfigError(msg) from exc
+    except RecursionError as exc:
+        raise nested_too_deep(1) from exc
+    breaks = [match.start() for match in re.finditer("\n", text)]
+    value, _ = _Scan(text, breaks).value(0, 1)
+    return value
+
+
+def nested_too_deep(line: int) -> ConfigError:
+    """The error for values within values within values."""
+    return ConfigError(f"line {line}: Values are nested more than {DEEPEST} deep. Write them flatter.")
+
+
+def named_twice(name: str, line: int) -> ConfigError:
+    """The error for a name that a mapping has twice, of which only one could count."""
+    return ConfigError(f"line {line}: {name!r} is given twice. Leave one of them out.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """A text that is JSON; what reads it need not look for mistakes."""
+
+    text: str
+    breaks: list[int]
+
+    def value(self, index: int, depth: int) -> tuple[Located, int]:
+        """The value that begins at an index or behind it, and where it ends."""
+        start = self.skip(index)
+        line = bisect_right(self.breaks, start) + 1
+        if depth > DEEPEST:
+            raise nested_too_deep(line)
+        if self.text[start] == "{":
+            members, end = self.members(start + 1, depth)
+            return Located(members, line), end
+        if self.text[start] == "[":
+            items, end = self.items(start + 1, depth)
+            return Located(items, line), end
+        found, end = _DECODER.raw_decode(self.text, start)
+        return Located(found, line), end
+
+    def items(self, index: int, depth: int) -> tuple[list[Located], int]:
+        """The values of an array, behind its bracket."""
+        found: list[Located] = []
+        index = self.skip(index)
+        while self.text[index] != "]":
+            value, index = self.value(index, depth + 1)
+            found.append(value)
+            index = self.behind_comma(index)
+        return found, index + 1
+
+    def members(self, index: int, depth: int) -> tuple[dict[str, Located], int]:
+        """The members of an object, behind its brace."""
+        found: dict[str, Located] = {}
+        index = self.skip(index)
+        while self.text[index] != "}":
+            line = bisect_right(self.breaks, index) + 1
+            name, index = _DECODER.raw_decode(self.text, index)
+            if name in found:
+                raise named_twice(name, line)
+            found[name], index = self.value(self.skip(index) + 1, depth + 1)
+            index = self.behind_comma(index)
+        return found, index + 1
+
+    def behind_comma(self, index: int) -> int:
+        """Where the next value, or the closing bracket, stands."""
+        index = self.skip(index)
+        return self.skip(index + 1) if self.text[index] == "," else index
+
+    def skip(self, index: int) -> int:
+        """Behind white space."""
+        match = _SPACE.match(self.text, index)
+        return index if match is None else match.end()
+
+
+def _no_number(name: str) -> None:
+    msg = f"line 1: {name} is no number of JSON. Write another one."
+    raise ConfigError(msg)
+
+
+Pair = tuple[str, str]
+"""A field's name and its value, as text. The name of a value that has none is ""."""
+
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+_INDEX = re.compile(r"\[\d+\]")
+_MOST_GROWTH = 20
+_ALWAYS_ALLOWED = 10_000_000
+_MOST_NAMES = 50
+
+
+class Selection:
+    """Which fields of a record become text, and in which form; what loaders of records share.
+
+    Args:
+        fields: Names of the fields to take, in this order; () takes all. The name of a nested field is its path, as in
+            ``"address.city"``; a path also takes what lies beneath it, and without its indexes it takes all elements.
+        template: A text with names of fields in braces, as in ``"{name} costs {price}"``, instead of ``name: value``.
+            A field that a record does not have leaves nothing; braces are doubled to be kept.
+
+    Raises:
+        ConfigError: If the fields are no list of names, the template is no text or names no field, or both are given.
+
+    Example:
+        >>> Selection(template="{tea} at {degrees} C").text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
+        'Sencha at 70 C'
+    """
+
+    def __init__(self, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self.fields = text_list("fields", fields)
+        self.template = template
+        named: tuple[str, ...] = ()
+        if template is not None:
+            named = tuple(match for match in _BRACES.findall(template) if match) if isinstance(template, str) else ()
+            if not named:
+                msg = f"template is {template!r:.80}; give a text with names of fields in braces, as in '{{name}}'."
+                raise ConfigError(msg)
+            if self.fields:
+                msg = f"fields={list(fields)!r:.80} and template={template!r:.80} are both given; give one of them."
+                raise ConfigError(msg)
+        self.wanted = (*self.fields, *named)
+
+    def text_of(self, record: Sequence[Pair], joined_by: str) -> str:
+        """A record's text, "" where nothing of it was selected.
+
+        Args:
+            record: Its fields, in order.
+            joined_by: What stands between two fields; a template has its own.
+        """
+        if self.template is not None:
+            filled = _BRACES.sub(lambda found: self._filled(found, record), self.template)
+            return filled if any(_belongs(path, name) for path, _ in record for name in self.wanted) else ""
+        taken = [one for name in self.fields for one in record if _belongs(one[0], name)] if self.fields else record
+        return joined_by.join(f"{name}: {value}" if name else value for name, value in taken)
+
+    @staticmethod
+    def _filled(found: re.Match[str], record: Sequence[Pair]) -> str:
+        if found[1] is None:
+            return found[0][0]  # a doubled brace
+        return ", ".join(value for path, value in record if _belongs(path, found[1]))
+
+
+class SoughtFields:
+    """The selected fields that were not met yet, and the names of those that were: a misspelt one is told by them.
+
+    Args:
+        selection: What was selected.
+
+    Example:
+        >>> sought = SoughtFields(Selection(["tea"]))
+        >>> sought.meet(["tea", "degrees"])
+        >>> sought.check()
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._missing = dict.fromkeys(selection.wanted)
+        self._known: dict[str, None] = {}
+
+    def meet(self, paths: Iterable[str]) -> None:
+        """Some fields are there; the name of a value that has none is ""."""
+        if not self._missing:
+            return
+        for path in paths:
+            for name in [name for name in self._missing if _belongs(path, name)]:
+                del self._missing[name]
+            if path and len(self._known) < _MOST_NAMES:
+                self._known.setdefault(_INDEX.sub("", path))
+
+    def check(self) -> None:
+        """Say which field is missing.
+
+        Raises:
+            LoadError: If a selected field was never met.
+        """
+        for name in self._missing:
+            msg = f"No record has the field {name!r}. {known_names(name, self._known)}"
+            raise LoadError(msg)
+
+
+class RecordWriter:
+    r"""Collects the texts of a file's records, each with its place.
+
+    Args:
+        selection: What becomes text.
+        source_length: Characters of the file. The text may be longer, as names are repeated, but not without bound.
+        joined_by: What stands between two fields of a record.
+        between: What stands between two records.
+
+    Example:
+        >>> writer = RecordWriter(Selection(), 100, joined_by="; ", between="\n")
+        >>> writer.add([("tea", "Sencha"), ("degrees", "70")], "row", "2")
+        >>> writer.loaded({}).text
+        'tea: Sencha; degrees: 70'
+    """
+
+    def __init__(self, selection: Selection, source_length: int, *, joined_by: str, between: str) -> None:
+        self._selection = selection
+        self._most = most_text(source_length)
+        self._joined_by = joined_by
+        self._between = between
+        self._texts: list[str] = []
+        self._places: list[Place] = []
+        self._length = 0
+        self._spent = 0  # characters of texts and labels
+        self._sought = SoughtFields(selection)
+
+    def add(self, record: Iterable[Pair], kind: str, label: str) -> None:
+        """Add a record; blank values, and a record without text, are passed over.
+
+        Raises:
+            LoadError: If the text grows far beyond the file.
+        """
+        filled = []
+        length = self._spent
+        for name, value in record:
+            length += len(name) + len(value) + 1
+            # Said before it is made: a long name before each of many short values is the bomb of such formats.
+            if length > self._most:
+                msg = (
+                    f"As text the file would have more than {self._most:,} characters, as it repeats long names or "
+                    "values. Shorten or split it."
+                )
+                raise LoadError(msg)
+            if value.strip():
+                filled.append((name, value))
+        self._sought.meet(path for path, _ in filled)
+        text = self._selection.text_of(filled, self._joined_by)
+        if not text.strip():
+            return
+        start = self._length + (len(self._between) if self._texts else 0)
+        self._texts.append(text)
+        self._places.append(Place(start, start + len(text), kind, label))
+        self._length = start + len(text)
+        self._spent += len(text) + len(label)
+
+    def loaded(self, metadata: dict[str, Any]) -> LoadedFile:
+        """All of it.
+
+        Raises:
+            LoadError: If a selected field was in no record.
+        """
+        self._sought.check()
+        return LoadedFile(self._between.join(self._texts), tuple(self._places), metadata)
+
+
+def most_text(source_length: int) -> int:
+    """How many characters of text a file of some characters may give.
+
+    Example:
+        >>> most_text(1_000_000)
+        20000000
+    """
+    return max(_ALWAYS_ALLOWED, _MOST_GROWTH * source_length)
+
+
+def _belongs(path: str, name: str) -> bool:
+    """Whether a field is the named one or lies beneath it; a name without indexes stands for all elements."""
+    return _starts(path, name) or ("[" in path and _starts(_INDEX.sub("", path), name))
+
+
+def _starts(path: str, name: str) -> bool:
+    return path.startswith(name) and path[len(name) : len(name) + 1] in ("", ".", "[")
+
+
+# In this order where several fit alike: a comma is also the decimal mark between semicolons.
+_DELIMITERS = "\t;|,"
+_DECLARED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # Excel's first line
+_NUMBER = re.compile(r"[-+(]?[¥$€£￥]?\s?[-+]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s?[%％)元]?|[-+]?[.,]\d+")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_SAMPLE = 1 << 16
+_SAMPLE_ROWS = 200
+
+
+@known_arguments
+class CsvLoader:
+    r"""Reads a table; each row becomes a line ``header: value; header: value`` and a place.
+
+    Empty cells are left out, and a line end inside a cell becomes a space. What stands above the header is kept as it
+    is. The columns' names become the metadata ``columns``, the number of rows ``rows``.
+
+    Args:
+        delimiter: What stands between two cells; None finds it out: tab, semicolon, bar or comma.
+        header: Whether there is a row of names; None finds it out, and takes one for given where fields are selected.
+        fields: Columns to take, in this order; () takes all.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``header: value``.
+
+    Raises:
+        ConfigError: If the delimiter is not one character, or fields or template cannot be used.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "prices.csv")
+        ...     _ = path.write_text("tea;price\nSencha;12,50\n", encoding="utf-8")
+        ...     CsvLoader().load(path).text, CsvLoader(template="{tea} costs {price}").load(path).text
+        ('tea: Sencha; price: 12,50', 'Sencha costs 12,50')
+    """
+
+    def __init__(
+        self,
+        delimiter: str | None = None,
+        *,
+        header: bool | None = None,
+        fields: Sequence[str] = (),
+        template: str | None = None,
+    ) -> None:
+        if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"'):
+            msg = f"delimiter is {delimiter!r:.80}; give one character other than a line end or quotation mark."
+            raise ConfigError(msg)
+        if header not in (None, True, False):
+            msg = f"header is {header!r:.80}; give True, False, or None to find it out."
+            raise ConfigError(msg)
+        self._delimiter = delimiter
+        self._header = header
+        self._selection = Selection(fields, template)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        read = find_encoding(path.read_bytes())
+        text = read.text
+        declared = _DECLARED.match(text)
+        usual = "\t" if path.suffix.lower() == ".tsv" else ","
+        delimiter = self._delimiter or (declared[1] if declared else _sniffed(text, usual))
+        rows = _rows(text, delimiter)
+        if declared:
+            next(rows)
+        sample = list(islice(rows, _SAMPLE_ROWS))
+        at = self._header_at([row for _, row in sample])
+        header = None if at is None else [_folded(name) for name in sample[at][1]]
+        writer = RecordWriter(self._selection, len(text), joined_by="; ", between="\n")
+        count = 0
+        for number, row in _without(sample, at):
+            count += _add(writer, number, row, header if at is not None and number > sample[at][0] else None)
+        for number, row in rows:
+            count += _add(writer, number, row, header)
+        return writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
+
+    def _header_at(self, sample: list[list[str]]) -> int | None:
+        """Where among the first rows the names stand; None where there are none."""
+        wanted = self._header
+        if wanted is None and self._selection.wanted:
+            wanted = True
+        if wanted is False:
+            return None
+        width = _usual_width(sample)
+        # A title above a table fills its first cell only.
+        at = next((at for at, row in enumerate(sample) if any(map(str.strip, row[1:] if width > 1 else row))), None)
+        if at is None or wanted:
+            return at
+        return at if _is_header(sample[at], sample[at + 1 :]) else None
+
+
+def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows with their numbers from 1, empty ones too, so that numbers are those of a spreadsheet."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        yield from enumerate(reader, start=1)
+    except csv.Error as exc:
+        msg = (
+            f"The table cannot be read at line {reader.line_num} ({exc}). A quotation mark may not be closed. Mend the "
+            "line; longer cells are read after csv.field_size_limit(...)."
+        )
+        raise LoadError(msg) from exc
+
+
+def _without(sample: list[tuple[int, list[str]]], at: int | None) -> list[tuple[int, list[str]]]:
+    return sample if at is None else sample[:at] + sample[at + 1 :]
+
+
+def _add(writer: RecordWriter, number: int, row: list[str], header: list[str] | None) -> int:
+    """Add a row; 1 if it holds anything, else 0."""
+    names = header or []
+    record: list[Pair] = [
+        (names[column] if column < len(names) else "", _folded(cell)) for column, cell in enumerate(row) if cell.strip()
+    ]
+    if record:
+        writer.add(record, "row", str(number))
+    return int(bool(record))
+
+
+def _folded(cell: str) -> str:
+    """A cell's text on one line."""
+    if "\n" not in cell and "\r" not in cell:
+        return cell.strip()
+    return " ".join(line.strip() for line in cell.replace("\r", "\n").split("\n") if line.strip())
+
+
+def _sniffed(text: str, usual: str) -> str:
+    """The delimiter that cuts most rows of the beginning into the same number of cells.
+
+    csv.Sniffer guesses by the frequency of characters, raises where it cannot, and takes a letter where it errs.
+    """
+    best = 0.0
+    delimiter = usual
+    for candidate in _DELIMITERS:
+        share = _regularity(text[:_SAMPLE], candidate)
+        if share > best:
+            best, delimiter = share, candidate
+    return delimiter
+
+
+def _regularity(sample: str, delimiter: str) -> float:
+    """Share of rows that have as many cells as most have, 0.0 where that is one."""
+    reader = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+    try:
+        rows = list(islice(reader, _SAMPLE_ROWS))
+    except csv.Error:  # reading the file will say it
+        return 0.0
+    filled = [len(row) for row in rows if any(cell.strip() for cell in row)]
+    if len(filled) > 2 and len(sample) == _SAMPLE:
+        filled.pop()  # it may be cut off
+    [(width, times)] = Counter(filled).most_common(1) or [(1, 0)]
+    return times / len(filled) if width > 1 else 0.0
+
+
+def _usual_width(rows: list[list[str]]) -> int:
+    """Cells of most rows that hold anything."""
+    widths = Counter(len(row) for row in rows if any(cell.strip() for cell in row))
+    return widths.most_common(1)[0][0] if widths else 0
+
+
+def _is_header(first: list[str], below: list[list[str]]) -> bool:
+    """Whether a row names the columns.
+
+    A column of numbers tells it: beneath a name they differ in kind, beneath another number they do not. Where no
+    column tells it, names are filled, unlike each other and above more than one column.
+    """
+    body = [row for row in below if any(cell.strip() for cell in row)]
+    if not body:
+        return False
+    votes = 0
+    for column, cell in enumerate(map(str.strip, first)):
+        values = [row[column].strip() for row in body if column < len(row) and row[column].strip()]
+        if 2 * sum(bool(_NUMBER.fullmatch(value)) for value in values) > len(values):
+            is_name = not _NUMBER.fullmatch(cell)
+            if _YEAR.fullmatch(cell):  # years may be names
+                is_name = 2 * sum(bool(_YEAR.fullmatch(value)) for value in values) <= len(values)
+            votes += 1 if is_name and cell else -1 if cell else 0
+    names = [cell.strip() for cell in first]
+    return votes > 0 or (votes == 0 and len(names) > 1 and all(names) and len(set(names)) == len(names))
+
+
+MAX_DEPTH = 200
+"""Levels of nesting that are read. Python's own readers of JSON end at about a thousand, wherever they are called."""
+_LONGEST_PATH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A mapping as the file has it: names in order, those that stand twice kept twice.
+
+    Args:
+        items: Pairs (name, value).
+    """
+
+    items: list[tuple[str, Value]]
+
+
+Value: TypeAlias = "str | bool | list[Value] | Mapping | None"
+"""A nested value. Numbers are texts, as the file spells them; None stands for no value."""
+
+
+def too_deep() -> LoadError:
+    """The error for a file whose values lie too deep."""
+    msg = f"Its values are nested deeper than {MAX_DEPTH} levels, which no writer of data does. Flatten it."
+    return LoadError(msg)
+
+
+def leaves(value: Value, path: str = "") -> Iterator[Pair]:
+    """The values at the ends, in the file's order, each named by its path; a list of nothing but texts is one.
+
+    Args:
+        value: Any value.
+        path: Its own path.
+
+    Returns:
+        Pairs (path, text), the text "" where nothing is there; control characters are spaces, as in `decode`.
+
+    Raises:
+        LoadError: If it is nested too deep, or names are of absurd length.
+
+    Example:
+        >>> list(leaves(Mapping([("tea", Mapping([("name", "Sencha"), ("seen", ["Uji", "Kyoto"])])), ("n", [["1"]])])))
+        [('tea.name', 'Sencha'), ('tea.seen', 'Uji, Kyoto'), ('n[0]', '1')]
+    """
+    # A stack of its own: recursion would end where the caller's stack happens to be.
+    pending: list[Iterator[tuple[str, Value]]] = [iter([(path, value)])]
+    while pending:
+        for at, one in pending[-1]:
+            if len(at) > _LONGEST_PATH:
+                msg = f"The path to a value has more than {_LONGEST_PATH:,} characters. Shorten its names."
+                raise LoadError(msg)
+            leaf = _leaf(one)
+            if leaf is None:
+                pending.append(_inside(at, one))
+                break
+            yield clean(at), clean(leaf)
+        else:
+            pending.pop()
+        if len(pending) > MAX_DEPTH:
+            raise too_deep()
+
+
+def _leaf(value: Value) -> str | None:
+    """The text of a value, "" where it holds nothing; None if others lie beneath it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return None if value.items else ""
+    if isinstance(value, list):
+        if not all(one is None or isinstance(one, (str, bool)) for one in value):
+            return None
+        return ", ".join(text for one in value if (text := _leaf(one)))
+    return "" if value is None else str(value).lower()
+
+
+def _inside(path: str, value: Value) -> Iterator[tuple[str, Value]]:
+    if isinstance(value, Mapping):
+        yield from ((f"{path}.{name}" if path and name else path or name, one) for name, one in value.items)
+    elif isinstance(value, list):
+        yield from ((f"{path}[{number}]", one) for number, one in enumerate(value))
+
+
+@known_arguments
+class JsonLoader:
+    r"""Reads JSON: each value becomes a line ``path: value``, such as ``orders[0].tea: Sencha``.
+
+    The elements of a list are records, an empty line between them, and each is a place; so is each name of an object.
+    Numbers stay as they are written, names that stand twice stay twice, null and what is empty is left out. A file with
+    a value in each line is read as one of `JsonLinesLoader`. The number of records becomes the metadata ``records``.
+
+    Args:
+        records: Path to the list of records, such as ``"data.items"``; "" for the whole.
+        fields: Paths, from the record on, of the values to take, in this order; () takes all. A path takes what lies
+            beneath it, too, and without indexes all elements of lists.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
+
+    Raises:
+        ConfigError: If records is no text, or fields or template cannot be used.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "teas.json")
+        ...     _ = path.write_text('{"teas": [{"name": "Sencha", "from": {"town": "Uji"}}]}', encoding="utf-8")
+        ...     JsonLoader().load(path).text
+        ...     JsonLoader("teas", template="{name} of {from.town}").load(path).text
+        'teas[0].name: Sencha\nteas[0].from.town: Uji'
+        'Sencha of Uji'
+    """
+
+    def __init__(self, records: str = "", *, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self._records = records_path(records)
+        self._selection = Selection(fields, template)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        text = decode(path.read_bytes())
+        try:
+            value = _parsed(text)
+        except json.JSONDecodeError as exc:
+            if exc.msg == "Extra data" and not self._records:
+                return read_lines(text, self._selection)
+            msg = f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Write it anew."
+            raise LoadError(msg) from exc
+        return read_value(value, self._selection, len(text), path=self._records)
+
+
+@known_arguments
+class JsonLinesLoader:
+    r"""Reads a value of JSON in each line; each is a record and a place, an empty line between them.
+
+    A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``.
+
+    Args:
+        fields: Paths of the values to take, in this order; () takes all.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
+
+    Raises:
+        ConfigError: If fields or template cannot be used.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "teas.jsonl")
+        ...     _ = path.write_text('{"tea": "Sencha", "price": 12.50}', encoding="utf-8")
+        ...     JsonLinesLoader().load(path).text
+        'tea: Sencha\nprice: 12.50'
+    """
+
+    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self._selection = Selection(fields, template)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        return read_lines(decode(path.read_bytes()), self._selection)
+
+
+def records_path(records: str) -> str:
+    """A path to records, checked.
+
+    Raises:
+        ConfigError: If it is no text.
+    """
+    if not isinstance(records, str):
+        msg = f"records is {records!r:.80}; give a path such as 'data.items', or '' for the whole."
+        raise ConfigError(msg)
+    return records
+
+
+def read_value(value: Value, selection: Selection, length: int, *, path: str = "", kind: str = "item") -> LoadedFile:
+    """A nested value as text: the elements of a list as records, else each name of a mapping as a place.
+
+    Args:
+        value: What a file holds.
+        selection: What becomes text. Where it names fields, a mapping is one record.
+        length: Characters of the file.
+        path: Path to the records.
+        kind: Kind of a record's place.
+
+    Raises:
+        LoadError: If there is nothing at the path, or the text grows far beyond the file.
+    """
+    value = _at(value, path)
+    if isinstance(value, Mapping) and not selection.wanted:
+        writer = RecordWriter(selection, length, joined_by="\n", between="\n")
+        for name, inner in value.items:
+            writer.add(leaves(inner, name), "key", clean(name))
+        return writer.loaded({})
+    writer = RecordWriter(selection, length, joined_by="\n", between="\n\n")
+    records = value if isinstance(value, list) else [value]
+    for number, record in enumerate(records, start=1):
+        writer.add(leaves(record), kind, str(number))
+    return writer.loaded({"records": len(records)})
+
+
+def read_lines(text: str, selection: Selection) -> LoadedFile:
+    """A text with a value of JSON in each line.
+
+    Raises:
+        LoadError: If a line holds something else; it names the line.
+    """
+    writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
+    count = 0
+    for number, line in enumerate(text.split("\n"), start=1):  # the other line ends may stand inside a JSON text
+        if not line.strip():
+            continue
+        try:
+            value = _parsed(line)
+        except json.JSONDecodeError as exc:
+            msg = f"Line {number} is no JSON: it breaks at column {exc.colno} ({exc.msg}). Mend or delete the line."
+            raise LoadError(msg) from exc
+        writer.add(leaves(value), "line", str(number))
+        count += 1
+    return writer.loaded({"records": count})
+
+
+def _parsed(text: str) -> Value:
+    try:
+        # Numbers stay texts: 1.10 is a version, and a number of a million digits takes an hour to convert.
+        value: Value = json.loads(
+            text, object_pairs_hook=Mapping, parse_int=str, parse_float=str, parse_constant=str, strict=False
+        )
+    except RecursionError as exc:
+        raise too_deep() from exc
+    return value
+
+
+def _at(value: Value, path: str) -> Value:
+    """The value at a path of names."""
+    for name in path.split(".") if path else ():
+        inner = dict(value.items) if isinstance(value, Mapping) else {}
+        if name not in inner:
+            msg = f"There is no {name!r} of the path {path!r} to the records. {known_names(name, list(inner)[:50])}"
+            raise LoadError(msg)
+        value = inner[name]
+    return value

@@ -1,0 +1,156 @@
+"""PowerPoint presentations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lazyrag.errors import LoadError
+from lazyrag.loaders.archives import (
+    Archive,
+    Element,
+    Relation,
+    local_name,
+    open_archive,
+    properties,
+    related,
+    relations,
+)
+from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
+
+_UNSEEN = frozenset(["Fallback", "rPr", "pPr", "endParaRPr"])
+_OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
+"""Placeholders that repeat on each slide: its number, the footer."""
+
+
+class PptxLoader:
+    """Reads a presentation slide by slide; each slide is a place.
+
+    On a slide the shapes come in the order in which they are stored, which is that of reading aloud: text, groups,
+    tables row by row with ``|`` between the cells, the data of charts, the words of diagrams, and after them the
+    speaker's notes. Hidden slides are read, too. Title and author become metadata. Pictures, comments, footers, slide
+    numbers and what stands on the slides' master are left out.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        with open_archive(path, "presentation", ".pptx") as archive:
+            main = related(archive, "officeDocument")
+            presentation = archive.xml(main) if main else None
+            if presentation is None or local_name(presentation) != "presentation":
+                msg = "The file is no presentation: it is of another format than its suffix says. Save it as .pptx."
+                raise LoadError(msg)
+            known = relations(archive, main)
+            ids = [_attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
+            slides = [known[one].target for one in ids if one in known]
+            check_pages(len(slides), "slides")
+            texts = []
+            hidden = []
+            for number, slide in enumerate(slides, start=1):
+                root = archive.xml(slide)
+                if root.get("show") in {"0", "false"}:
+                    hidden.append(number)
+                texts.append("\n".join([*_slide(archive, slide, root), *_notes(archive, slide)]))
+            metadata: dict[str, object] = {**properties(archive)}
+        if hidden:
+            metadata["hidden_slides"] = hidden
+        text, places = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
+        return LoadedFile(text, places, metadata)
+
+
+def _attribute(element: Element, name: str) -> str:
+    """An attribute of relations, whose namespace differs between the two editions of the standard."""
+    suffix = f"}}{name}"
+    return next((str(value) for key, value in element.attrib.items() if str(key).endswith(suffix)), "")
+
+
+def _slide(archive: Archive, part: str, slide: Element) -> Iterator[str]:
+    tree = slide.find("{*}cSld/{*}spTree")
+    if tree is not None:
+        yield from _shapes(archive, relations(archive, part), tree)
+
+
+def _shapes(archive: Archive, known: dict[str, Relation], parent: Element) -> Iterator[str]:
+    """Lines of text of the shapes in a group, in order."""
+    for shape in parent:
+        kind = local_name(shape)
+        if kind in {"sp", "txBody"}:
+            placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
+            if placeholder is None or placeholder.get("type") not in _OF_EVERY_SLIDE:
+                yield from _paragraphs(shape)
+        elif kind == "tbl":
+            yield from _rows(shape)
+        elif kind in {"chart", "relIds"}:
+            relation = known.get(_attribute(shape, "id" if kind == "chart" else "dm"))
+            if relation is not None and relation.target in archive:
+                drawn = archive.xml(relation.target)
+                yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
+        elif kind in {"grpSp", "graphicFrame", "graphic", "graphicData", "AlternateContent", "Choice"}:
+            yield from _shapes(archive, known, shape)
+
+
+def _paragraphs(parent: Element) -> Iterator[str]:
+    """The paragraphs that hold something, each a line or several."""
+    for paragraph in parent.iter("{*}p"):
+        text = "".join(_run_text(paragraph)).strip()
+        if text:
+            yield text
+
+
+def _run_text(parent: Element) -> Iterator[str]:
+    for child in parent:
+        kind = local_name(child)
+        if kind == "t":
+            yield child.text or ""
+        elif kind == "br":
+            yield "\n"
+        elif kind not in _UNSEEN:
+            yield from _run_text(child)
+
+
+def _rows(table: Element) -> Iterator[str]:
+    """A table's rows; a cell that is merged into another one is passed over."""
+    for row in table.iterfind("{*}tr"):
+        cells = [
+            " ".join(" ".join(_paragraphs(cell)).split())
+            for cell in row.iterfind("{*}tc")
+            if cell.get("hMerge") not in {"1", "true"} and cell.get("vMerge") not in {"1", "true"}
+        ]
+        if any(cells):
+            yield " | ".join(cells)
+
+
+def _chart(chart: Element) -> Iterator[str]:
+    """A chart's title, then its data as a table: a line for each category, a column for each series."""
+    for title in chart.iter("{*}title"):
+        yield from _paragraphs(title)
+    series = list(chart.iter("{*}ser"))
+    names = [" ".join(value.text or "" for value in one.iterfind("{*}tx//{*}v")) for one in series]
+    if any(names):
+        yield " | ".join(["", *names]).strip()
+    rows: dict[str, list[str]] = {}
+    for number, one in enumerate(series):
+        values = _points(one, ("val", "yVal"))
+        for at, category in {**dict.fromkeys(values, ""), **_points(one, ("cat", "xVal"))}.items():
+            row = rows.setdefault(at, [category, *[""] * len(series)])
+            row[number + 1] = values.get(at, "")
+    yield from (" | ".join(row) for row in rows.values())
+
+
+def _points(series: Element, names: tuple[str, ...]) -> dict[str, str]:
+    """The values of a series of a chart, by their index in it."""
+    return {
+        point.get("idx", ""): point.findtext("{*}v") or ""
+        for name in names
+        for point in series.iterfind(f"{{*}}{name}//{{*}}pt")
+    }
+
+
+def _notes(archive: Archive, slide: str) -> Iterator[str]:
+    """The speaker's notes, which stand in the body of a page of their own."""
+    part = related(archive, "notesSlide", slide)
+    for shape in archive.xml(part).iter("{*}sp") if part else ():
+        placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
+        if placeholder is not None and placeholder.get("type") == "body":
+            lines = list(_paragraphs(shape))
+            yield from [f"Notes: {lines[0]}", *lines[1:]] if lines else []

@@ -1,0 +1,185 @@
+"""Tables of cells as text: what the loaders of spreadsheets share."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from lazyrag.data.segment import Place
+from lazyrag.errors import LoadError
+from lazyrag.loaders.archives import nested_places
+from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.records import Pair, Selection, SoughtFields
+
+Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
+"""What a cell of a spreadsheet holds."""
+
+MOST_CHARACTERS = 1 << 27
+"""Characters in the cells of a workbook, and in the labels of its rows."""
+
+Row: TypeAlias = tuple[int, Sequence[Cell]]
+"""A row's number, as the spreadsheet program shows it, and its cells."""
+
+_ALL = Selection()
+_BREAK = "\n\n"
+
+_SAMPLE = 10
+"""Rows among which the names of columns are looked for."""
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One sheet: its name, its rows from the top, and whether the program that made it hides it."""
+
+    name: str
+    rows: Iterable[Row] = field(repr=False)
+    hidden: bool = False
+
+
+def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedFile:
+    r"""The text of a workbook; each sheet that holds something is a place, its name the first line.
+
+    Each row below a sheet's names of columns is a place within that of the sheet. The names of the sheets become
+    metadata, and those of hidden ones, which are read as well, once more.
+
+    Args:
+        sheets: In their order. No row of one is asked for after the next one.
+        selection: Which columns become text, and in which form.
+
+    Raises:
+        LoadError: If the text would be longer than `MOST_CHARACTERS`, or no sheet has a selected column.
+
+    Example:
+        >>> loaded = read_sheets([Sheet("Prices", [(1, ["tea", "EUR"]), (2, ["green", 4.5])])])
+        >>> loaded.text
+        'Prices\ntea | EUR\ntea: green; EUR: 4.5'
+        >>> [place.label for place in loaded.places]
+        ['Prices', 'Prices > 2']
+    """
+    sought = SoughtFields(selection)
+    texts: list[str] = []
+    places: list[Place] = []
+    said: dict[str, list[str]] = {"sheets": [], "hidden_sheets": []}
+    start = length = 0
+    for sheet in sheets:
+        lines = [sheet.name]
+        rows = []
+        end = len(sheet.name)
+        for number, line in row_lines(sheet.rows, selection, sought):
+            length += len(line)
+            if number is not None:
+                length += len(sheet.name)
+                rows.append(Place(end + 1, end + 1 + len(line), "row", str(number)))
+            _limit(length)
+            lines.append(line)
+            end += 1 + len(line)
+        if len(lines) == 1:
+            continue
+        texts.append("\n".join(lines))
+        places += nested_places(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
+        start += end + len(_BREAK)
+        for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
+            said[name].append(sheet.name)
+    sought.check()
+    return LoadedFile(_BREAK.join(texts), tuple(places), {name: names for name, names in said.items() if names})
+
+
+def row_lines(
+    rows: Iterable[Row], selection: Selection = _ALL, sought: SoughtFields | None = None
+) -> Iterator[tuple[int | None, str]]:
+    """A line for each row that holds something, with the row's number if it is below the names of columns.
+
+    Where the names of columns are found, the rows below them read ``name: value; name: value``, or as they were
+    selected. Those above and the names themselves stand with ``|`` between the cells, as the rows of a table without
+    names do; where columns are selected these are left out. Names are the first of the top rows that fills most of the
+    columns with different short texts.
+
+    Args:
+        rows: From the top, of any length.
+        selection: Which columns become text, and in which form.
+        sought: Is told the names of columns.
+
+    Raises:
+        LoadError: If a row is longer than `MOST_CHARACTERS`.
+
+    Example:
+        >>> table = enumerate([["Tea 2024"], ["tea", "price"], ["green", 4.0], [None, 3]], start=1)
+        >>> list(row_lines(table))
+        [(None, 'Tea 2024'), (None, 'tea | price'), (3, 'tea: green; price: 4'), (4, 'price: 3')]
+    """
+    below = ((number, row, cells) for number, row in rows if any(cells := _cells(row)))
+    top = list(itertools.islice(below, _SAMPLE))
+    at = _names_at([(row, cells) for _, row, cells in top])
+    names: Sequence[str] = top[at][2] if at is not None else ()
+    if sought is not None:
+        sought.meet(names)
+    first = len(top) if at is None else at + 1  # of the rows below the names
+    if not selection.wanted:
+        yield from ((None, _joined(cells)) for _, _, cells in top[:first])
+    if at is None:
+        yield from ((None, _joined(cells)) for _, _, cells in below if not selection.wanted)
+        return
+    for number, _, cells in itertools.chain(top[first:], below):
+        line = selection.text_of(_named(names, cells), "; ")
+        if line.strip():
+            yield number, line
+
+
+def _cells(row: Sequence[Cell]) -> list[str]:
+    _limit(sum(len(value) for value in row if isinstance(value, str)))
+    return [cell_text(value) for value in row]
+
+
+def _limit(length: int) -> None:
+    """A small file can have millions of cells show the same long text."""
+    if length > MOST_CHARACTERS:
+        msg = f"The workbook shows more than {MOST_CHARACTERS} characters. Split it into several files."
+        raise LoadError(msg)
+
+
+def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None:
+    """Which of the top rows holds the names of columns; None if it is none of them, or the last."""
+    widest = max((sum(map(bool, cells)) for _, cells in top), default=0)
+    for at, (row, cells) in enumerate(top[:-1]):
+        names = [cell for cell in cells if cell]
+        if len(names) >= max(2, widest / 2):
+            texts = all(isinstance(value, str) for value, cell in zip(row, cells, strict=True) if cell)
+            different = len(set(names)) == len(names) and max(map(len, names)) <= _LONGEST_NAME
+            return at if texts and different else None
+    return None
+
+
+def _named(names: Sequence[str], cells: Sequence[str]) -> list[Pair]:
+    return [pair for pair in itertools.zip_longest(names, cells, fillvalue="") if pair[1]]
+
+
+def _joined(cells: Sequence[str]) -> str:
+    last = max(at for at, cell in enumerate(cells) if cell)
+    first = next(at for at, cell in enumerate(cells) if cell)
+    return " | ".join(cells[first : last + 1])
+
+
+def cell_text(value: Cell) -> str:
+    """What a cell shows: dates as ISO 8601, numbers with the 15 digits that spreadsheets keep, white space folded.
+
+    Example:
+        >>> [cell_text(value) for value in (2.0, 0.1 + 0.2, True, dt.datetime(2024, 4, 5), None)]
+        ['2', '0.3', 'TRUE', '2024-04-05', '']
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, (int, float)):
+        whole = isinstance(value, int) or (value.is_integer() and abs(value) < 1e15)
+        return str(int(value)) if whole else f"{value:.15g}"
+    if isinstance(value, dt.datetime) and value.time() != dt.time.min:
+        return value.isoformat(sep=" ", timespec="seconds")
+    day = value.date() if isinstance(value, dt.datetime) else value
+    return str(day)  # of dates and times that is ISO 8601

@@ -1,0 +1,187 @@
+"""reStructuredText."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lazyrag.errors import LoadError
+from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.detect import clean, decode, find_encoding
+from lazyrag.text.structure import Heading, front_matter, heading_places, markdown_headings
+from lazyrag.validation import known_arguments, yes_or_no
+
+
+class MarkdownLoader:
+    """Reads Markdown: the text stays as it is, marks included; its headings become places.
+
+    Simple lines of its front matter (``title: Tea``, ``tags: [green, black]``) become metadata.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        read = find_encoding(path.read_bytes())
+        places = heading_places(list(markdown_headings(read.text)), len(read.text))
+        return LoadedFile(read.text, places, {**front_matter(read.text), **read.metadata})
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in what programs print
+
+
+@known_arguments
+class NotebookLoader:
+    """Reads a Jupyter notebook cell by cell, Markdown and code as they are; each cell with text is a place.
+
+    Text that code printed or returned, and what names its error, stands beneath the code; pictures and HTML are left
+    out. The kernel's language becomes the metadata ``language``, the number of cells ``cells``.
+
+    Args:
+        outputs: Whether to read what code printed and returned.
+
+    Raises:
+        ConfigError: If outputs is neither True nor False.
+
+    Example:
+        >>> import tempfile
+        >>> cell = {"cell_type": "code", "source": ["2 * 80"], "outputs": [{"data": {"text/plain": "160"}}]}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "tea.ipynb")
+        ...     _ = path.write_text(json.dumps({"nbformat": 4, "cells": [cell]}), encoding="utf-8")
+        ...     NotebookLoader().load(path).text.split(), NotebookLoader(outputs=False).load(path).text
+        (['2', '*', '80', '160'], '2 * 80')
+    """
+
+    def __init__(self, *, outputs: bool = True) -> None:
+        self._outputs = yes_or_no("outputs", outputs)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        notebook = _parsed(decode(path.read_bytes()))
+        cells = _cells(notebook)
+        texts = [(number, text) for number, cell in enumerate(cells, 1) if (text := self._text(cell)).strip()]
+        text, places = join_parts([text for _, text in texts], [("cell", str(number)) for number, _ in texts])
+        language = _language(notebook)
+        return LoadedFile(text, places, {**({"language": language} if language else {}), "cells": len(cells)})
+
+    def _text(self, cell: dict[str, Any]) -> str:
+        source = _joined(cell.get("source", cell.get("input")))  # "input" until format 3
+        printed = _outputs(cell) if self._outputs else ()
+        return clean("\n\n".join(part for part in (source, *printed) if part.strip()))
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    problem: Exception | None = None
+    try:
+        notebook = json.loads(text, strict=False)
+    except (ValueError, RecursionError) as exc:  # ValueError also for a number of thousands of digits
+        problem, notebook = exc, None
+    if not isinstance(notebook, dict):
+        why = f" ({problem})" if problem else ""
+        msg = f"The file is no notebook: it is cut off, or of another format{why}. Save it again from Jupyter."
+        raise LoadError(msg) from problem
+    return notebook
+
+
+def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells; until format 3 they lie in worksheets."""
+    sheets = notebook.get("worksheets")
+    holders = sheets if isinstance(sheets, list) else [notebook]
+    found = [cells for one in holders if isinstance(one, dict) and isinstance(cells := one.get("cells"), list)]
+    if not found or len(found) < len(holders):
+        msg = "The file is no notebook: it has no list of cells. Save it again from Jupyter, or as .json."
+        raise LoadError(msg)
+    return [cell if isinstance(cell, dict) else {} for cells in found for cell in cells]
+
+
+def _outputs(cell: dict[str, Any]) -> Iterator[str]:
+    """What a cell printed, returned, or failed with, as text."""
+    outputs = cell.get("outputs")
+    for output in outputs if isinstance(outputs, list) else ():
+        if not isinstance(output, dict):
+            continue
+        data = output.get("data")
+        shown = data.get("text/plain") if isinstance(data, dict) else None
+        text = _joined(output.get("text")) or _joined(shown)
+        if not text and output.get("ename"):
+            text = f"{output['ename']}: {output.get('evalue', '')}"
+        yield _COLOURS.sub("", text).strip("\n")
+
+
+def _joined(source: Any) -> str:
+    """A text, which notebooks keep as a list of lines."""
+    lines = source if isinstance(source, list) else [source]
+    return "".join(line for line in lines if isinstance(line, str))
+
+
+def _language(notebook: dict[str, Any]) -> str:
+    metadata = notebook.get("metadata")
+    for place, name in (("language_info", "name"), ("kernelspec", "language")):
+        said = metadata.get(place) if isinstance(metadata, dict) else None
+        if isinstance(said, dict) and isinstance(said.get(name), str):
+            return clean(said[name])
+    return ""
+
+
+class TextLoader:
+    """Reads plain text in any common encoding; what it reads is the file, character by character.
+
+    An encoding that was found out, and is not UTF-8, becomes metadata.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        read = find_encoding(path.read_bytes())
+        return LoadedFile(read.text, metadata=read.metadata)
+
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
+_NO_TITLE = re.compile(r"\s|\.\.(?:\s|$)|[-*+•‣⁃]\s")
+_ALWAYS_LONG_ENOUGH = 4
+
+
+class RstLoader:
+    """Reads reStructuredText: the text stays as it is, marks included; its section titles become places."""
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        read = find_encoding(path.read_bytes())
+        return LoadedFile(read.text, heading_places(list(_headings(read.text)), len(read.text)), read.metadata)
+
+
+def _headings(text: str) -> Iterator[Heading]:
+    """Titles with a line beneath, or above and beneath; their levels come in the order in which styles first do."""
+    levels: dict[tuple[str, bool], int] = {}
+    lines = text.splitlines(keepends=True)
+    start = at = 0
+    fresh = True  # whether a block may begin here
+    while at < len(lines):
+        taken = 1
+        title, over = _title([line.rstrip() for line in lines[at : at + 3]]) if fresh else ("", False)
+        if title:
+            taken = 3 if over else 2
+            style = (lines[at + taken - 1][0], over)
+            yield Heading(start, levels.setdefault(style, len(levels) + 1), title)
+        fresh = bool(title) or not lines[at].strip()
+        start += sum(map(len, lines[at : at + taken]))
+        at += taken
+
+
+def _title(lines: list[str]) -> tuple[str, bool]:
+    """The title that a block's first lines are, "" if none, and whether it has a line above."""
+    first, second, third = (*lines, "", "")[:3]
+    if _ADORNMENT.fullmatch(first):
+        titled = bool(second.strip()) and first == third and not _ADORNMENT.fullmatch(second)
+        return (second.strip(), True) if titled and _reaches(first, second) else ("", False)
+    titled = bool(first and _ADORNMENT.fullmatch(second)) and not _NO_TITLE.match(first)
+    return (first, False) if titled and _reaches(second, first) else ("", False)
+
+
+def _reaches(adornment: str, title: str) -> bool:
+    """Whether a line is long enough: four characters, or as wide as the title, whose Chinese is two columns wide."""
+    if len(adornment) >= _ALWAYS_LONG_ENOUGH:
+        return True
+    return len(adornment) >= sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in title)

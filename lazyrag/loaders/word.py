@@ -1,0 +1,884 @@
+"""Word and PowerPoint files of 1997 to 2003, which are reported with what to do about them."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lazyrag.data.segment import Place
+from lazyrag.errors import LoadError
+from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, related, relations
+from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.detect import clean, sniff
+from lazyrag.text.structure import Heading, heading_places
+from lazyrag.validation import known_arguments, yes_or_no
+
+if TYPE_CHECKING:
+    from docx.document import Document as WordDocument
+
+
+_SIMPLE = re.compile(r"[\w.,]*|.", re.DOTALL)
+
+
+def formula_text(formula: Element) -> str:
+    """A formula as it is typed on one line: ``a/(b+c)``, ``x^2``, ``x_i``, ``√(x)``.
+
+    Args:
+        formula: An ``oMath``, or any element in one.
+    """
+    write = _WRITERS.get(local_name(formula))
+    if write is not None:
+        return write(formula)
+    if local_name(formula) == "t":
+        return formula.text or ""
+    return "".join(formula_text(child) for child in formula if not local_name(child).endswith("Pr"))
+
+
+def _part(formula: Element, name: str) -> str:
+    """The text of a part; "" where there is none."""
+    return "".join(formula_text(child) for child in formula if local_name(child) == name)
+
+
+def _bracketed(text: str) -> str:
+    text = text.strip()
+    return text if _SIMPLE.fullmatch(text) else f"({text})"
+
+
+def _mark(formula: Element, properties: str, name: str, default: str) -> str:
+    """A character that a formula's properties choose."""
+    found = formula.find(f"{{*}}{properties}/{{*}}{name}")
+    if found is None:
+        return default
+    return next((str(value) for key, value in found.attrib.items() if str(key).endswith("}val")), "")
+
+
+def _raised(formula: Element) -> str:
+    """Something with parts above and below it."""
+    below, above = _part(formula, "sub"), _part(formula, "sup")
+    lowered = f"_{_bracketed(below)}" if below else ""
+    return _part(formula, "e") + lowered + (f"^{_bracketed(above)}" if above else "")
+
+
+def _fraction(formula: Element) -> str:
+    return f"{_bracketed(_part(formula, 'num'))}/{_bracketed(_part(formula, 'den'))}"
+
+
+def _root(formula: Element) -> str:
+    degree = _part(formula, "deg")
+    return f"{'' if degree.strip() in ('', '2') else degree}√{_bracketed(_part(formula, 'e'))}"
+
+
+def _sum(formula: Element) -> str:
+    below, above = _part(formula, "sub"), _part(formula, "sup")
+    limits = (f"_{_bracketed(below)}" if below else "") + (f"^{_bracketed(above)}" if above else "")
+    return f"{_mark(formula, 'naryPr', 'chr', '∫')}{limits} {_part(formula, 'e')}"
+
+
+def _delimited(formula: Element) -> str:
+    between = _mark(formula, "dPr", "sepChr", "|").join(
+        formula_text(child) for child in formula if local_name(child) == "e"
+    )
+    return f"{_mark(formula, 'dPr', 'begChr', '(')}{between}{_mark(formula, 'dPr', 'endChr', ')')}"
+
+
+def _limit(formula: Element) -> str:
+    return f"{_part(formula, 'e')}_{_bracketed(_part(formula, 'lim'))}"
+
+
+def _matrix(formula: Element) -> str:
+    rows = (row for row in formula if local_name(row) == "mr")
+    return "; ".join(", ".join(formula_text(one) for one in row if local_name(one) == "e") for row in rows)
+
+
+def _array(formula: Element) -> str:
+    return "; ".join(formula_text(child) for child in formula if local_name(child) == "e")
+
+
+_WRITERS: dict[str, Callable[[Element], str]] = {
+    "d": _delimited,
+    "eqArr": _array,
+    "f": _fraction,
+    "limLow": _limit,
+    "limUpp": _limit,
+    "m": _matrix,
+    "nary": _sum,
+    "rad": _root,
+    "sPre": _raised,
+    "sSub": _raised,
+    "sSubSup": _raised,
+    "sSup": _raised,
+}
+
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_DEEPEST = 9
+_PLACEHOLDER = re.compile(r"%([1-9])")
+_ROMAN = {1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v"}
+_ROMAN |= {4: "iv", 1: "i"}
+_DIGITS = "零一二三四五六七八九"
+
+
+class _Level(NamedTuple):
+    """How a level is counted and written: ``%1.%2`` stands for the numbers of the first two levels."""
+
+    start: int
+    form: str
+    text: str
+    style: str
+
+
+class _List(NamedTuple):
+    """A list: the definition that it counts in, its levels, and where levels begin anew with it."""
+
+    definition: str
+    levels: dict[int, _Level]
+    restarts: dict[int, int]
+
+
+class Numbering:
+    """The numbers of a document, paragraph by paragraph.
+
+    Args:
+        archive: The document.
+        main: Its main part.
+
+    Raises:
+        LoadError: If its parts on numbers or styles cannot be read.
+    """
+
+    def __init__(self, archive: Archive, main: str) -> None:
+        self._lists: dict[str, _List] = {}
+        self._of_styles: dict[str, tuple[str, int | None]] = {}
+        self._counts: dict[str, list[int | None]] = {}
+        self._begun: set[tuple[str, int]] = set()
+        part = related(archive, "numbering", main)
+        if part:
+            self._read_lists(archive.xml(part))
+            styles = related(archive, "styles", main)
+            self._read_styles(archive.xml(styles) if styles else ())
+
+    def mark(self, paragraph: Any) -> str:
+        """The number or bullet before a paragraph, with a space behind it; "" where there is none.
+
+        To be asked for each paragraph, in order, as it counts.
+        """
+        if not self._lists:
+            return ""
+        properties = paragraph.find(f"{_W}pPr")
+        if properties is None:
+            return ""
+        style = _value(properties, "pStyle")
+        key, depth = self._of_styles.get(style, ("", None))
+        own = properties.find(f"{_W}numPr")
+        if own is not None:
+            key = _value(own, "numId") or key
+            depth = _number(_value(own, "ilvl"), depth)
+        found = self._lists.get(key)
+        if found is None:
+            return ""
+        if depth is None:
+            depth = next((number for number, level in found.levels.items() if level.style == style), 0)
+        level = found.levels.get(depth)
+        if level is None:
+            return ""
+        counts = self._count(key, found, depth)
+        mark = _PLACEHOLDER.sub(lambda place: self._written(found, counts, int(place[1]) - 1), level.text).strip()
+        if level.form == "bullet":
+            mark = "•"  # the file's own stands in a font of symbols
+        return f"{mark} " if mark and level.form != "none" else ""
+
+    def _count(self, key: str, found: _List, depth: int) -> list[int | None]:
+        counts = self._counts.setdefault(found.definition, [None] * _DEEPEST)
+        start = found.levels[depth].start
+        if depth in found.restarts and (key, depth) not in self._begun:
+            start, counts[depth] = found.restarts[depth], None
+        self._begun.add((key, depth))
+        before = counts[depth]
+        counts[depth] = start if before is None else before + 1
+        counts[depth + 1 :] = [None] * (_DEEPEST - depth - 1)
+        return counts
+
+    @staticmethod
+    def _written(found: _List, counts: list[int | None], depth: int) -> str:
+        level = found.levels.get(depth)
+        if level is None:
+            return ""
+        count = counts[depth]
+        return _FORMS.get(level.form, str)(level.start if count is None else count)
+
+    def _read_lists(self, part: Any) -> None:
+        definitions = {_own(one, "abstractNumId"): dict(_levels(one)) for one in part.iterfind(f"{_W}abstractNum")}
+        for one in part.iterfind(f"{_W}num"):
+            key = _value(one, "abstractNumId")
+            levels = dict(definitions.get(key, {}))
+            restarts = {}
+            for override in one.iterfind(f"{_W}lvlOverride"):
+                levels |= dict(_levels(override))
+                start = _number(_value(override, "startOverride"), None)
+                depth = _number(_own(override, "ilvl"), 0) or 0
+                if start is not None:
+                    restarts[depth] = start
+            self._lists[_own(one, "numId")] = _List(key, levels, restarts)
+
+    def _read_styles(self, part: Any) -> None:
+        parents: dict[str, str] = {}
+        own: dict[str, tuple[str, int | None]] = {}
+        for style in part:
+            name = _own(style, "styleId")
+            parents[name] = _value(style, "basedOn")
+            numbered = style.find(f"{_W}pPr/{_W}numPr")
+            if numbered is not None:
+                own[name] = _value(numbered, "numId"), _number(_value(numbered, "ilvl"), None)
+        for name in parents:
+            above, seen = name, {""}
+            while above not in seen and above not in own:
+                seen.add(above)
+                above = parents.get(above, "")
+            key, depth = own.get(above, ("", None))
+            if not key and above in own:  # a style of a deeper level names its depth alone
+                higher = own.get(parents.get(above, ""), ("", None))
+                key = higher[0]
+            if key:
+                self._of_styles[name] = key, depth
+
+
+def _levels(parent: Any) -> list[tuple[int, _Level]]:
+    levels = []
+    for one in parent.iterfind(f"{_W}lvl"):
+        depth = _number(_own(one, "ilvl"), None)
+        if depth is not None and 0 <= depth < _DEEPEST:
+            start = _number(_value(one, "start"), 0) or 0
+            form = _value(one, "numFmt") or "decimal"
+            levels.append((depth, _Level(start, form, _value(one, "lvlText"), _value(one, "pStyle"))))
+    return levels
+
+
+def _own(element: Any, name: str) -> str:
+    return str(element.get(f"{_W}{name}") or "")
+
+
+def _value(parent: Any, name: str) -> str:
+    found = parent.find(f"{_W}{name}")
+    return "" if found is None else _own(found, "val")
+
+
+def _number(text: str, default: int | None) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else default
+
+
+def _letters(number: int) -> str:
+    """As Word counts with letters: z is followed by aa, bb."""
+    times, letter = divmod(number - 1, 26)
+    return chr(ord("a") + letter) * min(times + 1, 40) if number > 0 else "0"
+
+
+def _roman(number: int) -> str:
+    pieces = []
+    for value, letters in _ROMAN.items():
+        times, number = divmod(number, value)
+        pieces.append(letters * min(times, 40))
+    return "".join(pieces)
+
+
+def _chinese(number: int) -> str:
+    """Numbers up to 99 as they are counted in Chinese; larger ones digit by digit."""
+    if not 0 < number < 100:
+        return "".join(_DIGITS[int(digit)] for digit in str(number))
+    tens, ones = divmod(number, 10)
+    head = "" if not tens else "十" if tens == 1 else f"{_DIGITS[tens]}十"
+    return head + (_DIGITS[ones] if ones else "")
+
+
+_FORMS: dict[str, Callable[[int], str]] = {
+    "chineseCounting": _chinese,
+    "chineseCountingThousand": _chinese,
+    "decimalZero": lambda number: f"{number:02}",
+    "japaneseCounting": _chinese,
+    "lowerLetter": _letters,
+    "lowerRoman": _roman,
+    "taiwaneseCountingThousand": _chinese,
+    "upperLetter": lambda number: _letters(number).upper(),
+    "upperRoman": lambda number: _roman(number).upper(),
+}
+
+
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+
+_TEXT = frozenset([f"{_W}t", f"{_M}t"])
+_FORMULAS = frozenset([f"{_M}oMath", f"{_M}oMathPara"])
+_NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endnotes"}
+_CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
+# Deleted and moved-away text, the older copy of a drawing, and properties hold nothing that a reader sees.
+_UNSEEN = frozenset(
+    [f"{_W}del", f"{_W}moveFrom", f"{_MC}Fallback", f"{_W}pPr", f"{_W}rPr", f"{_W}instrText", f"{_W}sectPr"]
+)
+_HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
+
+
+@known_arguments
+class DocxLoader:
+    """Reads a Word document in the order of its body, tables included, row by row with ``|`` between the cells.
+
+    Headings become places; title, author, subject, keywords and dates of the document's properties become metadata.
+    Footnotes and endnotes are numbered as they are met and follow the text, as places of kind ``footnote``. Tracked
+    changes are read as if accepted, formulas as lines. Lists
+    are numbered as Word numbers them. Pictures are left out.
+
+    Args:
+        comments: Read comments, too: they follow the text, as places of kind ``comment``.
+        headers: Read headers and footers, too: each once, headers before the text and footers behind it.
+    """
+
+    def __init__(self, *, comments: bool = False, headers: bool = False) -> None:
+        self._comments = yes_or_no("comments", comments)
+        self._headers = yes_or_no("headers", headers)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        import docx  # python-docx takes a tenth of a second to import
+
+        with open_archive(path, "Word document", ".docx") as archive:
+            archive.check()
+            main = related(archive, "officeDocument")
+            document = docx.Document(str(path))
+            page = _Page(_heading_levels(document), Numbering(archive, main))
+            around = _headers_and_footers(archive, main, page) if self._headers else {}
+            for line in around.get("header", ()):
+                page.add(line)
+            for block, level in _blocks(document.element.body, page):
+                page.add(block, level)
+            for line in around.get("footer", ()):
+                page.add(line)
+            within = page.length
+            page.add_notes(_notes(archive, main, page))
+            if self._comments:
+                page.add_notes(_comments(archive, main, page))
+        text = "\n".join(page.lines)
+        headings = heading_places(page.headings, min(within, len(text)))
+        return LoadedFile(text, (*headings, *page.places), _properties(document))
+
+
+@dataclass(slots=True)
+class _Page:
+    """What has been read so far, and what it takes to read on.
+
+    Args:
+        levels: Levels of headings by the ids of styles.
+        numbering: What numbers paragraphs.
+    """
+
+    levels: dict[str, int]
+    numbering: Numbering
+    lines: list[str] = field(default_factory=list)
+    length: int = 0
+    headings: list[Heading] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    noted: list[tuple[str, str]] = field(default_factory=list)
+    """Footnotes and endnotes in the order in which they are called: the kind of part that holds one, its id there."""
+
+    def add(self, line: str, level: int = 0) -> None:
+        if level and line.strip():
+            self.headings.append(Heading(self.length, level, " ".join(line.split())))
+        self.lines.append(line)
+        self.length += len(line) + 1
+
+    def add_notes(self, notes: Iterable[tuple[str, str, str]]) -> None:
+        """Add notes: the kind of place, its label, its line."""
+        for kind, label, line in notes:
+            self.places.append(Place(self.length, self.length + len(line), kind, label))
+            self.add(line)
+
+    def words(self, parent: Any) -> str:
+        """All that stands in an element, on one line."""
+        return " ".join(word for block, _ in _blocks(parent, self) for word in block.split())
+
+
+def _notes(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
+    parts: dict[str, dict[str, Any]] = {}
+    for number, (kind, key) in enumerate(tuple(page.noted), start=1):  # none within notes, which might call themselves
+        if kind not in parts:
+            part = related(archive, kind, main)
+            parts[kind] = {_said(one, "id"): one for one in archive.xml(part)} if part else {}
+        words = page.words(parts[kind][key]) if key in parts[kind] else ""
+        if words:
+            yield "footnote", str(number), f"[{number}] {words}"
+
+
+def _comments(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
+    part = related(archive, "comments", main)
+    for number, comment in enumerate(archive.xml(part) if part else (), start=1):
+        words = page.words(comment)
+        if words:
+            yield "comment", str(number), f"Comment by {_said(comment, 'author') or 'somebody'}: {words}"
+
+
+def _headers_and_footers(archive: Archive, main: str, page: _Page) -> dict[str, list[str]]:
+    """The different lines of all headers, and of all footers, in order."""
+    found: dict[str, list[str]] = {"header": [], "footer": []}
+    for relation in relations(archive, main).values():
+        if relation.kind in found and relation.target in archive:
+            for block, _ in _blocks(archive.xml(relation.target), page):
+                if block.strip() and block not in found[relation.kind]:
+                    found[relation.kind].append(block)
+    return found
+
+
+def _said(element: Any, name: str) -> str:
+    """An attribute of Word's own."""
+    return str(element.get(f"{_W}{name}") or "")
+
+
+def _properties(document: WordDocument) -> dict[str, str]:
+    """What the document's properties say, where it has any; python-docx would make up a title where it has none."""
+    from docx.opc.constants import RELATIONSHIP_TYPE
+
+    try:
+        document.part.package.part_related_by(RELATIONSHIP_TYPE.CORE_PROPERTIES)
+    except KeyError:
+        return {}
+    core = document.core_properties
+    said = {name: clean(getattr(core, name) or "").strip() for name in ("title", "author", "subject", "keywords")}
+    said |= {name: when.isoformat() if (when := getattr(core, name)) else "" for name in ("created", "modified")}
+    return {name: value for name, value in said.items() if value}
+
+
+def _heading_levels(document: WordDocument) -> dict[str, int]:
+    """Heading level by style id: styles named Heading 1 to 9, Title counting as 1."""
+    levels = {}
+    for style in document.styles:
+        name = style.name or ""
+        match = _HEADING_STYLE.match(name)
+        if match or name == "Title":
+            levels[style.style_id] = int(match[1]) if match else 1
+    return levels
+
+
+def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int]]:
+    """Text and heading level (0: none) of paragraphs and of table rows, in order, through every wrapping element."""
+    for child in parent:
+        if child.tag == f"{_W}p":
+            style = child.find(f"{_W}pPr/{_W}pStyle")
+            text = "".join(_run_text(child, page))
+            mark = page.numbering.mark(child) if text.strip() else ""
+            yield mark + text, page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
+            # Text boxes hang inside a paragraph and hold paragraphs of their own.
+            for box in child.iter(f"{_W}txbxContent"):
+                own = next(box.iterancestors(f"{_W}p")) is child  # not a box inside one of its boxes
+                if own and not any(above.tag == f"{_MC}Fallback" for above in box.iterancestors()):
+                    yield from _blocks(box, page)
+        elif child.tag == f"{_W}tbl":
+            yield from ((row, 0) for row in _rows(child, page))
+        elif child.tag not in _UNSEEN and isinstance(child.tag, str):
+            yield from _blocks(child, page)
+
+
+def _rows(table: Any, page: _Page) -> Iterator[str]:
+    for row in table.iter(f"{_W}tr"):
+        if next(row.iterancestors(f"{_W}tbl")) is not table:
+            continue
+        cells = []
+        for cell in row.iter(f"{_W}tc"):
+            if next(cell.iterancestors(f"{_W}tbl")) is not table:
+                continue  # it belongs to a table inside one of our cells, whose text that cell yields
+            merged = cell.find(f"{_W}tcPr/{_W}vMerge")
+            if merged is None or merged.get(f"{_W}val") == "restart":
+                words = " ".join(" ".join(block.split()) for block, _ in _blocks(cell, page))
+                cells.append(words.strip())
+        if any(cells):
+            yield " | ".join(cells)
+
+
+def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
+    for child in paragraph:
+        if child.tag in _TEXT:
+            yield child.text or ""
+        elif child.tag in _CHARACTERS:
+            yield _CHARACTERS[child.tag]
+        elif child.tag in _FORMULAS:
+            yield formula_text(child)
+        elif child.tag in _NOTES:
+            page.noted.append((_NOTES[child.tag], _said(child, "id")))
+            yield f"[{len(page.noted)}]"
+        elif child.tag not in _UNSEEN and child.tag != f"{_W}txbxContent" and isinstance(child.tag, str):
+            yield from _run_text(child, page)
+
+
+DEEPEST = 10_000
+"""Groups within groups that are read."""
+
+_TOKEN = re.compile(
+    rb"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})?[ ]?"
+    rb"|\\'(?P<byte>[0-9a-fA-F]{2})"
+    rb"|\\(?P<symbol>[^a-zA-Z])"
+    rb"|(?P<brace>[{}])"
+    rb"|(?P<text>[^\\{}\r\n]+)"
+)
+_RTF_CHARACTERS = {
+    "tab": "\t", "line": "\n", "page": "\n", "column": "\n", "nestcell": " | ", "nestrow": " ", "zwj": "\u200d",
+    "emdash": "—", "endash": "–", "emspace": "\u2003", "enspace": "\u2002", "bullet": "•", "zwnj": "\u200c",
+    "lquote": "‘", "rquote": "’", "ldblquote": "“", "rdblquote": "”",
+}  # fmt: skip
+_SYMBOLS = {"~": "\xa0", "_": "-", "\\": "\\", "{": "{", "}": "}"}
+# What holds no text of the page, beside all that is marked as not to be read by those who do not know it.
+_RTF_UNSEEN = frozenset(
+    "colortbl filetbl fldinst footer footerf footerl footerr header headerf headerl headerr nonesttables nonshppict "
+    "objdata objclass objname pict private revtbl rsidtbl rxe shprslt sp tc template txe xe annotation atnauthor atnid "
+    "comment company operator creatim revtim printim buptim bkmkstart bkmkend keywords category manager hlinkbase "
+    "nesttableprops listtable listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl "
+    "mmathPict".split()
+)
+_SEEN_IF_MARKED = frozenset(["shpinst", "shptxt", "shpgrp", "footnote", "moMath", "moMathPara"])
+_PROPERTIES = {"title": "title", "author": "author", "subject": "subject"}
+_CODE_PAGES = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850", "ansi": "cp1252"}
+_CHARSETS = {
+    0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 130: "johab", 134: "gbk", 136: "big5", 161: "cp1253",
+    162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874",
+    238: "cp1250", 255: "cp437",
+}  # fmt: skip
+"""Encodings by the number of a font's character set."""
+
+
+class RtfLoader:
+    """Reads a text in Rich Text Format: paragraphs as lines, tables row by row with ``|`` between the cells.
+
+    Headings become places; title, author and subject metadata. Footnotes are numbered as they are met and follow the
+    text, as places of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are left out.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        data = path.read_bytes()
+        if not data.lstrip().startswith(b"{\\rtf"):
+            msg = r"The file is no Rich Text: it does not begin with {\rtf. Save it again as .rtf."
+            raise LoadError(msg)
+        return read_rtf(data)
+
+
+def read_rtf(data: bytes) -> LoadedFile:
+    r"""The text of Rich Text, its headings as places, its properties as metadata.
+
+    Raises:
+        LoadError: If its groups nest too deep.
+
+    Example:
+        >>> read_rtf(rb"{\rtf1\ansi Gr\'fcner {\b Tee}\par}").text
+        'Grüner Tee'
+    """
+    reader = _Reader()
+    reader.read(data)
+    return reader.loaded()
+
+
+@dataclass(slots=True)
+class _State:
+    """What holds inside a group, and ends with it."""
+
+    room: str = "body"  # "body", "note", "fonts", "styles", "", or the name of a property
+    encoding: str = ""
+    skipped_after_unicode: int = 1
+    hidden: bool = False
+    deleted: bool = False
+    in_table: bool = False
+    level: int = 0
+    style: int = 0
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the tokens of a file one by one."""
+
+    state: _State = field(default_factory=_State)
+    stack: list[_State] = field(default_factory=list)
+    default: str = "cp1252"
+    fonts: dict[int, str] = field(default_factory=dict)
+    font: int = 0
+    default_font: int = 0
+    levels: dict[int, int] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    length: int = 0
+    headings: list[Heading] = field(default_factory=list)
+    paragraph: list[str] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
+    note: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    said: dict[str, list[str]] = field(default_factory=dict)
+    bytes_read: bytearray = field(default_factory=bytearray)
+    style_name: list[str] = field(default_factory=list)
+    to_skip: int = 0
+    is_marked: bool = False
+
+    def read(self, data: bytes) -> None:
+        position = 0
+        while match := _TOKEN.search(data, position):  # what is between tokens are line ends, which mean nothing
+            position = match.end()
+            if match["byte"]:
+                self._take_bytes(bytes.fromhex(match["byte"].decode()))
+            elif match["text"]:
+                self._take_bytes(match["text"])
+            elif match["brace"]:
+                self._brace(opens=match["brace"] == b"{")
+            elif match["symbol"]:
+                self._symbol(match["symbol"].decode("latin-1"))
+            else:
+                number = int(match["number"]) if match["number"] else None
+                word = match["word"].decode()
+                if word == "bin":  # so many raw bytes follow
+                    position += max(0, number or 0)
+                else:
+                    self._word(word, number)
+        self._flush()
+        self._end_paragraph()
+        self._end_row()
+
+    def loaded(self) -> LoadedFile:
+        while self.lines and not self.lines[-1].strip():
+            self.lines.pop()
+        text = "\n".join(self.lines)
+        places = list(heading_places(self.headings, len(text)))
+        for number, note in enumerate(self.notes, start=1):
+            if note:
+                line = f"[{number}] {clean(_joined(note))}"
+                places.append(Place(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number)))
+                text += f"\n{line}"
+        said = {name: " ".join(clean(_joined("".join(pieces))).split()) for name, pieces in self.said.items()}
+        return LoadedFile(text, tuple(places), {name: value for name, value in said.items() if value})
+
+    def _brace(self, *, opens: bool) -> None:
+        self._flush()
+        self.is_marked = False
+        self.to_skip = 0
+        if opens:
+            if len(self.stack) >= DEEPEST:
+                msg = f"Its groups are nested deeper than {DEEPEST:,} levels, which no program writes. Save it again."
+                raise LoadError(msg)
+            self.stack.append(replace(self.state))
+        elif self.stack:
+            left, self.state = self.state.room, self.stack.pop()
+            if left == "note" and self.state.room != "note":
+                self.notes.append(" ".join("".join(self.note).split()))
+                self.note.clear()
+
+    def _symbol(self, symbol: str) -> None:
+        if symbol == "*":
+            self.is_marked = True
+        elif symbol in "\r\n":
+            self._flush()
+            self._end_paragraph_mark()
+        elif symbol in _SYMBOLS:
+            self._take(_SYMBOLS[symbol])
+
+    def _word(self, word: str, number: int | None) -> None:
+        if self.to_skip and word not in {"u", "uc"}:  # a control word counts as one character after \u
+            self.to_skip -= 1
+            return
+        self._flush()
+        marked, self.is_marked = self.is_marked, False
+        if self._opens_room(word, marked=marked):
+            return
+        if word == "u" and number is not None:
+            self._take(chr(number & 0xFFFF), is_unicode=True)
+            self.to_skip = self.state.skipped_after_unicode
+        elif word == "uc":
+            self.state.skipped_after_unicode = max(0, number or 0)
+        elif word in _RTF_CHARACTERS:
+            self._take(_RTF_CHARACTERS[word])
+        elif word in _MARKS:
+            _MARKS[word](self)
+        elif word in _SWITCHES:
+            setattr(self.state, _SWITCHES[word], number != 0)
+        elif word in {"f", "deff", "fcharset", "cpg", "ansicpg", *_CODE_PAGES}:
+            self._encode(word, number)
+        elif word in {"s", "outlinelevel"}:
+            self._level(word, number or 0)
+
+    def _opens_room(self, word: str, *, marked: bool) -> bool:
+        """Whether a word says what the group that it opens is for."""
+        state = self.state
+        if word in _RTF_UNSEEN or (marked and word not in _SEEN_IF_MARKED):
+            state.room = ""
+        elif not state.room:
+            return False
+        elif word == "footnote":
+            if state.room == "body":
+                self.paragraph.append(f"[{len(self.notes) + 1}]")
+            state.room = "note"
+        elif word in {"fonttbl", "stylesheet"}:
+            state.room = "fonts" if word == "fonttbl" else "styles"
+        elif word == "info":
+            state.room = "info"
+        elif state.room == "info" and word in _PROPERTIES:
+            state.room = _PROPERTIES[word]
+        else:
+            return False
+        return True
+
+    def _encode(self, word: str, number: int | None) -> None:
+        state = self.state
+        if word == "fcharset":
+            if number is not None and number in _CHARSETS:
+                self.fonts[self.font] = _CHARSETS[number]
+        elif word in {"cpg", "ansicpg"}:
+            name = _known(f"cp{number}")
+            if word == "cpg" and name:
+                self.fonts[self.font] = name
+            elif name:
+                self.default = name
+        elif word == "deff":
+            self.default_font = number or 0
+        elif word == "f":
+            self.font = number or 0
+            if state.room != "fonts":
+                state.encoding = self.fonts.get(self.font, "")
+        else:
+            self.default = _CODE_PAGES[word]
+
+    def _level(self, word: str, number: int) -> None:
+        state = self.state
+        if word == "s":
+            state.style = number
+            state.level = self.levels.get(number, 0)
+        elif state.room == "styles" and 0 <= number <= 8:
+            self.levels[state.style] = number + 1
+        elif 0 <= number <= 8:
+            state.level = number + 1
+
+    def _take_bytes(self, data: bytes) -> None:
+        skipped = min(self.to_skip, len(data))
+        self.to_skip -= skipped
+        self.bytes_read += data[skipped:]
+
+    def _flush(self) -> None:
+        """Bytes that came one by one are text together: characters may be of several."""
+        if self.bytes_read:
+            state = self.state
+            name = state.encoding or self.fonts.get(self.default_font, "") or self.default
+            # ANSI fonts are no news: what the file says of itself is closer.
+            text = self.bytes_read.decode(self.default if name == "cp1252" else name, "replace")
+            self.bytes_read.clear()
+            self._put(text)
+
+    def _take(self, text: str, *, is_unicode: bool = False) -> None:
+        self._flush()
+        if self.to_skip and not is_unicode:
+            self.to_skip -= 1
+        else:
+            self._put(text)
+
+    def _put(self, text: str) -> None:
+        state = self.state
+        if state.hidden or state.deleted or not state.room or state.room == "info":
+            return
+        if state.room == "body":
+            self.paragraph.append(text)
+        elif state.room == "note":
+            self.note.append(text)
+        elif state.room == "styles":
+            self._name_style(text)
+        elif state.room != "fonts":
+            self.said.setdefault(state.room, []).append(text)
+
+    def _name_style(self, text: str) -> None:
+        for piece in text.split(";"):
+            heading = _HEADING_STYLE.match(piece.strip())
+            if heading:
+                self.levels[self.state.style] = int(heading[1])
+
+    def _end_paragraph_mark(self) -> None:
+        state = self.state
+        if state.room == "note":
+            self.note.append(" ")
+        elif state.room == "body":
+            if state.in_table:
+                self.paragraph.append(" ")
+            else:
+                self._end_row()
+                self._end_paragraph()
+
+    def _end_paragraph(self) -> None:
+        line = clean(_joined("".join(self.paragraph)))
+        if line.strip() or (self.lines and self.lines[-1]):  # of empty lines one is kept
+            title = " ".join(line.split())
+            if self.state.level and title:
+                self.headings.append(Heading(self.length, self.state.level, title))
+            self._line(line)
+        self.paragraph.clear()
+
+    def _end_cell(self) -> None:
+        if self.state.room == "body":
+            self.cells.append(" ".join(clean(_joined("".join(self.paragraph))).split()).removesuffix(" |"))
+            self.paragraph.clear()
+
+    def _end_row(self) -> None:
+        if any(self.cells):
+            self._line(" | ".join(self.cells))
+        self.cells.clear()
+
+    def _reset_paragraph(self) -> None:
+        self.state.in_table = False
+        self.state.level = 0
+
+    def _plain(self) -> None:
+        self.state.hidden = self.state.deleted = False
+
+    def _line(self, line: str) -> None:
+        self.lines.append(line)
+        self.length += len(line) + 1
+
+
+_SWITCHES = {"v": "hidden", "deleted": "deleted", "intbl": "in_table"}
+_MARKS: dict[str, Callable[[_Reader], None]] = {
+    "par": _Reader._end_paragraph_mark,
+    "sect": _Reader._end_paragraph_mark,
+    "cell": _Reader._end_cell,
+    "row": _Reader._end_row,
+    "pard": _Reader._reset_paragraph,
+    "plain": _Reader._plain,
+}
+
+
+def _known(encoding: str) -> str:
+    """The name of an encoding; "" if it is none that Python knows, or none of text."""
+    encoding = {"cp65001": "utf-8", "cp936": "gbk", "cp10000": "mac_roman"}.get(encoding, encoding)
+    try:
+        return codecs.lookup(encoding).name
+    except LookupError:
+        return ""
+
+
+def _joined(text: str) -> str:
+    r"""Pairs of surrogates, which the format writes as two ``\u``, as the characters that they stand for."""
+    return "".join(_characters(text)) if any("\ud800" <= one <= "\udfff" for one in text) else text
+
+
+def _characters(text: str) -> Iterator[str]:
+    yield text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+_SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}
+
+
+class OldOfficeLoader:
+    """Reports a file of old office programs, which has to be saved in the newer format to be read.
+
+    A ``.doc`` that is Rich Text, as many programs write it, is read.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        data = path.read_bytes()
+        if data.lstrip().startswith(b"{\\rtf"):
+            return read_rtf(data)
+        found = sniff(path)
+        suffix = found.suffix if found is not None and found.suffix in _SAVE_AS else path.suffix.lower()
+        newer = _SAVE_AS.get(suffix, ".docx or .pptx")
+        msg = (
+            f"The format of {suffix} files, that of office programs before 2007, is not read: no library under a "
+            f"permissive licence reads it. Save the file as {newer}; `soffice --headless --convert-to "
+            f"{newer.removeprefix('.')} FILE` does so for many files, or register a loader of your own."
+        )
+        raise LoadError(msg)

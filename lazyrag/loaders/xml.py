@@ -1,0 +1,166 @@
+"""XML."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.parsers import expat
+
+from lazyrag.errors import LoadError
+from lazyrag.loaders.base import LoadedFile
+from lazyrag.loaders.detect import decode
+from lazyrag.loaders.records import MAX_DEPTH, RecordWriter, Selection, too_deep
+from lazyrag.validation import known_arguments, yes_or_no
+
+_DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]+)")
+
+
+@known_arguments
+class XmlLoader:
+    r"""Reads XML: each element that holds text becomes a line ``name: text`` and a place, labelled with its XPath.
+
+    An element with text of its own is read with all that is inside, as one; its text stays as it is, but for white
+    space at its ends. Attributes of the others, and its own, are lines ``name@attribute: value``. Comments are left
+    out. Files that declare entities are refused. The root's name becomes the metadata ``root``.
+
+    Args:
+        names: Whether names of elements stand before their texts; False suits books, True data.
+        attributes: Whether to read attributes.
+
+    Raises:
+        ConfigError: If an argument is neither True nor False.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "teas.xml")
+        ...     _ = path.write_text("<teas><tea from='Uji'>Sencha, <b>green</b></tea></teas>", encoding="utf-8")
+        ...     XmlLoader().load(path).text
+        ...     XmlLoader(names=False, attributes=False).load(path).text
+        'tea@from: Uji\ntea: Sencha, green'
+        'Sencha, green'
+    """
+
+    def __init__(self, *, names: bool = True, attributes: bool = True) -> None:
+        self._names = yes_or_no("names", names)
+        self._attributes = yes_or_no("attributes", attributes)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        data = path.read_bytes()
+        declared = _DECLARED.match(data)
+        text = decode(data, declared=declared[1].decode() if declared else None)
+        reader = _Reader()
+        reader.read(text)
+        writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
+        for element, attribute, value in reader.found():
+            if attribute and not self._attributes:
+                continue
+            label = element.path() + (f"/@{attribute}" if attribute else "")
+            name = f"{element.name}@{attribute}" if attribute else element.name
+            writer.add([(name if self._names else "", value.strip())], "element", label)
+        return writer.loaded({"root": reader.root})
+
+
+class _Element:
+    """An element's place in the tree: its name, and the how manieth of that name it is."""
+
+    __slots__ = ("counts", "name", "number", "parent", "pieces", "present", "with_text")
+
+    def __init__(self, name: str, parent: _Element | None, pieces: int) -> None:
+        self.name = name
+        self.parent = parent
+        self.counts: dict[str, int] = {}
+        self.number = 1
+        if parent:
+            self.number = parent.counts[name] = parent.counts.get(name, 0) + 1
+        self.pieces = pieces  # how many pieces of text stand before its own
+        self.present = 0  # how many findings do, its attributes counted
+        self.with_text = False
+
+    def path(self) -> str:
+        """Its XPath, with numbers where several have the name."""
+        steps = []
+        one: _Element | None = self
+        while one:
+            several = one.parent and one.parent.counts[one.name] > 1
+            steps.append(f"/{one.name}[{one.number}]" if several else f"/{one.name}")
+            one = one.parent
+        return "".join(reversed(steps))
+
+
+class _Reader:
+    """Follows a parser through a file and notes what holds text, in order.
+
+    Expat reads nothing but the file, and element by element; all that makes it unsafe are declarations of entities.
+    """
+
+    def __init__(self) -> None:
+        self.root = ""
+        self._pieces: list[str] = []
+        self._open: list[_Element] = []
+        # Element with (attribute, value), or with the stretch of pieces that is its text.
+        self._found: list[tuple[_Element, tuple[str, str] | tuple[int, int]]] = []
+
+    def read(self, text: str) -> None:
+        """Read a whole file.
+
+        Raises:
+            LoadError: If it is no XML, declares entities, or is nested too deep.
+        """
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.ordered_attributes = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.EntityDeclHandler = _refuse
+        parser.SkippedEntityHandler = self._skipped
+        try:
+            parser.Parse(text, True)
+        except expat.ExpatError as exc:
+            msg = f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Write it anew."
+            raise LoadError(msg) from exc
+
+    def found(self) -> Iterator[tuple[_Element, str, str]]:
+        """Elements with the name and value of an attribute, or with "" and their text."""
+        for element, (what, rest) in self._found:
+            if isinstance(what, str):
+                yield element, what, str(rest)
+            else:
+                yield element, "", "".join(self._pieces[what : int(rest)])
+
+    def _start(self, name: str, attributes: list[str]) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            raise too_deep()
+        element = _Element(name, self._open[-1] if self._open else None, len(self._pieces))
+        self.root = self.root or name
+        self._found += [(element, pair) for pair in zip(attributes[::2], attributes[1::2], strict=True)]
+        element.present = len(self._found)
+        self._open.append(element)
+
+    def _end(self, _name: str) -> None:
+        element = self._open.pop()
+        if element.with_text:
+            del self._found[element.present :]  # what is inside is part of its text
+            self._found.append((element, (element.pieces, len(self._pieces))))
+
+    def _characters(self, text: str) -> None:
+        self._pieces.append(text)
+        if not text.isspace():
+            self._open[-1].with_text = True
+
+    def _skipped(self, name: str, is_parameter: bool) -> None:
+        """A reference to an entity that a document type elsewhere declares; most are HTML's."""
+        if not is_parameter and self._open:
+            self._characters(html.unescape(f"&{name};"))
+
+
+def _refuse(name: str, *_declared: object) -> None:
+    msg = (
+        f"The XML declares an entity ({name:.80}), which can blow up to gigabytes or name other files; such files are "
+        "not read. Save it again with its entities replaced."
+    )
+    raise LoadError(msg)

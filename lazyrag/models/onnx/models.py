@@ -1,0 +1,736 @@
+"""Late interaction: queries and documents compared token by token."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
+
+import numpy as np
+
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, known_names, sentence
+from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown, stacked
+from lazyrag.models.onnx.session import (
+    Ids,
+    ModelFolder,
+    Output,
+    Row,
+    TextModel,
+    TooLong,
+    computed,
+    find_model,
+    normalised,
+    rows_at_once,
+    settle,
+    windows,
+)
+from lazyrag.models.protocols import EmbeddedBatch, InputType
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
+from lazyrag.types import Matrix
+from lazyrag.validation import known_arguments, whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+Activation = Literal["sigmoid", "softmax", "identity"]
+
+_Logits: TypeAlias = "NDArray[np.float64]"  # (labels,)
+
+
+@known_arguments
+class OnnxCrossEncoder:
+    """A model that reads a query and a document together and says how well they fit: a `RerankModel`.
+
+    A pair that is longer than the model reads is never cut: the document is read window by window beside the whole
+    query, and the best window counts. Equal documents get equal scores, and a score does not depend on what is scored
+    beside it. Several threads may use one object at once.
+
+    Args:
+        model: A folder, or an id on the hub (``"organisation/name"``), which is looked up on this machine only.
+        download: Whether to fetch from the hub what is not on this machine. Nothing else opens a connection.
+        revision: A branch, tag or commit on the hub; None means its main branch.
+        file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else the only one.
+        activation: What makes a score of the model's numbers: ``"sigmoid"``, ``"identity"``, or, of several labels,
+            ``"softmax"``. None means what the folder says; where it says nothing, sigmoid for one label, as in
+            sentence-transformers, and softmax for several.
+        label: The number of the label whose score counts; needed where a model has several.
+        max_tokens: At most so many tokens at once, special ones included; None means the model's own limit.
+        batch_size: At most so many pairs at once; None means 32, but 1 where pairs would sway each other's scores: in
+            graphs with dynamically quantised activations.
+        threads: Threads that share the work of one call; None means one for each core.
+
+    Raises:
+        ConfigError: If a file is missing, broken or ambiguous, or a value is out of its range.
+        MissingDependencyError: If the extra ``onnx`` is not installed.
+
+    Source:
+        The best window: Dai, Callan: Deeper Text Understanding for IR with Contextual Neural Language Modeling (MaxP),
+        SIGIR 2019, doi:10.1145/3331184.3331303.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        download: bool = False,
+        revision: str | None = None,
+        file: str | None = None,
+        activation: Activation | None = None,
+        label: int | None = None,
+        max_tokens: int | None = None,
+        batch_size: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        folder = find_model(model, download=download, revision=revision, file=file)
+        self.name = folder.name
+        self._model = TextModel("OnnxCrossEncoder", folder, file=file, max_tokens=max_tokens, threads=threads)
+        self.max_tokens = self._model.max_tokens
+        self._output = _output(folder, self._model)
+        labels = _count_labels(self._model, self._output)
+        self._label = _label(folder, labels, label)
+        self._activation = _activation(folder, labels, activation)
+        sways = self._model.sways(self._output, self._model.two)
+        self._rows_at_once = rows_at_once(batch_size, sways=sways)
+        self._swayed = sways and self._rows_at_once > 1
+
+    def __repr__(self) -> str:
+        return f"OnnxCrossEncoder({self.name!r}, max_tokens={self.max_tokens})"
+
+    @cached_property
+    def identity(self) -> str:
+        """The model's name, and a hash of its files and of all settings that scores depend on.
+
+        Raises:
+            ConfigError: If a file has changed since it was loaded.
+        """
+        own = {"activation": self._activation, "label": self._label, "output": self._output, "swayed": self._swayed}
+        settings = {**own, **self._model.settings}
+        return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
+
+    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+        """Rank documents.
+
+        Args:
+            query: A text that is not blank.
+            documents: n texts.
+            top_n: At most so many, at least 1; None means all of them.
+
+        Returns:
+            min(top_n, n) pairs (index into documents, score), best first, ties by index. Scores are in [0, 1], but for
+            the activation ``"identity"``; those of one model compare across queries.
+
+        Raises:
+            ConfigError: If the query is blank, or so long that it leaves no room for a document; or no texts are given.
+            RetrievalError: If the model fails.
+        """
+        found, limit = checked_documents(documents, top_n)
+        distinct = list(dict.fromkeys(found))
+        rows = self._rows(query, distinct)
+        scores: dict[str, float] = {}
+        for batch in computed(rows, self._scores, self._rows_at_once):
+            # numpy's maximum lets a nan through, to be told of; Python's would depend on the order.
+            scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
+        return checked_ranking(((place, scores[one]) for place, one in enumerate(found)), len(found), repr(self))[
+            :limit
+        ]
+
+    def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
+        """The windows of each document beside the query, with its number."""
+        checked_query(query)
+        asked, *told = self._model.ids([query, *documents])
+        room = self.max_tokens - self._model.two.size - len(asked)
+        if room < 1:
+            msg = (
+                f"The query has {len(asked)} tokens, and {self.name!r} reads {self.max_tokens} at once, those of a "
+                "document and special ones among them. Shorten the query."
+            )
+            raise ConfigError(msg)
+        return [
+            (number, self._model.two.row(asked, window))
+            for number, ids in enumerate(told)
+            for window in windows(ids, room, full_last=True)
+        ]
+
+    def _scores(self, rows: Sequence[Row]) -> list[float]:
+        try:
+            outputs = self._model.run(rows, self._output)
+        except Exception as exc:
+            raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
+        activate = _ACTIVATIONS[self._activation]
+        return [float(activate(output.astype(np.float64))[self._label]) for output in outputs]
+
+
+def _sigmoid(logits: _Logits) -> _Logits:
+    # Of the negative half, so that nothing overflows.
+    powers = np.exp(-np.abs(logits))
+    scores: _Logits = np.where(logits >= 0, 1.0, powers) / (1.0 + powers)
+    return scores
+
+
+def _softmax(logits: _Logits) -> _Logits:
+    powers = np.exp(logits - logits.max())
+    scores: _Logits = powers / powers.sum()
+    return scores
+
+
+_ACTIVATIONS: dict[Activation, Callable[[_Logits], _Logits]] = {
+    "sigmoid": _sigmoid,
+    "softmax": _softmax,
+    "identity": lambda logits: logits,
+}
+
+
+def _output(folder: ModelFolder, model: TextModel) -> str:
+    flat = [name for name, rank in model.ranks.items() if rank < 3]
+    chosen = "logits" if "logits" in flat else flat[0] if len(model.ranks) == len(flat) == 1 else None
+    others = {str(one.get("type")).rpartition(".")[2] for one in folder.modules() or []} - {"Transformer"}
+    if chosen is None or others:
+        has = f"the steps {', '.join(sorted(others))}" if others else f"the outputs {', '.join(model.ranks)}"
+        msg = (
+            f"{folder.path} has {has}; a cross-encoder is a sequence classification model with the output 'logits'. "
+            "Is it an embedding model?"
+        )
+        raise ConfigError(msg)
+    return chosen
+
+
+def _count_labels(model: TextModel, output: str) -> int:
+    return len(model.run([model.two.row(*model.ids(["a", "a"]))], output)[0])
+
+
+def _label(folder: ModelFolder, labels: int, wanted: int | None) -> int:
+    if wanted is not None:
+        return whole_number("label", wanted, 0, labels - 1)
+    if labels > 1:
+        names = folder.described("config.json").get("id2label")
+        told = f": {names}" if isinstance(names, dict) else ""
+        msg = f"{folder.path} has {labels} labels{told}. Say by label=... whose score says how well a document fits."
+        raise ConfigError(msg)
+    return 0
+
+
+def _activation(folder: ModelFolder, labels: int, wanted: Activation | None) -> Activation:
+    if wanted is not None:
+        if wanted not in get_args(Activation) or (wanted == "softmax" and labels == 1):
+            allowed = get_args(Activation) if labels > 1 else ("sigmoid", "identity")
+            msg = f"activation is {wanted!r} for {labels} labels. {known_names(str(wanted), allowed)}"
+            raise ConfigError(msg)
+        return wanted
+    if labels > 1:
+        return "softmax"
+    told = _told_activation(folder)
+    name = "sigmoid" if told is None else str(told).rpartition(".")[2].lower()
+    if name not in {"sigmoid", "identity"}:
+        msg = f"{folder.path} names the activation {told!r}, which is not known here. Pass activation='identity'."
+        raise ConfigError(msg)
+    return cast("Activation", name)
+
+
+def _told_activation(folder: ModelFolder) -> Any:
+    """The class that the folder names, in the places where releases of sentence-transformers have put it."""
+    config = folder.described("config.json")
+    nested = config.get("sentence_transformers")
+    places: tuple[Any, ...] = (
+        folder.described("config_sentence_transformers.json").get("activation_fn"),
+        nested.get("activation_fn") if isinstance(nested, dict) else None,
+        config.get("sbert_ce_default_activation_function"),
+    )
+    return next((told for told in places if told is not None), None)
+
+
+T = TypeVar("T")
+
+_SORTED_AT_ONCE = 1024  # texts whose batches are made together: enough to sort by length, and bounded memory
+
+
+@known_arguments
+class OnnxEmbedder:
+    """A sentence-embedding model in a folder, as sentence-transformers and the Hugging Face hub lay it out.
+
+    How vectors are made, pooling, normalising, prompts and length, is what the folder says or what the arguments say;
+    nothing is guessed. A text's vector does not depend on what is embedded beside it: a cache, a restart, another order
+    of files give the same. It is a `BatchEmbedder`, and several threads may use it at once.
+
+    Args:
+        model: A folder, or an id on the hub (``"organisation/name"``), which is looked up on this machine only.
+        download: Whether to fetch from the hub what is not on this machine. Nothing else opens a connection.
+        revision: A branch, tag or commit on the hub; None means its main branch.
+        file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else the only one.
+        pooling: ``"mean"``, ``"cls"``, ``"max"``, ``"lasttoken"``, ``"weightedmean"``, ``"mean_sqrt_len_tokens"``, or
+            several in a list; None means what the folder says, and it must say it.
+        normalise: Whether vectors are brought to length 1; None means what modules.json says, and True without one.
+        dimension: Keep so many first numbers of each vector, for models that were trained for it; None keeps all.
+        query_prefix: Put before queries; None means the folder's own prompt, often none.
+        document_prefix: Put before documents, likewise.
+        max_tokens: At most so many tokens at once, special ones included; None means the model's own limit.
+        too_long: What becomes of a longer text: ``"split"`` embeds it window by window and averages the vectors,
+            weighted by tokens; ``"raise"`` fails it; ``"cut"`` drops the rest.
+        batch_size: At most so many texts at once. None means 32, but 1 where texts would sway each other's vectors: in
+            graphs with dynamically quantised activations. Those are faster with a batch size, and less exact.
+        threads: Threads that share the work of one call; None means one for each core.
+
+    Raises:
+        ConfigError: If a file is missing, broken or ambiguous, or a value is out of its range.
+        MissingDependencyError: If the extra ``onnx`` is not installed.
+
+    Source:
+        Averaged windows: OpenAI Cookbook, "Embedding texts that are longer than the model's maximum context length".
+        First numbers of a vector: Kusupati and others, Matryoshka Representation Learning, arXiv:2205.13147.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        download: bool = False,
+        revision: str | None = None,
+        file: str | None = None,
+        pooling: str | Sequence[str] | None = None,
+        normalise: bool | None = None,
+        dimension: int | None = None,
+        query_prefix: str | None = None,
+        document_prefix: str | None = None,
+        max_tokens: int | None = None,
+        too_long: TooLong = "split",
+        batch_size: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        folder = find_model(model, download=download, revision=revision, file=file)
+        self.name = folder.name
+        self._model = TextModel("OnnxEmbedder", folder, file=file, max_tokens=max_tokens, threads=threads)
+        self.max_tokens = self._model.max_tokens
+        self._recipe = settle(
+            folder,
+            self._model.ranks,
+            pooling=pooling,
+            normalise=normalise,
+            dimension=dimension,
+            query_prefix=query_prefix,
+            document_prefix=document_prefix,
+            too_long=too_long,
+        )
+        self.normalised = self._recipe.normalise
+        self._prefix_ids = {"query": self._prefix("query"), "document": self._prefix("document")}
+        sways = self._model.sways(self._recipe.output, self._model.one)
+        self._rows_at_once = rows_at_once(batch_size, sways=sways)
+        self._swayed = sways and self._rows_at_once > 1
+        self.dimension = self._dimension(dimension)
+
+    def __repr__(self) -> str:
+        return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
+
+    @property
+    def too_long(self) -> TooLong:
+        """What becomes of a text that is longer than ``max_tokens``."""
+        return self._recipe.too_long
+
+    @cached_property
+    def identity(self) -> str:
+        """The model's name, and a hash of its files and of all settings that vectors depend on.
+
+        Where the folder lies does not count. The hash is made when it is first asked for, from the files as they lie
+        on the disk: 15 ms for 23 MB, a second or two for 2 GB.
+
+        Raises:
+            ConfigError: If a file has changed since it was loaded.
+        """
+        settings = {**asdict(self._recipe), **self._model.settings, "swayed": self._swayed}
+        return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
+
+    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
+        """Embed texts, all or nothing.
+
+        Args:
+            texts: n texts, none of them blank.
+            input_type: Whether they are questions, or what is searched.
+
+        Returns:
+            (n, dimension) float32, in the order of the texts; rows of length 1 if `normalised`.
+
+        Raises:
+            EmbeddingError: If a text has no vector; the error of the first one.
+        """
+        asked = CheckedEmbedder(self, repr(self))
+        return stacked(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
+
+    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
+        """Embed texts; each batch when it is done, long texts first. One bad text fails itself only."""
+        for batch in self._computed(texts, input_type, self._recipe.of_row):
+            results = [rows if isinstance(rows, EmbeddingError) else self._recipe.of_text(rows) for _, rows in batch]
+            yield EmbeddedBatch([place for place, _ in batch], results)
+
+    def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> list[Matrix]:
+        """A vector for each token of each text, for late interaction.
+
+        Special tokens and those of a prefix are left out, so that each row stands for a piece of the text. With them
+        MaxSim is neither better nor worse: .955 of XQuAD's English questions find their paragraph first, without .956.
+
+        Args:
+            texts: n texts, none of them blank.
+            input_type: Whether they are questions, or what is searched.
+
+        Returns:
+            n arrays of shape (tokens, full dimension), float32, rows of length 1.
+
+        Raises:
+            ConfigError: If the graph gives no vectors of tokens.
+            EmbeddingError: If a text has none; the error of the first one.
+        """
+        if not self._recipe.hidden:
+            msg = (
+                f"The graph of {self.name!r} gives one vector for each text and none for its tokens. Give another file."
+            )
+            raise ConfigError(msg)
+        found: dict[int, list[Matrix] | EmbeddingError] = {}
+        for batch in self._computed(texts, input_type, _token_vectors):
+            found.update(batch)
+        arrays = []
+        for place in range(len(texts)):
+            rows = found[place]
+            if isinstance(rows, EmbeddingError):
+                raise rows
+            arrays.append(np.concatenate(rows))
+        return arrays
+
+    def count_tokens(self, text: str) -> int:
+        """How many tokens a text has for this model: without special ones, without a prefix, without a limit.
+
+        Raises:
+            ConfigError: If it is no text.
+        """
+        if not isinstance(text, str):
+            raise ConfigError(f"text is {shown(text)}; give a text.")
+        return len(self._model.ids([text])[0])
+
+    def _prefix(self, input_type: InputType) -> Ids:
+        """The tokens of a prefix, which must leave room for a text."""
+        prefix = self._recipe.prefix(input_type)
+        ids = self._model.ids([prefix])[0]
+        if self._room(len(ids)) < 1:
+            msg = (
+                f"{self.name!r} reads {self.max_tokens} tokens at once; the {input_type}_prefix {prefix!r:.60} and the "
+                f"{self._model.one.size} special tokens leave no room for a text. Shorten it, or raise max_tokens."
+            )
+            raise ConfigError(msg)
+        return ids
+
+    def _room(self, prefix: int) -> int:
+        return self.max_tokens - self._model.one.size - prefix
+
+    def _dimension(self, wanted: int | None) -> int:
+        """The length of a vector, seen on one."""
+        row = self._model.one.row(*self._model.ids(["a"]))
+        whole = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
+        if wanted is not None and wanted > whole:
+            msg = (
+                f"dimension is {wanted}; {self.name!r} gives vectors of {whole} numbers. Give at most so many, or None."
+            )
+            raise ConfigError(msg)
+        return min(whole, self._recipe.dimension or whole)
+
+    def _computed(
+        self, texts: Sequence[str], input_type: InputType, of_row: Callable[[Row, Output], T]
+    ) -> Iterator[list[tuple[int, list[T] | EmbeddingError]]]:
+        """Batch by batch the texts that are done, by place: what was made of the rows of each, or why it has none."""
+
+        def run(rows: Sequence[Row]) -> list[T | EmbeddingError]:
+            try:
+                outputs = self._model.run(rows, self._recipe.output)
+            except Exception as exc:  # noqa: BLE001  whatever the runtime raises is what becomes of a text
+                if len(rows) > 1:  # perhaps of one of them only
+                    return [one for row in rows for one in run([row])]
+                return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]
+            return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
+
+        texts = listed_texts(texts)
+        if input_type not in self._prefix_ids:
+            raise ConfigError(f"input_type is {input_type!r}. {known_names(str(input_type), self._prefix_ids)}")
+        for first in range(0, len(texts), _SORTED_AT_ONCE):
+            rows = []
+            for place, line in enumerate(self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first):
+                if isinstance(line, EmbeddingError):
+                    yield [(place, line)]
+                else:
+                    rows += [(place, row) for row in line]
+            for batch in computed(rows, run, self._rows_at_once):
+                yield [(place, _whole(results)) for place, results in batch]
+
+    def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
+        """What the model reads for each text: one row, or several of a text that is longer, or why it cannot."""
+        prefix = self._recipe.prefix(input_type)
+        good = [not is_blank(text) for text in texts]
+        ids = iter(self._model.ids([prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]))
+        return [
+            self._rows(text, next(ids), self._prefix_ids[input_type]) if is_good else blank_error(text)
+            for text, is_good in zip(texts, good, strict=True)
+        ]
+
+    def _rows(self, text: str, ids: Ids, prefix: Ids) -> list[Row] | EmbeddingError:
+        """The rows of one text; each of them begins with the prefix."""
+        # Alone, a prefix may end in another token than before a text: the space of "query: " often joins the next word.
+        both = min(len(ids), len(prefix))
+        differs = np.flatnonzero(ids[:both] != prefix[:both])
+        own = int(differs[0]) if len(differs) else both
+        room, rest = self._room(own), ids[own:]
+        if not len(rest):
+            return _failure(f"The text {shown(text)} has nothing in it that {self.name!r} reads; leave it out.")
+        if len(rest) > room and self._recipe.too_long == "raise":
+            return _failure(
+                f"The text {shown(text)} has {len(rest)} tokens and {self.name!r} reads {room} at once. Make smaller "
+                "chunks, or say too_long='split' or 'cut'."
+            )
+        if self._recipe.too_long == "cut":
+            rest = rest[:room]
+        return [self._model.one.row(np.concatenate([ids[:own], one]), prefix=own) for one in windows(rest, room)]
+
+
+def _token_vectors(row: Row, output: Output) -> Matrix:
+    return normalised(output[row.start : row.stop])
+
+
+def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
+    """The results of a text's rows, or the first error among them."""
+    errors = (one for one in results if isinstance(one, EmbeddingError))
+    return next(errors, None) or [one for one in results if not isinstance(one, EmbeddingError)]
+
+
+def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError:
+    error = EmbeddingError(message)
+    error.__cause__ = cause
+    return error
+
+
+_ROWS = 1 << 15  # tokens of documents in one product: 4 MB for 32 tokens of a query
+
+TOKEN_CACHE_BYTES = 128 << 20
+"""Of token vectors that are kept for an embedder: those of 87,000 tokens where a vector has 384 numbers."""
+
+
+class TokenEmbedder(Protocol):
+    """Gives a vector for each token of a text; `lazyrag.models.onnx.models.OnnxEmbedder` is one."""
+
+    @property
+    def identity(self) -> str:
+        """What the vectors depend on; see `lazyrag.models.protocols.Embedder`."""
+        ...
+
+    def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Matrix]:
+        """For each of n texts, none of them blank, an array of shape (tokens, dim), at least one token."""
+        ...
+
+
+def max_sim(query: Matrix, document: Matrix) -> float:
+    """How well a document answers a query: the sum over the query's tokens of the best cosine with a document's token.
+
+    Args:
+        query: (query tokens, dim) float32, a row for each token.
+        document: (document tokens, dim) float32, at least one row.
+
+    Returns:
+        A number in [-query tokens, query tokens].
+
+    Raises:
+        ConfigError: If a shape is another.
+
+    Source:
+        Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075, section 3.3.
+
+    Example:
+        >>> max_sim(np.eye(2, dtype=np.float32), np.array([[3, 0], [0, -2]], np.float32))
+        1.0
+    """
+    return float(max_sims(query, [document])[0])
+
+
+def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
+    """`max_sim` of one query with many documents, by one matrix product for many of them.
+
+    Args:
+        query: (query tokens, dim) float32.
+        documents: n arrays of shape (document tokens, dim) float32, at least one row in each.
+
+    Returns:
+        (n,) float64, in the order of the documents.
+
+    Raises:
+        ConfigError: If a shape is another.
+    """
+    _check("The query", query, None)
+    for document in documents:
+        _check("A document", document, query.shape[1])
+    asked = normalised(query)
+    found = np.empty(len(documents))
+    for first, last in _chunks([len(document) for document in documents]):
+        some = documents[first:last]
+        cosines = np.clip(asked @ normalised(np.concatenate(some)).T, -1.0, 1.0)
+        starts = np.cumsum([0, *map(len, some[:-1])])
+        found[first:last] = np.maximum.reduceat(cosines, starts, axis=1).sum(axis=0, dtype=np.float64)
+    return found
+
+
+class MaxSimModel:
+    """A `RerankModel` that needs no model of its own: it compares the token vectors of an embedding model.
+
+    The score is `max_sim` divided by the number of the query's tokens: a mean of cosines, in [-1, 1]. A document
+    without tokens, such as a blank one, gets -1. Several threads may use one object at once.
+
+    Embedding the documents is nearly all of the work, so their token vectors are kept in memory, by text, up to a
+    number of bytes; those that were used last stay. All models over one embedder share them, as long as there is the
+    embedder. Scores do not depend on it.
+
+    Args:
+        embedder: Gives the vectors, as `lazyrag.models.onnx.models.OnnxEmbedder` does.
+        cache_bytes: How many bytes of token vectors this model keeps for itself, at least 0; 0 embeds documents in each
+            call. None shares 128 MiB with the others over the embedder.
+
+    Raises:
+        ConfigError: If it cannot, or cache_bytes is out of its range.
+
+    Source:
+        Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075.
+    """
+
+    def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int | None = None) -> None:
+        if not callable(getattr(embedder, "token_embeddings", None)):
+            msg = (
+                f"MaxSimModel got {shown(embedder)}; give an embedder with token_embeddings, such as an OnnxEmbedder "
+                "(of a CachedEmbedder, its .embedder)."
+            )
+            raise ConfigError(msg)
+        self.embedder = embedder
+        self._kept = _kept_for(embedder) if cache_bytes is None else _Kept(whole_number("cache_bytes", cache_bytes, 0))
+
+    def __repr__(self) -> str:
+        return f"MaxSimModel({self.embedder!r})"
+
+    @property
+    def identity(self) -> str:
+        """The embedder's, marked as used for late interaction; "" where it says nothing."""
+        return f"maxsim:{self.embedder.identity}" if self.embedder.identity else ""
+
+    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+        """Rank documents.
+
+        Args:
+            query: A text that is not blank.
+            documents: n texts.
+            top_n: At most so many, at least 1; None means all of them.
+
+        Returns:
+            min(top_n, n) pairs (index into documents, score), best first, ties by index.
+
+        Raises:
+            ConfigError: If the query is blank, or no texts are given.
+            RetrievalError: If the embedder fails.
+        """
+        checked_query(query)
+        found, limit = checked_documents(documents, top_n)
+        try:
+            [asked] = self.embedder.token_embeddings([query], "query")
+            told = self._vectors(list(dict.fromkeys(found)))
+        except EmbeddingError as exc:
+            raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
+        scores = dict(zip(told, max_sims(asked, list(told.values())) / len(asked), strict=True))
+        return checked_ranking(
+            ((place, scores.get(one, -1.0)) for place, one in enumerate(found)), len(found), repr(self)
+        )[:limit]
+
+    def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
+        """The token vectors of those documents that have tokens: what is kept, and the others from the embedder."""
+        kept = self._kept.get(documents)
+        new = [document for document in documents if document not in kept and self._has_tokens(document)]
+        made = dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True)) if new else {}
+        self._kept.put(made)
+        together = {**kept, **made}
+        return {document: together[document] for document in documents if document in together}
+
+    def _has_tokens(self, document: str) -> bool:
+        """Some texts are not blank, and hold nothing that a model reads: a zero-width space, for example."""
+        count = getattr(self.embedder, "count_tokens", len)
+        return bool(document.strip()) and count(document) > 0
+
+
+class _Kept:
+    """Token vectors by text, up to a number of bytes; those that were used last stay.
+
+    Args:
+        most: So many bytes of vectors and of texts.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._rows: OrderedDict[str, Matrix] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, texts: Iterable[str]) -> dict[str, Matrix]:
+        """What is kept of some texts."""
+        with self._lock:
+            found = {text: self._rows[text] for text in texts if text in self._rows}
+            for text in found:
+                self._rows.move_to_end(text)
+            return found
+
+    def put(self, made: dict[str, Matrix]) -> None:
+        """Keep vectors; what was used longest ago goes."""
+        with self._lock:
+            for text, rows in made.items():
+                size = _size(text, rows)
+                if size <= self._most and text not in self._rows:
+                    self._rows[text] = rows
+                    self._bytes += size
+            while self._bytes > self._most:
+                self._bytes -= _size(*self._rows.popitem(last=False))
+
+
+_shared: dict[int, _Kept] = {}  # by the embedder's id, as long as there is the embedder
+_sharing = threading.RLock()  # an embedder may go while it is held
+
+
+def can_share(embedder: object) -> bool:
+    """Whether all models over an embedder keep their vectors together; not where it has no room for weak references."""
+    try:
+        weakref.ref(embedder)
+    except TypeError:
+        return False
+    return True
+
+
+def _kept_for(embedder: object) -> _Kept:
+    """What all models over an embedder keep together."""
+    if not can_share(embedder):
+        return _Kept(TOKEN_CACHE_BYTES)
+    with _sharing:
+        kept = _shared.get(id(embedder))
+        if kept is None:
+            kept = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
+            weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
+        return kept
+
+
+def _size(text: str, rows: Matrix) -> int:
+    return rows.nbytes + 4 * len(text)  # Python takes up to 4 bytes for a letter
+
+
+def _check(what: str, tokens: Matrix, dimension: int | None) -> None:
+    if tokens.ndim != 2 or not len(tokens) or dimension not in {None, tokens.shape[1]}:
+        allowed = "(tokens, dim)" if dimension is None else f"(tokens, {dimension})"
+        raise ConfigError(f"{what} has the shape {tokens.shape}; give {allowed}, at least one token.")
+
+
+def _chunks(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of documents that have at most so many tokens together; one document may have more."""
+    first, tokens = 0, 0
+    for number, length in enumerate(lengths):
+        if tokens + length > _ROWS and number > first:
+            yield first, number
+            first, tokens = number, 0
+        tokens += length
+    if first < len(lengths):
+        yield first, len(lengths)

@@ -1,1 +1,0 @@
-"""The rerankers that ask a model, and what they have in common."""

@@ -1,0 +1,259 @@
+"""The stores in memory: the reference that the others are held to."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from lazyrag.data.fields import Schema
+from lazyrag.data.filters import Filter, matches
+from lazyrag.data.segment import Segment
+from lazyrag.errors import SchemaMismatchError, StoreError, known_names
+from lazyrag.stores.protocol import (
+    Feature,
+    VectorRow,
+    VectorSchema,
+    add_rows,
+    check_deletion,
+    check_schema,
+    check_vectors,
+    index_of,
+    only_dense,
+    other_schema,
+    searched,
+)
+from lazyrag.stores.sqlite import Graphs
+from lazyrag.types import Embeddings, Fields, Ranking
+
+C = TypeVar("C")
+V = TypeVar("V")
+
+
+class _Keyed(Generic[V]):
+    """Values by key, with pages of keys in order. Who writes or pages, holds the store's lock."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, V] = {}
+        self._order: list[str] | None = None  # made when a scan wants it
+
+    def update(self, values: Mapping[str, V]) -> None:
+        if not values.keys() <= self.by_key.keys():
+            self._order = None
+        self.by_key.update(values)
+
+    def discard(self, keys: Iterable[str]) -> int:
+        """Forget those keys that are present; returns how many."""
+        gone = sum(self.by_key.pop(key, None) is not None for key in keys)
+        if gone:
+            self._order = None
+        return gone
+
+    def page(self, after: str, limit: int) -> list[str]:
+        """The next keys that are greater than one."""
+        if self._order is None:
+            self._order = sorted(self.by_key)
+        first = bisect_right(self._order, after)
+        return self._order[first : first + limit]
+
+
+class _Segments:
+    """One collection of segments."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.rows: _Keyed[Segment] = _Keyed()
+
+
+class MapSegmentStore:
+    """Segments in this process's memory (spec 001's ``map``).
+
+    Example:
+        >>> store = MapSegmentStore()
+        >>> store.create("c", {})
+        >>> store.count("c"), store.get("c", ["unknown"])
+        (0, [])
+    """
+
+    features: frozenset[Feature] = frozenset()
+
+    def __init__(self) -> None:
+        self._collections: dict[str, _Segments] = {}
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to let go of: the rows live as long as the store."""
+
+    def create(self, collection: str, schema: Schema) -> None:
+        """See `SegmentStore.create`."""
+        with self._lock:
+            present = self._collections.setdefault(collection, _Segments(schema))
+        if dict(present.schema) != dict(schema):
+            msg = f"Collection {collection!r} has other fields than asked for: {', '.join(sorted(present.schema))}."
+            raise SchemaMismatchError(msg, store="map", collection=collection)
+
+    def drop(self, collection: str) -> None:
+        """See `Store.drop`."""
+        with self._lock:
+            self._collections.pop(collection, None)
+
+    def count(self, collection: str) -> int:
+        """See `Store.count`."""
+        return len(self._rows(collection).by_key)
+
+    def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
+        """See `SegmentStore.upsert`."""
+        target = self._rows(collection)
+        with self._lock:
+            target.update({row.key: row for row in rows})
+
+    def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
+        """See `SegmentStore.get`."""
+        by_key = self._rows(collection).by_key
+        return [row for key in keys if (row := by_key.get(key)) is not None]
+
+    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
+        """See `SegmentStore.scan`."""
+        rows = self._rows(collection)
+        with self._lock:
+            return [rows.by_key[key] for key in rows.page(after, limit)]
+
+    def delete(
+        self,
+        collection: str,
+        *,
+        keys: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> int:
+        """See `SegmentStore.delete`."""
+        rows = self._rows(collection)
+        check_deletion(keys, filter)
+        with self._lock:
+            if keys is None and filter is not None:
+                keys = [key for key, row in rows.by_key.items() if matches(filter, row.fields)]
+            return rows.discard(keys or ())
+
+    def _rows(self, collection: str) -> _Keyed[Segment]:
+        return _existing(self._collections, collection).rows
+
+
+class _Vectors:
+    """One collection of vectors."""
+
+    def __init__(self, schema: VectorSchema) -> None:
+        self.schema = schema
+        self.index = index_of(schema)
+        self.fields: _Keyed[Fields] = _Keyed()
+
+
+class MapVectorStore:
+    """Vectors in this process's memory, searched exactly, or by graphs where that is asked for.
+
+    Example:
+        >>> import numpy as np
+        >>> store = MapVectorStore()
+        >>> store.create("c", VectorSchema(2, "cosine", {}))
+        >>> store.upsert("c", [VectorRow("k", np.array([1, 0], np.float32))])
+        >>> store.search("c", np.array([[2, 0]], np.float32), 1)
+        [[('k', 1.0)]]
+    """
+
+    features: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
+
+    def __init__(self) -> None:
+        self._collections: dict[str, _Vectors] = {}
+        self._lock = threading.Lock()
+        self._graphs = Graphs()
+
+    def open(self) -> None:
+        """Nothing to connect to."""
+
+    def close(self) -> None:
+        """Nothing to let go of: the rows live as long as the store."""
+
+    def create(self, collection: str, schema: VectorSchema) -> None:
+        """See `VectorStore.create`."""
+        check_schema(schema)
+        with self._lock:
+            present = self._collections.setdefault(collection, _Vectors(schema))
+        if present.schema != schema:
+            raise other_schema(collection, present.schema.dimension, present.schema.metric, schema)
+
+    def drop(self, collection: str) -> None:
+        """See `Store.drop`."""
+        with self._lock:
+            self._collections.pop(collection, None)
+
+    def count(self, collection: str) -> int:
+        """See `Store.count`."""
+        return len(_existing(self._collections, collection).index)
+
+    def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
+        """See `VectorStore.upsert`."""
+        target = _existing(self._collections, collection)
+        last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
+        check_vectors(collection, target.schema.dimension, last.values())
+        if not last:
+            return
+        with self._lock:
+            add_rows(target.index, list(last.values()))
+            target.fields.update({key: row.fields for key, row in last.items()})
+
+    def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
+        """See `VectorStore.get`."""
+        return [VectorRow(*row) for row in _existing(self._collections, collection).index.get(keys)]
+
+    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
+        """See `VectorStore.scan`."""
+        target = _existing(self._collections, collection)
+        with self._lock:
+            return [VectorRow(*row) for row in target.index.get(target.fields.page(after, limit))]
+
+    def delete(
+        self,
+        collection: str,
+        *,
+        keys: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> int:
+        """See `VectorStore.delete`."""
+        target = _existing(self._collections, collection)
+        check_deletion(keys, filter)
+        with self._lock:
+            if keys is None and filter is not None:
+                keys = [key for key, fields in target.fields.by_key.items() if matches(filter, fields)]
+            target.fields.discard(keys or ())
+            return target.index.delete(keys or ())
+
+    def search(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """See `VectorStore.search`."""
+        return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:
+        """See `Approximate.search_approximately`."""
+        state, matrix = only_dense(_existing(self._collections, collection).index.state, vectors)
+        return self._graphs.search(state, [""] * len(state.blocks), matrix, topk, filter)
+
+
+def _existing(collections: dict[str, C], collection: str) -> C:
+    found = collections.get(collection)
+    if found is None:
+        msg = f"There is no collection {collection!r}. {known_names(collection, collections)} Create it first."
+        raise StoreError(msg, store="map", collection=collection)
+    return found

@@ -1,0 +1,1451 @@
+"""The vector store in a store file: immutable parts, mapped where they are large."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.filters import Filter, matches
+from lazyrag.data.segment import EMPTY, Content, Place, ReadOnly, Segment, digest
+from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
+from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
+from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
+from lazyrag.indexes.postings import Mask, encoded_keys
+from lazyrag.indexes.tiers import tail_to_join, without
+from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, encoded, joined
+from lazyrag.storage.arrays import decoded as decoded_arrays
+from lazyrag.storage.database import Database, FileFormat
+from lazyrag.stores.protocol import (
+    Feature,
+    Part,
+    State,
+    VectorRow,
+    VectorSchema,
+    check_deletion,
+    check_schema,
+    check_vectors,
+    joined_parts,
+    only_dense,
+    other_schema,
+    part_of_arrays,
+    part_of_rows,
+    searched,
+    state_of,
+)
+from lazyrag.types import Embeddings, Fields, Matrix, Metric, Ranking
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+LEDGER_TABLES = """
+-- Numbers of rows are never given out twice (AUTOINCREMENT): programs remember what they read by them.
+-- One ledger for each Document name in the file.
+CREATE TABLE ledger (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    token TEXT NOT NULL DEFAULT (lower(hex(randomblob(8)))),  -- of no other ledger; it is in the names of collections
+    changes INTEGER NOT NULL DEFAULT 0,   -- grows when what is live changes
+    removals INTEGER NOT NULL DEFAULT 0,  -- grows before anything is removed from a store
+    forgotten INTEGER NOT NULL DEFAULT 0, -- value of changes when rows of deleted documents were last removed
+    holder TEXT NOT NULL DEFAULT '',      -- who may write: the lease
+    holder_told TEXT NOT NULL DEFAULT '', -- the same for people, and how to see whether it still runs (JSON)
+    expires_at REAL NOT NULL DEFAULT 0    -- seconds since 1970
+);
+-- Build numbers are given out once in the whole file.
+CREATE TABLE build_sequence (next INTEGER NOT NULL);
+INSERT INTO build_sequence VALUES (1);
+CREATE TABLE document (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    ledger INTEGER NOT NULL REFERENCES ledger (id),
+    uid TEXT NOT NULL,                    -- of its root node
+    identity TEXT NOT NULL,               -- path relative to the dataset, or the user's id
+    origin TEXT NOT NULL,                 -- 'dataset', 'file' (added singly), 'text' (added as text)
+    status TEXT NOT NULL,                 -- 'new' (nothing live yet), 'live', 'deleted', 'excluded' (by the user)
+    size INTEGER, mtime_ns INTEGER, inode INTEGER,  -- of the file when it was read; NULL for a text
+    seen_ns INTEGER NOT NULL DEFAULT 0,   -- when they were looked at
+    content_hash TEXT NOT NULL DEFAULT '',
+    mark TEXT NOT NULL DEFAULT '',        -- digest of its loader and of what the user says of it
+    loaded TEXT NOT NULL DEFAULT '{}',    -- metadata that the loader found (JSON)
+    said TEXT NOT NULL DEFAULT '{}',      -- metadata that file_metadata gave (JSON)
+    updates TEXT NOT NULL DEFAULT '{}',   -- metadata that update_metadata gave (JSON)
+    version INTEGER NOT NULL DEFAULT 0,
+    changed INTEGER NOT NULL DEFAULT 0,   -- value of ledger.changes when its live builds last changed
+    UNIQUE (ledger, uid)
+);
+CREATE INDEX document_by_change ON document (ledger, changed);
+CREATE TABLE node_group (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    ledger INTEGER NOT NULL REFERENCES ledger (id),
+    name TEXT NOT NULL,
+    parent INTEGER REFERENCES node_group (id),  -- NULL for the root group
+    fingerprint TEXT NOT NULL,            -- of its definition and those above it
+    collection TEXT NOT NULL,             -- of its segments
+    status TEXT NOT NULL,                 -- 'building', 'live', 'dropped'
+    whole INTEGER NOT NULL DEFAULT 0,     -- 1 once it was built for every document
+    dropped_at REAL NOT NULL DEFAULT 0,
+    UNIQUE (ledger, collection)
+);
+CREATE TABLE build (
+    number INTEGER PRIMARY KEY,
+    document INTEGER NOT NULL REFERENCES document (id),
+    node_group INTEGER NOT NULL REFERENCES node_group (id),
+    parent INTEGER,                       -- the build it was made of; NULL in the root group
+    root INTEGER NOT NULL,                -- the build of the root group above it, or itself
+    input TEXT NOT NULL,                  -- digest of all that its transform could see
+    output TEXT NOT NULL,                 -- digest of its nodes
+    counts TEXT NOT NULL,                 -- how many nodes each node of the parent build gave (JSON)
+    status TEXT NOT NULL,                 -- 'writing', 'written' (acknowledged by the store), 'dead'
+    dead_at REAL NOT NULL DEFAULT 0
+);
+CREATE INDEX build_by_document ON build (document, node_group);
+CREATE INDEX build_by_group ON build (node_group);
+CREATE INDEX build_by_status ON build (status) WHERE status = 'dead';
+CREATE TABLE live (
+    document INTEGER NOT NULL REFERENCES document (id),
+    node_group INTEGER NOT NULL REFERENCES node_group (id),
+    build INTEGER NOT NULL REFERENCES build (number),
+    PRIMARY KEY (document, node_group)
+) WITHOUT ROWID;
+CREATE INDEX live_by_group ON live (node_group);
+CREATE TABLE version (
+    document INTEGER NOT NULL REFERENCES document (id),
+    number INTEGER NOT NULL,
+    root INTEGER NOT NULL,                -- its build of the root group
+    created_at REAL NOT NULL,
+    content_hash TEXT NOT NULL,
+    loaded TEXT NOT NULL, said TEXT NOT NULL, updates TEXT NOT NULL,
+    PRIMARY KEY (document, number)
+) WITHOUT ROWID;
+CREATE TABLE space (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    node_group INTEGER NOT NULL REFERENCES node_group (id),
+    kind TEXT NOT NULL,                   -- 'terms' or 'vectors'
+    name TEXT NOT NULL,                   -- the analyser, or the embed key
+    identity TEXT NOT NULL,               -- of the analyser or the embed callable
+    collection TEXT NOT NULL,             -- of its vectors; '' for terms
+    dimension INTEGER NOT NULL DEFAULT 0, -- 0: there is none yet; -1: vectors are sparse
+    status TEXT NOT NULL,                 -- 'building', 'live', 'dropped'
+    whole INTEGER NOT NULL DEFAULT 0,
+    dropped_at REAL NOT NULL DEFAULT 0,
+    UNIQUE (node_group, kind, name, identity)
+);
+CREATE TABLE covered (                    -- builds that a space holds
+    space INTEGER NOT NULL REFERENCES space (id),
+    build INTEGER NOT NULL,
+    PRIMARY KEY (space, build)
+) WITHOUT ROWID;
+CREATE INDEX covered_by_build ON covered (build);
+CREATE TABLE term_part (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    space INTEGER NOT NULL REFERENCES space (id),
+    file TEXT NOT NULL,                   -- name of an array file
+    arrays BLOB,                          -- what would stand in it, where the part is small; then there is no file
+    rows INTEGER NOT NULL,
+    builds BLOB NOT NULL                  -- (b, 2) int64, little-endian: build and how many rows, in the rows' order
+);
+CREATE INDEX term_part_by_space ON term_part (space);
+CREATE TABLE failure (
+    ledger INTEGER NOT NULL REFERENCES ledger (id),
+    identity TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    kind TEXT NOT NULL,                   -- class of the error
+    message TEXT NOT NULL,
+    failed_at REAL NOT NULL,
+    PRIMARY KEY (ledger, identity, stage)
+) WITHOUT ROWID;
+CREATE TABLE program (                    -- who works with which definitions
+    id TEXT PRIMARY KEY,
+    ledger INTEGER NOT NULL REFERENCES ledger (id),
+    told TEXT NOT NULL,                   -- who it is, and how to see whether it still runs (JSON)
+    seen_at REAL NOT NULL,
+    definitions TEXT NOT NULL             -- group name to fingerprint (JSON)
+) WITHOUT ROWID;
+"""
+
+LEDGER_ADDITIONS = """
+ALTER TABLE ledger ADD COLUMN incoming TEXT NOT NULL DEFAULT '';   -- token of the ledger that is being copied here
+ALTER TABLE ledger ADD COLUMN copied_from TEXT NOT NULL DEFAULT ''; -- token of the one that it was copied from
+ALTER TABLE node_group ADD COLUMN fields TEXT NOT NULL DEFAULT ''; -- that filters may read (JSON); '' if not known
+UPDATE node_group SET fields = coalesce(
+    (SELECT schema FROM segment_collection WHERE segment_collection.name = node_group.collection), ''
+);
+"""
+"""What came to the ledger with the store file's format 2."""
+
+TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
+"""The names of all array files that hold parts of lexical indexes."""
+
+
+StoredText: TypeAlias = "str | bytes"
+"""A text; as UTF-8 where it has half a surrogate pair, which SQLite's texts cannot."""
+
+
+class OriginRow(NamedTuple):
+    """What the segments of one build share, as a row holds it."""
+
+    digest: bytes
+    node_group: StoredText
+    document_id: StoredText
+    path: StoredText
+    fields: StoredText
+
+
+SEGMENT_COLUMNS = (
+    "collection",
+    "key",
+    "origin",
+    "build",
+    "parent",
+    "number",
+    "is_json",
+    "content",
+    "metadata",
+    "span_start",
+    "span_end",
+    "places",
+)
+
+SegmentRow: TypeAlias = tuple[
+    int,
+    StoredText,
+    int,
+    int,
+    "StoredText | None",
+    int,
+    bool,
+    StoredText,
+    StoredText,
+    "int | None",
+    "int | None",
+    StoredText,
+]
+"""One segment as a row holds it, by `SEGMENT_COLUMNS`; a plain tuple, as there are many."""
+
+OriginKey: TypeAlias = tuple[str, str, str, int]
+"""Group, document and path of a segment, and the id of its fields: the segments keep these alive."""
+
+
+class Origin(NamedTuple):
+    """What the segments of one build share, as it is read."""
+
+    group: str
+    document_id: str
+    path: str
+    fields: Fields
+
+
+def origin_key(one: Segment) -> OriginKey:
+    """What tells the origins of segments apart."""
+    return one.group, one.document_id, one.path, id(one.fields)
+
+
+def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
+    """What segments share, once each.
+
+    Raises:
+        ConfigError: If fields are no JSON values.
+
+    Example:
+        >>> node = Segment("u", 1, "block", "d", "a.txt", None, 1, 0)
+        >>> origin_rows([node, node])[origin_key(node)].path
+        'a.txt'
+    """
+    found: dict[OriginKey, OriginRow] = {}
+    for one in segments:
+        shared = origin_key(one)
+        if shared not in found:
+            found[shared] = _origin_row(one)
+    return found
+
+
+def segment_rows(
+    segments: Iterable[tuple[str, Segment]], collection: int, origins: Mapping[OriginKey, int]
+) -> list[SegmentRow]:
+    """Rows for segments. Metadata that several of them hold as one object is written as JSON once.
+
+    Args:
+        segments: With their keys.
+        collection: Number of their collection.
+        origins: Numbers of what they share.
+
+    Raises:
+        ConfigError: If content or metadata are no JSON values.
+
+    Example:
+        >>> node = Segment("u", 1, "block", "d", "a.txt", None, 1, 0)
+        >>> segment_rows([("u-1", node)], 7, {origin_key(node): 3})
+        [(7, 'u-1', 3, 1, None, 1, True, '0', '{}', None, None, '[]')]
+    """
+    texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
+    rows: list[SegmentRow] = []
+    for key, one in segments:
+        content, span, parent = one.content, one.span, one.parent
+        metadata = texts.get(id(one.metadata))
+        if metadata is None:
+            metadata = texts[id(one.metadata)] = _json(one, "metadata", one.metadata)
+        rows.append(
+            (
+                collection,
+                stored_text(key),
+                origins[origin_key(one)],
+                one.build,
+                None if parent is None else stored_text(parent),
+                one.number,
+                not isinstance(content, str),
+                stored_text(content) if isinstance(content, str) else _json(one, "content", content),
+                metadata,
+                None if span is None else span[0],
+                None if span is None else span[1],
+                _places(one) if one.places else "[]",
+            )
+        )
+    return rows
+
+
+def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
+    """The segment in a row, equal to the one that was written.
+
+    Args:
+        row: The columns of a `SegmentRow` but the collection.
+        origins: By their numbers; with this row's.
+    """
+    key, number, build, parent, ordinal, is_json, content, metadata, start, end, places = row
+    origin = origins[number]
+    # Most texts are no bytes: `read_text` is called for those that are.
+    text = content if isinstance(content, str) else read_text(content)
+    held: Content = json.loads(text) if is_json else text
+    name = key if isinstance(key, str) else read_text(key)
+    return Segment(
+        name[: -len(str(build)) - 1],  # what comes before "-" and the build
+        build,
+        origin.group,
+        origin.document_id,
+        origin.path,
+        parent if parent is None or isinstance(parent, str) else read_text(parent),
+        ordinal,
+        held,
+        EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
+        origin.fields,
+        None if start is None else (start, end),
+        () if places == "[]" else tuple(Place(*place) for place in json.loads(read_text(places))),
+    )
+
+
+def read_fields(text: StoredText) -> Fields:
+    """The fields in a row; lists in them are arrays, and were tuples.
+
+    Example:
+        >>> read_fields('{"year": 2024, "tags": ["a"]}')
+        {'year': 2024, 'tags': ('a',)}
+    """
+    # Names are the same for every document, and json makes new ones each time: half of what fields take.
+    return ReadOnly(
+        (sys.intern(name), tuple(value) if isinstance(value, list) else value)
+        for name, value in json.loads(read_text(text)).items()
+    )
+
+
+def schema_text(schema: Schema) -> str:
+    """The fields of a collection as JSON: the same for equal schemas.
+
+    Example:
+        >>> from lazyrag.data.fields import DataType, DocField
+        >>> schema_text({"year": DocField(DataType.INT32)})
+        '{"year":["int32",null,null,null]}'
+    """
+    return _ENCODER.encode(
+        {
+            name: (
+                field.data_type.value,
+                field.element_type and field.element_type.value,
+                field.default_value,
+                field.max_size,
+            )
+            for name, field in sorted(schema.items())
+        }
+    )
+
+
+def read_schema(text: str) -> Schema:
+    """The schema that `schema_text` got.
+
+    Example:
+        >>> read_schema('{"year":["int32",null,null,null]}')["year"].data_type.name
+        'INT32'
+    """
+    return {
+        name: DocField(DataType(data_type), element_type and DataType(element_type), default_value, max_size)
+        for name, (data_type, element_type, default_value, max_size) in json.loads(text).items()
+    }
+
+
+def schema_fields(text: str) -> list[str]:
+    """The names of a schema's fields, sorted.
+
+    Example:
+        >>> schema_fields('{"year":["int32",null,null,null]}')
+        ['year']
+    """
+    return sorted(json.loads(text))
+
+
+def stored_text(text: str) -> StoredText:
+    r"""A text as SQLite can keep it.
+
+    Example:
+        >>> stored_text("茶"), stored_text(chr(0xD83C))
+        ('茶', b'\xed\xa0\xbc')
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def read_text(stored: StoredText) -> str:
+    """The text that `stored_text` got."""
+    return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
+
+
+def _origin_row(one: Segment) -> OriginRow:
+    fields = _json(one, "fields", one.fields)
+    told = bytes.fromhex(digest([one.group, one.document_id, one.path, read_text(fields)]))
+    return OriginRow(told, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
+
+
+def _places(one: Segment) -> StoredText:
+    return _json(one, "places", [(place.start, place.end, place.kind, place.label) for place in one.places])
+
+
+def _json(one: Segment, what: str, value: Any) -> StoredText:
+    try:
+        return stored_text(_ENCODER.encode(value))
+    except (TypeError, ValueError, RecursionError) as exc:
+        msg = f"The {what} of node {one.uid!r} in group {one.group!r} is {value!r:.60}, which is no JSON value: {exc}."
+        raise ConfigError(msg) from exc
+
+
+def _as_dict(value: Any) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    msg = f"{type(value).__name__} is not among its types"
+    raise TypeError(msg)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
+
+
+VECTOR_TABLES = """
+CREATE TABLE vector_collection (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    dimension INTEGER NOT NULL,   -- -1: its vectors are sparse
+    metric TEXT NOT NULL,         -- 'cosine', 'ip' or 'l2'
+    schema TEXT NOT NULL          -- the declared fields (JSON)
+);
+-- Rows of a collection that were written or merged together. A part is never changed but for its dead rows, and its
+-- number is never given out twice: programs remember parts by them. Older parts have smaller numbers.
+CREATE TABLE vector_part (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    collection INTEGER NOT NULL REFERENCES vector_collection (id),
+    size INTEGER NOT NULL,        -- how many rows it has, the dead ones included
+    arrays TEXT NOT NULL,         -- name of its bundle of arrays: those of a DenseBlock or of a SparsePart
+    dead BLOB,                    -- a bit for each row, the first one highest, 1 where it is dead; NULL: all live
+    content BLOB                  -- the bundle itself where it is small; NULL where it is an array file
+);
+CREATE INDEX vector_part_by_collection ON vector_part (collection);
+"""
+
+VECTOR_ARRAY_FILES = "SELECT arrays FROM vector_part WHERE content IS NULL"
+"""The names of all array files that hold vectors; others like them are not in use."""
+
+
+VECTOR_PARTS = "SELECT arrays FROM vector_part"
+"""The names of all parts' bundles, wherever they lie."""
+
+
+def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int, int, Metric, str] | None:
+    """A collection's number, dimension, metric and schema (JSON); None if there is none of that name."""
+    found = connection.execute(
+        "SELECT id, dimension, metric, schema FROM vector_collection WHERE name = ?", (collection,)
+    ).fetchone()
+    return cast("tuple[int, int, Metric, str] | None", found)
+
+
+def dead_bits(alive: Mask | None) -> bytes | None:
+    """A part's dead rows as they lie in the table.
+
+    Example:
+        >>> dead_bits(np.array([True, False, True])), dead_bits(np.array([True]))
+        (b'@', None)
+    """
+    return None if alive is None or alive.all() else np.packbits(~alive).tobytes()
+
+
+def alive_mask(dead: bytes | None, size: int) -> Mask | None:
+    """The mask of a part's live rows of which `dead_bits` was made; None where all live.
+
+    Example:
+        >>> alive_mask(b"@", 3).tolist()
+        [True, False, True]
+    """
+    if dead is None:
+        return None
+    alive: Mask = np.unpackbits(np.frombuffer(dead, np.uint8), count=size) == 0
+    return alive
+
+
+def insert_part(
+    connection: sqlite3.Connection, collection: int, size: int, name: str, content: bytes | None, alive: Mask | None
+) -> None:
+    """Enter a part of so many rows: the name of its bundle, its content where that is no array file, its live rows."""
+    connection.execute(
+        "INSERT INTO vector_part (collection, size, arrays, content, dead) VALUES (?, ?, ?, ?, ?)",
+        (collection, size, name, content, dead_bits(alive)),
+    )
+
+
+SEGMENT_TABLES = """
+CREATE TABLE segment_collection (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    schema TEXT NOT NULL          -- the declared fields (JSON)
+);
+-- What the segments of one build share. Numbers are never given out twice: programs remember rows by them.
+CREATE TABLE segment_origin (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    collection INTEGER NOT NULL REFERENCES segment_collection (id),
+    digest BLOB NOT NULL,         -- of the four that follow
+    node_group TEXT NOT NULL,
+    document_id TEXT NOT NULL,    -- uid of its root node
+    path TEXT NOT NULL,
+    fields TEXT NOT NULL,         -- what filters read (JSON)
+    UNIQUE (collection, digest)
+);
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY,
+    collection INTEGER NOT NULL REFERENCES segment_collection (id),
+    key TEXT NOT NULL,            -- uid and build
+    origin INTEGER NOT NULL REFERENCES segment_origin (id),
+    build INTEGER NOT NULL,
+    parent TEXT,                  -- uid of its parent; NULL for a root node
+    number INTEGER NOT NULL,      -- among the nodes of its group in its document, from 1
+    is_json INTEGER NOT NULL,     -- 0 where the content is text, 1 where it is another JSON value
+    content TEXT NOT NULL,
+    metadata TEXT NOT NULL,       -- JSON
+    span_start INTEGER,           -- in its source, in characters; NULL where it has none
+    span_end INTEGER,
+    places TEXT NOT NULL,         -- a root node's pages and headings: [[start, end, kind, label], ...] (JSON)
+    UNIQUE (collection, build, key)  -- new rows come last: in the order of uids they would be all over the index
+);
+CREATE INDEX segment_by_origin ON segment (origin);
+"""
+"""Texts that are no valid UTF-8 (half a surrogate pair, as broken files have them) lie as BLOBs, in UTF-8 that has them
+nevertheless."""
+
+STORE_FORMAT = FileFormat(
+    name="store",
+    application_id=int.from_bytes(b"lzST", "big"),
+    migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS),
+    when_damaged=(
+        "Take its last backup; or delete it, with the files beside it whose names begin with its own, and read the "
+        "dataset again."
+    ),
+)
+
+
+_YOUNG_S = 3600.0  # a temporary file of that age belongs to a program that has ended
+
+
+class StoreFile:
+    """One open store file, or the same in this process's memory.
+
+    Those who read do not wait for those who write: they have a connection each. In memory there is one, and they do. A
+    thread reads, or writes, and does not begin the one within the other.
+
+    Any number of threads and processes may have the file open; after a fork each process opens it for itself.
+
+    Args:
+        path: The file; its folder must exist. Array files lie in ``<path>.d``. None: in memory, for this object alone.
+        read_only: Write nothing, and neither make nor migrate the file.
+        timeout_s: How long to wait for another connection that writes.
+
+    Raises:
+        ConfigError: If the path is none, what lies in memory is to be read only, or the timeout is out of range.
+        StoreError: If the file is missing (``read_only``), may not be opened, is of another kind or a newer format, is
+            damaged, or locked for longer than the timeout.
+
+    Example:
+        >>> with StoreFile(None) as file:
+        ...     before = file.changed()
+        ...     with file.writing() as connection:
+        ...         _ = connection.execute("INSERT INTO segment_collection (name, schema) VALUES ('c', '{}')")
+        ...     file.changed() == before
+        False
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, *, read_only: bool = False, timeout_s: float = 30.0
+    ) -> None:
+        self.read_only = read_only
+        self._commits = 0  # of this object, in memory
+        self._counting = threading.Lock()
+        with ExitStack() as undo:
+            self._writer = undo.enter_context(Database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
+            self._reader = self._writer
+            self.path: Path | None = None if self._writer.in_memory else self._writer.path
+            if not (self._writer.in_memory or read_only):
+                self._reader = Database(self._writer.path, STORE_FORMAT, read_only=True, timeout_s=timeout_s)
+            undo.pop_all()
+        self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
+        """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
+        # In memory nobody else commits. A connection's number moves with what others commit: the reader's with what the
+        # writer does.
+        self.changed: Callable[[], int] = self._committed if self.path is None else self._reader.data_version
+        """A number of this object that moves whenever anything was committed, by this process or another one."""
+        self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
+
+    def __repr__(self) -> str:
+        return f"StoreFile({self.path and os.fspath(self.path)!r}{', read_only=True' * self.read_only})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """A transaction that writes; all of it is in the file at its end, or nothing where an error leaves it.
+
+        Args:
+            durable: Wait until the disk has it, and with it every transaction that ended before.
+
+        Raises:
+            StoreError: If SQLite fails in it, the file stays locked, or it is closed or read-only.
+        """
+        with self._writer.writing(durable=durable) as connection:
+            yield connection
+        with self._counting:
+            self._commits += 1
+
+    def damage(self) -> str:
+        """What SQLite finds wrong with the file; "" for nothing. All of it is read."""
+        try:
+            with self.reading() as connection:
+                told = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+        except StoreError as exc:
+            return str(exc)
+        return "" if told == ["ok"] else "; ".join(told)
+
+    def check_there(self, name: str) -> None:
+        """Make sure, in the transaction that names an array file, that nobody took it for a stray one meanwhile.
+
+        Raises:
+            StoreError: If it is gone: the program did not go on for long. To do it again will do.
+        """
+        self.arrays.age_s(name)
+
+    def stray_array_files(self, *, older_than_s: float) -> list[str]:
+        """Names of array files that no row names, and that were written, or named for the last time, so long ago."""
+        with self.reading() as connection:
+            return self._stray(connection, older_than_s)
+
+    def collect_array_files(self, *, older_than_s: float) -> None:
+        """Delete them. Nobody names one meanwhile: who does looks whether it is there, in the same transaction."""
+        with self._writer.writing() as connection:
+            self.arrays.delete(self._stray(connection, older_than_s))
+        self.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
+
+    def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
+        named = {name for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES) for (name,) in connection.execute(query)}
+        stray = [name for name in self.arrays.names() if name not in named]
+        return [name for name in stray if self._age_s(name) >= older_than_s]
+
+    def _age_s(self, name: str) -> float:
+        """How long ago a file was written; no time at all where another program has just removed it."""
+        try:
+            return self.arrays.age_s(name)
+        except StoreError:
+            return 0.0
+
+    def _committed(self) -> int:
+        self._reader.check_open()
+        return self._commits
+
+    def close(self) -> None:
+        """Close the file, after the transactions that other threads may be in; twice does no harm.
+
+        Arrays that were read stay as they are.
+        """
+        self._reader.close()
+        self._writer.close()  # last: who closes last cleans up, and a reader may not
+
+
+_REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
+_LARGEST = (1 << 63) - 1  # of SQLite's numbers
+
+# The statements are put together from names of columns, nothing in them comes from outside.
+_COLUMNS = ", ".join(SEGMENT_COLUMNS[1:])
+_SELECT = f"SELECT {_COLUMNS} FROM segment WHERE collection = ?"  # noqa: S608
+_GET = f"{_SELECT} AND build = ? AND key = ?"
+_SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
+_INSERT = (
+    f"INSERT INTO segment (collection, {_COLUMNS}) VALUES (?{', ?' * len(SEGMENT_COLUMNS[1:])}) "  # noqa: S608
+    "ON CONFLICT (collection, build, key) DO NOTHING"
+)
+_REPLACE = (
+    f"UPDATE segment SET ({_COLUMNS}) = (?{', ?' * (len(SEGMENT_COLUMNS) - 2)}) "  # noqa: S608
+    "WHERE collection = ? AND build = ? AND key = ?"
+)
+_DELETE = "DELETE FROM segment WHERE collection = ? AND build = ? AND key = ?"
+_ADD_ORIGIN = (
+    f"INSERT INTO segment_origin (collection, {', '.join(OriginRow._fields)}) VALUES (?, ?, ?, ?, ?, ?) "  # noqa: S608
+    "ON CONFLICT (collection, digest) DO NOTHING"
+)
+_FORGET_ORIGIN = (
+    "DELETE FROM segment_origin WHERE id = ? AND NOT EXISTS (SELECT 1 FROM segment WHERE origin = segment_origin.id)"
+)
+
+
+class MapFileSegmentStore:
+    """Segments in a store file (spec 001's ``map`` with a ``uri``).
+
+    What the segments of one build share lies in the file once, and is one object where it is read. Whatever another
+    process has committed is seen by the next call.
+
+    Args:
+        file: The open store file. Whoever opened it closes it; other stores may share it.
+
+    Example:
+        >>> with StoreFile(None) as file:
+        ...     store = MapFileSegmentStore(file)
+        ...     store.create("c", {})
+        ...     store.upsert("c", [Segment("u", 1, "block", "d", "a.txt", None, 1, "tea")])
+        ...     store.count("c"), store.get("c", ["u-1"])[0].content
+        (1, 'tea')
+    """
+
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
+        self._origins = _Origins()
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Persistent and shared, but for a store file in memory."""
+        return frozenset() if self._file.path is None else frozenset(["persistent", "shared"])
+
+    def open(self) -> None:
+        """Nothing to connect to: the file is open."""
+
+    def close(self) -> None:
+        """Nothing to let go of: the file belongs to whoever opened it."""
+
+    def create(self, collection: str, schema: Schema) -> None:
+        """See `SegmentStore.create`."""
+        asked = schema_text(schema)
+        with self._file.reading() as connection:
+            present = _schema(connection, collection)
+        if present is None:  # one that reads only gets by without
+            with self._file.writing() as connection:
+                connection.execute(
+                    "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                    (collection, asked),
+                )
+                present = _schema(connection, collection)  # another process may have been faster
+        if present != asked:
+            fields = ", ".join(schema_fields(present or ""))
+            msg = f"Collection {collection!r} has other fields than asked for: {fields}."
+            raise SchemaMismatchError(msg, store="map", collection=collection)
+
+    def drop(self, collection: str) -> None:
+        """See `Store.drop`."""
+        with self._file.writing() as connection:
+            row = _row(connection, collection)
+            if row is not None:
+                connection.execute("DELETE FROM segment WHERE collection = ?", row)
+                connection.execute("DELETE FROM segment_origin WHERE collection = ?", row)
+                connection.execute("DELETE FROM segment_collection WHERE id = ?", row)
+
+    def count(self, collection: str) -> int:
+        """See `Store.count`."""
+        with self._reading(collection) as (connection, number):
+            [rows] = connection.execute("SELECT count(*) FROM segment WHERE collection = ?", (number,)).fetchone()
+        return int(rows)
+
+    def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
+        """See `SegmentStore.upsert`."""
+        by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
+        origins = origin_rows(by_key.values())
+        with self._writing(collection) as (connection, number):
+            ids = {shared: _origin_id(connection, number, origin) for shared, origin in origins.items()}
+            in_order = sorted(by_key.items(), key=_index_order)  # in which the index grows faster
+            values = segment_rows(in_order, number, ids)
+            before = connection.total_changes
+            connection.executemany(_INSERT, values)
+            if connection.total_changes - before == len(values):
+                return  # as it is with a new build
+            keys = [(number, *_placed(key)) for key in by_key]
+            left = _origins_of(connection, keys)
+            connection.executemany(
+                _REPLACE, ((*row[1:], number, *_placed(key)) for (key, _), row in zip(in_order, values, strict=True))
+            )
+            connection.executemany(_FORGET_ORIGIN, left)
+
+    def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
+        """See `SegmentStore.get`."""
+        with self._reading(collection) as (connection, number):
+            # One statement for each key is as fast as one for all of them, and has no bound for their number.
+            found = [connection.execute(_GET, (number, *_placed(key))).fetchone() for key in keys]
+            rows = [row for row in found if row is not None]
+            origins = self._origins.read(connection, rows)
+        return [decoded(row, origins) for row in rows]
+
+    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
+        """See `SegmentStore.scan`."""
+        with self._reading(collection) as (connection, number):
+            rows = connection.execute(_SCAN, (number, *_placed(after), limit)).fetchall()
+            origins = self._origins.read(connection, rows)
+        return [decoded(row, origins) for row in rows]
+
+    def delete(
+        self,
+        collection: str,
+        *,
+        keys: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002  the word of the domain
+    ) -> int:
+        """See `SegmentStore.delete`."""
+        check_deletion(keys, filter)
+        with self._writing(collection) as (connection, number):
+            if filter is not None:
+                gone = _met(connection, number, filter)
+                statement = "DELETE FROM segment WHERE origin = ?"
+                rows: Sequence[tuple[object, ...]] = gone
+            else:
+                rows = [(number, *_placed(key)) for key in keys or ()]
+                gone = _origins_of(connection, rows)
+                statement = _DELETE
+            before = connection.total_changes
+            connection.executemany(statement, rows)
+            deleted = connection.total_changes - before
+            connection.executemany(_FORGET_ORIGIN, gone)
+        return deleted
+
+    @contextmanager
+    def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
+        with self._file.reading() as connection:
+            yield connection, _number(connection, collection)
+
+    @contextmanager
+    def _writing(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
+        with self._file.writing() as connection:
+            yield connection, _number(connection, collection)
+
+
+class _Origins:
+    """Origins that were read, so that what segments share is one object: indexes and filters look at each object once.
+
+    It remembers a bounded number; of one that is read again after it was forgotten there are two.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Origin] = {}
+        self._lock = threading.Lock()
+
+    def read(self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]) -> dict[int, Origin]:
+        """The origins of rows, by their numbers. Numbers are never used again, so that none of them changes."""
+        found: dict[int, Origin] = {}
+        for row in rows:
+            number = row[1]
+            if number not in found:
+                found[number] = self._known.get(number) or self._read(connection, number)
+        return found
+
+    def _read(self, connection: sqlite3.Connection, number: int) -> Origin:
+        found = connection.execute(
+            "SELECT node_group, document_id, path, fields FROM segment_origin WHERE id = ?", (number,)
+        ).fetchone()
+        if found is None:
+            msg = f"The store has no row {number} of what segments share, which one of them names. Run verify()."
+            raise StoreError(msg, store="map")
+        group, document_id, path, fields = found
+        origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
+        with self._lock:
+            while len(self._known) >= _REMEMBERED:
+                del self._known[next(iter(self._known))]
+            return self._known.setdefault(number, origin)  # another thread may have been faster
+
+
+def _placed(key: str) -> tuple[int, StoredText]:
+    """A key as the index has it, behind its build; what is no node's key stands before all of them."""
+    build = key.rpartition("-")[2]
+    number = int(build) if build.isdecimal() and len(build) <= len(str(_LARGEST)) else -1
+    return min(number, _LARGEST), stored_text(key)
+
+
+def _index_order(row: tuple[str, Segment]) -> tuple[int, str]:
+    return row[1].build, row[0]
+
+
+def _row(connection: sqlite3.Connection, collection: str) -> tuple[int] | None:
+    row: tuple[int] | None = connection.execute(
+        "SELECT id FROM segment_collection WHERE name = ?", (collection,)
+    ).fetchone()
+    return row
+
+
+def _number(connection: sqlite3.Connection, collection: str) -> int:
+    row = _row(connection, collection)
+    if row is None:
+        present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
+        msg = f"There is no collection {collection!r}. {known_names(collection, present)} Create it first."
+        raise StoreError(msg, store="map", collection=collection)
+    return row[0]
+
+
+def _schema(connection: sqlite3.Connection, collection: str) -> str | None:
+    row = connection.execute("SELECT schema FROM segment_collection WHERE name = ?", (collection,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRow) -> int:
+    added = connection.execute(_ADD_ORIGIN, (collection, *origin))
+    if added.rowcount == 1 and added.lastrowid is not None:
+        return added.lastrowid
+    row: tuple[int] = connection.execute(
+        "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?", (collection, origin.digest)
+    ).fetchone()
+    return row[0]
+
+
+def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]) -> list[tuple[int]]:
+    """The origins of those rows that are present, each once."""
+    found: set[tuple[int]] = set()
+    for key in keys:
+        found.update(
+            connection.execute("SELECT origin FROM segment WHERE collection = ? AND build = ? AND key = ?", key)
+        )
+    return list(found)
+
+
+def _met(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:  # noqa: A002
+    """The origins whose fields a filter lets through."""
+    decided: dict[str | bytes, bool] = {}
+    gone: list[tuple[int]] = []
+    for number, fields in connection.execute(
+        "SELECT id, fields FROM segment_origin WHERE collection = ?", (collection,)
+    ):
+        if fields not in decided:
+            decided[fields] = matches(filter, read_fields(fields))
+        if decided[fields]:
+            gone.append((number,))
+    return gone
+
+
+_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
+
+
+class GraphFiles:
+    """Graphs in the files of a folder, each named as the array file of the rows that it is over.
+
+    Args:
+        folder: Where they lie; made when the first is written.
+        read_only: Write and remove nothing.
+        in_use: Gives the names of all array files and bundles that the store has rows in.
+    """
+
+    def __init__(self, folder: Path, *, read_only: bool, in_use: Callable[[], Collection[str]]) -> None:
+        self._folder = folder
+        self._read_only = read_only
+        self._in_use = in_use
+
+    def read(self, name: str, block: DenseBlock) -> Graph | None:
+        """The graph over the rows of that name; None where there is none, or none that can be used."""
+        try:
+            return Graph.read(self._path(name), name, block.matrix.shape[1])
+        except FileNotFoundError:
+            return None
+        except (DamagedError, OSError) as exc:
+            warn_user(f"A graph is built anew: {os.fspath(self._path(name))!r} {sentence(exc)}", CacheWarning)
+            return None
+
+    def write(self, name: str, graph: Graph) -> bool:
+        """Keep a graph over the rows of that name, whole or not at all, and remove those over rows that are gone.
+
+        What cannot be kept is a CacheWarning: the graph is there and in use. Returns whether it was kept.
+        """
+        if self._read_only:
+            return False
+        temporary = self._folder / f"{self._path(name).stem}.{secrets.token_hex(8)}.tmp"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            try:
+                graph.write(temporary, name)
+                temporary.replace(self._path(name))
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._sweep()
+        except OSError as exc:
+            warn_user(f"A graph of vectors is not kept, and will have to be built again: {sentence(exc)}", CacheWarning)
+            return False
+        return True
+
+    def _sweep(self) -> None:
+        """Remove the graphs over rows that are gone, and what writers that were killed left half-written."""
+        found = {path: match for path in self._folder.iterdir() if (match := _FILE.fullmatch(path.name))}
+        stems = {name.partition(".")[0] for name in self._in_use()}  # after the files: what is new is in use
+        for path, match in found.items():
+            with suppress(FileNotFoundError):  # another program does the same
+                old = time.time() - path.stat().st_mtime >= _YOUNG_S
+                if old if match[2].endswith(".tmp") else match[1] not in stems:
+                    self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink()
+        except PermissionError:
+            if os.name != "nt":  # there it means that a process has mapped it
+                raise
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name.partition('.')[0]}.faiss"
+
+
+class Graphs:
+    """The graphs of a store's large blocks: built when they are first wanted, and kept as long as the blocks are.
+
+    Args:
+        files: Where they are kept for the next program; None for nowhere.
+    """
+
+    def __init__(self, files: GraphFiles | None = None) -> None:
+        self._files = files
+        self._making = threading.Lock()
+
+    def search(
+        self,
+        state: DenseState,
+        names: Sequence[str],
+        vectors: Matrix,
+        topk: int,
+        filter: Filter | None,  # noqa: A002  the word of the protocol
+    ) -> list[Ranking]:
+        """See `Approximate.search_approximately`.
+
+        Args:
+            state: The collection's vectors.
+            names: Of its blocks; not looked at where graphs are kept nowhere.
+            vectors: (n, dimension) the queries.
+            topk: At least 1.
+            filter: Bound, over the rows' fields.
+        """
+        check_installed()  # who names this search needs the package, however few the rows are
+        graphs = [self._of(block, name) for block, name in zip(state.blocks, names, strict=True)]
+        return approximate_rankings(state, graphs, vectors, topk, filter)
+
+    def _of(self, block: DenseBlock, name: str) -> Graph | None:
+        """The graph over a block; None for one that is searched exactly."""
+        if len(block) < LEAST_ROWS:
+            return None
+        if not block.graphs:
+            with self._making:
+                if not block.graphs:  # another thread may have made it meanwhile
+                    block.graphs.append(self._made(block, name))
+        return block.graphs[0]
+
+    def _made(self, block: DenseBlock, name: str) -> Graph:
+        graph = self._files.read(name, block) if self._files is not None else None
+        if graph is None:
+            graph = Graph.of_matrix(block.matrix, block.norms)
+            if self._files is not None and self._files.write(name, graph):
+                graph = self._files.read(name, block) or graph  # mapped, it needs no memory of its own
+        return graph
+
+
+def graph_files(file: StoreFile) -> GraphFiles | None:
+    """Where the graphs of a store file lie: in ``<path>.graphs``; None for one in memory."""
+    if file.path is None:
+        return None
+
+    def in_use() -> list[str]:
+        with file.reading() as connection:
+            return [name for (name,) in connection.execute(VECTOR_PARTS)]
+
+    return GraphFiles(Path(f"{file.path}.graphs"), read_only=file.read_only, in_use=in_use)
+
+
+_MOST_PARTS = 16
+_SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
+_MOST_READS = 5  # of a collection whose array files go while they are being opened
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """One row of the table of parts.
+
+    Args:
+        id: Its number.
+        name: Of its bundle of arrays.
+        in_file: Whether that is an array file.
+        dead: The bits as they lie there.
+        block: Its rows.
+        alive: The same as ``dead``, a truth value for each row; None where all live.
+    """
+
+    id: int
+    name: str
+    in_file: bool
+    dead: bytes | None
+    block: Part
+    alive: Mask | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Collection:
+    """A collection as one transaction saw it.
+
+    Args:
+        id: Its number.
+        schema: Dimension, metric and the declared fields as text.
+        parts: Oldest first.
+        state: What queries read.
+    """
+
+    id: int
+    schema: tuple[int, Metric, str]
+    parts: tuple[_Part, ...]
+    state: State
+
+
+class _UnknownCollectionError(StoreError):
+    """There is no collection of that name, or no longer."""
+
+
+class MapFileVectorStore:
+    """Vectors in a store file (spec 001's ``map`` with a ``uri``), searched exactly, or by graphs if that is asked for.
+
+    What another program commits is seen by the next call. Vectors are read from the disk when a search looks at them.
+    The file belongs to who opened it: closing the store leaves it open.
+
+    Args:
+        file: The store file.
+
+    Example:
+        >>> store = MapFileVectorStore(StoreFile(None))
+        >>> store.create("c", VectorSchema(2, "cosine", {}))
+        >>> store.upsert("c", [VectorRow("k", np.array([1, 0], np.float32))])
+        >>> store.search("c", np.array([[2, 0]], np.float32), 1)
+        [[('k', 1.0)]]
+    """
+
+    def __init__(self, file: StoreFile) -> None:
+        self._file = file
+        self._known: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
+        self._merging = threading.Lock()
+        self._graphs = Graphs(graph_files(file))
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Exact, and approximate; persistent and shared unless the store file lies in memory."""
+        in_memory: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
+        return in_memory if self._file.path is None else in_memory | {"persistent", "shared"}
+
+    def open(self) -> None:
+        """Nothing to connect to: the store file is open."""
+
+    def close(self) -> None:
+        """Let go of the arrays."""
+        self._known.clear()
+
+    def create(self, collection: str, schema: VectorSchema) -> None:
+        """See `VectorStore.create`."""
+        wanted = (schema.dimension, schema.metric, schema_text(schema.fields))
+        check_schema(schema)
+        with self._file.reading() as connection:
+            present = collection_row(connection, collection)
+        if present is None and not self._file.read_only:
+            with self._file.writing() as connection:
+                connection.execute(
+                    "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (name) DO NOTHING",
+                    (collection, *wanted),
+                )
+                present = collection_row(connection, collection)
+        if present is None:
+            msg = f"There is no collection {collection!r}, and the store was opened with read_only=True."
+            raise StoreError(msg, store="map", collection=collection)
+        dimension, metric, fields = present[1:]
+        if (dimension, metric, fields) != wanted:
+            raise other_schema(collection, dimension, metric, schema)
+
+    def drop(self, collection: str) -> None:
+        """See `Store.drop`."""
+        with self._file.writing() as connection:
+            row = collection_row(connection, collection)
+            if row is None:
+                return
+            names = connection.execute(
+                "SELECT arrays FROM vector_part WHERE collection = ? AND content IS NULL", (row[0],)
+            ).fetchall()
+            connection.execute("DELETE FROM vector_part WHERE collection = ?", (row[0],))
+            connection.execute("DELETE FROM vector_collection WHERE id = ?", (row[0],))
+        self._known.pop(collection, None)
+        self._file.arrays.retire(name for (name,) in names)
+
+    def count(self, collection: str) -> int:
+        """See `Store.count`."""
+        return len(self._now(collection).state)
+
+    def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
+        """See `VectorStore.upsert`."""
+        known = self._now(collection)
+        last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
+        check_vectors(collection, known.schema[0], last.values())
+        if not last:
+            return
+        block = part_of_rows(list(last.values()), known.schema[0])
+        name, content = self._kept(block)  # on the disk before anything names it
+        with self._file.writing() as connection:
+            present = self._read(connection, collection)
+            check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
+            alive, _ = without(
+                [part.block for part in present.parts], [part.alive for part in present.parts], block.keys
+            )
+            retired = _bury(connection, present.parts, alive)
+            if content is None:
+                self._file.check_there(name)
+            insert_part(connection, present.id, len(block), name, content, None)
+        self._file.arrays.retire(retired)
+        self._merge(collection)
+
+    def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
+        """See `VectorStore.get`."""
+        return [VectorRow(*row) for row in self._now(collection).state.get(keys)]
+
+    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
+        """See `VectorStore.scan`."""
+        return [VectorRow(*row) for row in self._now(collection).state.page(after, limit)]
+
+    def delete(
+        self,
+        collection: str,
+        *,
+        keys: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+    ) -> int:
+        """See `VectorStore.delete`."""
+        self._now(collection)
+        check_deletion(keys, filter)
+        if keys is not None and not len(keys):
+            return 0
+        with self._file.writing() as connection:
+            present = self._read(connection, collection)
+            gone = list(dict.fromkeys(keys)) if filter is None and keys is not None else []
+            if filter is not None:
+                gone = present.state.matching(filter)
+            blocks = [part.block for part in present.parts]
+            alive, count = without(blocks, [part.alive for part in present.parts], encoded_keys(gone))
+            retired = _bury(connection, present.parts, alive)
+        self._file.arrays.retire(retired)
+        if count:
+            self._merge(collection)
+        return count
+
+    def search(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+    ) -> list[Ranking]:
+        """See `VectorStore.search`."""
+        return searched(self._now(collection).state, vectors, topk, filter)
+
+    def search_approximately(
+        self,
+        collection: str,
+        vectors: Embeddings,
+        topk: int,
+        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+    ) -> list[Ranking]:
+        """See `Approximate.search_approximately`."""
+        now = self._now(collection)
+        state, matrix = only_dense(now.state, vectors)
+        return self._graphs.search(state, [part.name for part in now.parts], matrix, topk, filter)
+
+    def _now(self, collection: str) -> _Collection:
+        """The collection as it is in the file, remembered until anything is committed to that."""
+        reads = 0
+        while True:
+            changes = self._file.changed()  # before the reading: what comes between is read again
+            known = self._known.get(collection)
+            if known is not None and known[0] == changes:
+                return known[1]
+            reads += 1
+            try:
+                with self._file.reading() as connection:
+                    found = self._read(connection, collection)
+            except StoreError:
+                # Parts may be merged, and their files removed, between the reading of their names and the opening.
+                if reads == _MOST_READS or self._file.changed() == changes:
+                    raise
+            else:
+                self._known[collection] = changes, found
+                return found
+
+    def _read(self, connection: sqlite3.Connection, collection: str) -> _Collection:
+        """The collection in a transaction's state; parts that are known are not opened again."""
+        row = collection_row(connection, collection)
+        if row is None:
+            self._known.pop(collection, None)
+            names = [name for (name,) in connection.execute("SELECT name FROM vector_collection")]
+            msg = f"There is no collection {collection!r}. {known_names(collection, names)} Create it first."
+            raise _UnknownCollectionError(msg, store="map", collection=collection)
+        number, dimension, metric, fields = row
+        before = self._known.get(collection)
+        known = {part.id: part for part in before[1].parts} if before is not None else {}
+        found = connection.execute(
+            "SELECT id, arrays, content IS NULL, size, dead FROM vector_part WHERE collection = ? ORDER BY id",
+            (number,),
+        ).fetchall()
+        parts = []
+        for part_id, name, in_file, size, dead in found:
+            part = known.get(part_id)
+            if part is None or part.dead != dead:
+                block = (
+                    part.block
+                    if part is not None
+                    else self._opened(connection, part_id, name, dimension, in_file=in_file)
+                )
+                part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
+            parts.append(part)
+        if before is not None and before[1].id == number and _same(before[1].parts, parts):
+            return before[1]
+        state = state_of([part.block for part in parts], [part.alive for part in parts], dimension, metric)
+        return _Collection(number, (dimension, metric, fields), tuple(parts), state)
+
+    def damage(self, collection: str) -> str:
+        """See `Checkable.damage`."""
+        with self._file.reading() as connection:
+            parts = connection.execute(
+                "SELECT arrays, content FROM vector_part JOIN vector_collection "
+                "ON vector_collection.id = vector_part.collection WHERE name = ? ORDER BY vector_part.id",
+                (collection,),
+            ).fetchall()
+        for name, content in parts:
+            told = self._file.arrays.check(name) if content is None else damage_of(content, name)
+            if told:
+                return f"the array file {name} {told}"
+        return ""
+
+    def _opened(self, connection: sqlite3.Connection, part: int, name: str, dimension: int, *, in_file: bool) -> Part:
+        if in_file:
+            return part_of_arrays(self._file.arrays.open(name), dimension)
+        [content] = connection.execute("SELECT content FROM vector_part WHERE id = ?", (part,)).fetchone()
+        try:
+            return part_of_arrays(decoded_arrays(joined([memoryview(content)]), name), dimension)
+        except DamagedError as exc:
+            msg = f"Part {part} of the vectors in {self._file!r} {exc}. Run verify() and repair()."
+            raise StoreError(msg, store="map") from exc
+
+    def _kept(self, block: Part) -> tuple[str, bytes | None]:
+        """The name of a block's bundle, and its content where that is not in an array file."""
+        arrays = block.arrays()
+        if sum(array.nbytes for array in arrays.values()) >= _SMALL_BYTES:
+            return self._file.arrays.write(arrays), None
+        name, pieces = encoded(arrays)
+        return name, bytes(joined(pieces))
+
+    def _merge(self, collection: str) -> None:
+        """Join the last parts where they are many or small. Other writers do not wait while it is done.
+
+        When it is put in place, what was joined is looked at again: rows that have died meanwhile stay dead, and where
+        another program has joined some of the same parts, its work stands.
+        """
+        if not self._merging.acquire(blocking=False):
+            return  # another thread is at it; the next writer sees what it leaves
+        try:
+            present = self._now(collection)
+            old = _tail(present)
+            if not old:
+                return
+            blocks, alive = [part.block for part in old], [part.alive for part in old]
+            block = joined_parts(blocks, alive, present.schema[0], self._file.arrays.scratch)
+            name, content = self._kept(block)
+            with self._file.writing() as connection:
+                now = {part.id: part for part in self._read(connection, collection).parts}
+                if any(part.id not in now for part in old):
+                    return
+                left = _since_died(block, old, [now[part.id] for part in old])
+                connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
+                if left is None or left.any():
+                    if content is None:
+                        self._file.check_there(name)
+                    insert_part(connection, present.id, len(block), name, content, left)
+            self._file.arrays.retire(part.name for part in old if part.in_file and part.name != name)
+        except _UnknownCollectionError:
+            return  # dropped meanwhile
+        finally:
+            self._merging.release()
+
+
+def _tail(collection: _Collection) -> tuple[_Part, ...]:
+    """The last parts that should become one."""
+    sizes = [len(part.block) for part in collection.parts]
+    count = tail_to_join(sizes, len(collection.state), _MOST_PARTS)
+    return collection.parts[len(sizes) - count :]
+
+
+def _same(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+
+
+def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequence[Mask | None]) -> list[str]:
+    """Write which rows have died; a part without a live row goes, and the name of its array file is returned."""
+    retired = []
+    for part, mask in zip(parts, alive, strict=True):
+        if mask is None or mask is part.alive:
+            continue
+        if mask.any():
+            connection.execute("UPDATE vector_part SET dead = ? WHERE id = ?", (dead_bits(mask), part.id))
+        else:
+            connection.execute("DELETE FROM vector_part WHERE id = ?", (part.id,))
+            if part.in_file:
+                retired.append(part.name)
+    return retired
+
+
+def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
+    """The mask of a joined block, given the parts as they were when it was made and as they are."""
+    died = [
+        before.block.keys[_lives(before) & ~_lives(after)]
+        for before, after in zip(old, now, strict=True)
+        if before.dead != after.dead
+    ]
+    if not died:
+        return None
+    alive = np.ones(len(block), np.bool_)
+    alive[block.find(np.concatenate(died))] = False
+    return alive
+
+
+def _lives(part: _Part) -> Mask:
+    return np.ones(len(part.block), np.bool_) if part.alive is None else part.alive
