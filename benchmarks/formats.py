@@ -2,7 +2,7 @@
 
     python benchmarks/formats.py [--seconds 1] [--formats docx html]
 
-The files are those of the shared documents that can be read, grouped as lazyrag.loaders.detect does. Each engine runs
+The files are those of the shared documents that can be read, grouped as tools/format_table.py does. Each engine runs
 in a process of its own and reads each file again and again for some time; its shortest time counts, imports do not.
 Speed is the files' bytes by the sum of times, over the files that the engine read with all texts that the manifest says
 are in them: ``read`` says how many; what was read without them, or not at all, does not count for it. Ratios compare
@@ -24,7 +24,8 @@ from corpus import RETRIEVAL
 from engine import ADVICE, Engine, EngineError
 from results import Row, save, table
 
-from lazyrag.loaders.detect import FORMATS
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
+from format_table import FORMATS
 
 OURS = "lazyrag"
 ENGINES = {

@@ -1,4 +1,4 @@
-"""What PDF engines make of real files, and how fast: ours over two of them, and each of three by itself.
+"""What PDF engines make of real files, and how fast: ours, and each of three by itself.
 
     python benchmarks/pdf.py
 
@@ -53,8 +53,7 @@ def bare_pdfplumber(path: Path) -> str:
 
 
 READERS: dict[str, Reader] = {
-    "lazyrag, pypdfium2": lambda path: PdfLoader(engine="pypdfium2").load(path).text,
-    "lazyrag, pypdf": lambda path: PdfLoader(engine="pypdf").load(path).text,
+    "lazyrag": lambda path: PdfLoader().load(path).text,
     "pypdfium2": bare_pypdfium2,
     "pypdf": bare_pypdf,
     "pdfplumber": bare_pdfplumber,

@@ -32,20 +32,19 @@ from results import Row
 
 from lazyrag import (
     LAZY_ROOT_NAME,
-    MMR,
     CachedEmbedder,
     DocNode,
     Document,
-    FeedbackRetriever,
     HybridRetriever,
-    MaxSimModel,
     OnnxEmbedder,
     Reranker,
     RetrievalChain,
     Retriever,
 )
 from lazyrag.evaluation import compare, evaluate, holm
+from lazyrag.models import MaxSimModel
 from lazyrag.ranking.fusion import weighted
+from lazyrag.retrieval import MMR, FeedbackRetriever
 from tests.judged import SETS, pooled, write
 from tests.shared import SHARED
 

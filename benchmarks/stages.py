@@ -30,22 +30,11 @@ from timing import interleaved, median_ms, quantile_ms
 from vectors import HOW, make_vectors
 from vectors import make_queries as make_query_vectors
 
-from lazyrag import (
-    MMR,
-    AutoMerge,
-    DataType,
-    DocField,
-    DocNode,
-    Document,
-    HybridRetriever,
-    Reranker,
-    RetrievalChain,
-    Retriever,
-    auto_merge,
-)
+from lazyrag import DataType, DocField, DocNode, Document, HybridRetriever, Reranker, RetrievalChain, Retriever
 from lazyrag.ranking.fusion import fusions
 from lazyrag.ranking.mmr import mmr
-from lazyrag.retrieval.stages import Query
+from lazyrag.retrieval import MMR, AutoMerge, auto_merge
+from lazyrag.retrieval.base import Query
 
 DEPTH, TOPK = 50, 10
 FILES, PART = 100, 10

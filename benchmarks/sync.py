@@ -157,7 +157,7 @@ def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_c
         took: dict[str, list[float]] = {}
         for _ in range(15):
             took.setdefault("sync: nothing changed, warm", []).append(seconds(docs.sync))
-            took.setdefault("... of which: list and compare", []).append(seconds(lambda: compare_files(docs._builder)))
+            took.setdefault("... of which: list and compare", []).append(seconds(lambda: compare_files(docs._indexer)))
             change()
             took.setdefault("sync: one file of all changed", []).append(seconds(docs.sync))
             took.setdefault("... the first question after", []).append(seconds(lambda: ask(QUERY)))

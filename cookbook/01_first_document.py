@@ -1,4 +1,4 @@
-"""A first Document: load a folder, ask it in English and in Chinese, see where each answer stands.
+"""A first Document: load a folder, search it in English and in Chinese, see the location of each hit.
 
 The folder is cookbook/corpus: 20 files of a fictional tea cooperative, txt, md, html, docx and pdf, in Chinese and
 English. Nothing is configured, no model is needed, nothing is downloaded.
@@ -13,17 +13,17 @@ HERE = Path(__file__).resolve().parent
 
 
 def show(title: str, nodes: list[DocNode]) -> None:
-    """Print ranked nodes: score, file, place in the file, first words."""
+    """Print ranked nodes: score, file, location, first words."""
     print(f"\n{title}")
     for rank, node in enumerate(nodes, start=1):
         print(f"  {rank}. {node.score:5.2f}  {node.path}  [{node.place}]  {' '.join(node.text.split())[:60]}...")
 
 
-# A Document reads nothing yet. The first question loads the files and builds the group it asks.
+# A Document reads nothing yet. The first query loads the files and builds the group that it searches.
 docs = Document(HERE / "corpus")
 assert docs.last_report is None
 
-# One retriever for each language: "bm25" stems English words, "bm25_chinese" takes Chinese text apart.
+# One retriever per language: "bm25" stems English words, "bm25_chinese" segments Chinese text.
 english = Retriever(docs, "FineChunk", similarity="bm25", topk=3)
 chinese = Retriever(docs, "FineChunk", similarity="bm25_chinese", topk=3)
 
@@ -33,11 +33,11 @@ show("How often is the chimney of the dryer cleaned?", chimney)
 snake = chinese("被毒蛇咬伤以后，送到医院路上要花多长时间？")
 show("被毒蛇咬伤以后，送到医院路上要花多长时间？", snake)
 
-# The report says what became of every file.
+# The report lists every file.
 report = docs.last_report
 print(f"\nReport: {report}")
 
-# A hit knows where it stands: its characters in the whole text of the file, which is the root of its tree.
+# A hit knows its location: its characters in the text of the file, which is the root of its tree.
 best = snake[0]
 start, end = best.span
 print(f"\nThe best hit is chunk {best.number} of {best.path}, characters {start} to {end} of {len(best.root.text)}.")
@@ -48,13 +48,13 @@ show("cleaned every week, only in PDF files", in_pdf)
 large = english("tea", filters=Condition("file_size", ">", 30_000))
 show("tea, only in files of more than 30,000 bytes", large)
 
-# A Reranker reorders or drops what a retriever found. This one keeps the nodes that hold a keyword.
+# A Reranker reorders or drops hits. This one keeps the nodes that contain a keyword.
 candidates = english("damage to the spring buds", topk=10)
 with_frost = Reranker("KeywordFilter", required_keys=["frost"])
 frosty = with_frost(candidates, query="damage to the spring buds")
-show(f"damage to the spring buds: the {len(frosty)} of {len(candidates)} hits that speak of frost", frosty)
+show(f"damage to the spring buds: the {len(frosty)} of {len(candidates)} hits that contain frost", frosty)
 
-# How far does search by words come? 24 questions have known answers. Large chunks are likelier to hold them.
+# How good is keyword search? 24 questions have known answers. Large chunks contain them more often.
 questions = json.loads((HERE / "questions.json").read_text(encoding="utf-8"))
 wide = {
     "en": Retriever(docs, "CoarseChunk", similarity="bm25", topk=5),
@@ -64,7 +64,7 @@ answered = 0
 for one in questions:
     hits = [node for node in wide[one["language"]](one["question"]) if node.path == one["file"]]
     answered += any(one["answer"] in " ".join(node.text.split()) for node in hits)
-print(f"\n{answered} of {len(questions)} known answers stand in one of the five best chunks.")
+print(f"\n{answered} of {len(questions)} known answers are in the top 5 chunks.")
 
 assert (len(report.added), report.failed) == (20, ())
 assert (chimney[0].path, chimney[0].place) == ("workshop/machine-maintenance-manual.pdf", "page 3")

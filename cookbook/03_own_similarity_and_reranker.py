@@ -1,7 +1,7 @@
 """Your own similarity, embedding and reranker: each is a plain function.
 
 The four prototypes of a similarity, a Document with two embeddings whose rankings are fused, the two prototypes of a
-reranker, and the two built-in rerankers. `hashed` is no model: it counts letters. Put a real one in its place.
+reranker, and the two built-in rerankers. `hashed` is no model: it counts letters. Replace it with a real one.
 """
 
 import functools
@@ -16,13 +16,13 @@ from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker, r
 
 
 def grams(text: str, n: int) -> set[str]:
-    """All runs of n characters; white space folded, case ignored."""
+    """All n-grams of characters; white space folded, case ignored."""
     folded = " ".join(text.casefold().split())
     return {folded[i : i + n] for i in range(len(folded) - n + 1)}
 
 
 def hashed(text: str, n: int) -> np.ndarray:
-    """A vector of length 1 over 1,024 buckets, into which the text's n-grams are hashed."""
+    """A unit vector over 1,024 buckets into which the n-grams of the text are hashed."""
     buckets = np.array([zlib.crc32(gram.encode()) % 1024 for gram in grams(text, n)], dtype=int)
     counts = np.bincount(buckets, minlength=1024)
     return counts / max(1.0, np.linalg.norm(counts))
@@ -59,7 +59,7 @@ def at_most(node: DocNode, characters: int, **kwargs) -> DocNode | None:
 
 
 def overlap(query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-    """A rerank model for ModuleReranker: pairs of a document's index and its score, higher being better."""
+    """A rerank model for ModuleReranker: pairs of a document's index and its score, higher is better."""
     return [(index, len(grams(query, 5) & grams(text, 5))) for index, text in enumerate(documents)]
 
 
@@ -84,7 +84,7 @@ for name, nodes in found.items():
 first = found["inner_product"][0]
 assert (first.path, "every 300 hours" in first.text) == ("workshop/machine-maintenance-manual.pdf", True)
 assert found["inner_product"] == found["distance"] == ask(embed_keys=["triples"])(question)  # vectors of length 1
-assert math.isclose(found["cosine of both"][0].score, 2 / 61)  # the first of both rankings: 1 / (60 + 1) from each
+assert math.isclose(found["cosine of both"][0].score, 2 / 61)  # rank 1 in both rankings: 1 / (60 + 1) from each
 assert 0 < len(found["cosine, cut off"]) < 5
 assert found["by_length"][: len(found["at_most"])] == sorted(found["at_most"], key=lambda node: len(node.text))
 assert found["ModuleReranker"][0] == found["KeywordFilter"][0] == first

@@ -1,10 +1,10 @@
-"""One Document three times: by words alone, with a model in a folder, with a model behind an endpoint.
+"""One Document three times: keyword search, vector search with a local model, and with a model behind an endpoint.
 
     python cookbook/04_models.py [FOLDER]
 
-FOLDER holds a sentence-embedding model as ONNX, all-MiniLM-L6-v2 for example; the environment variable
-LAZYRAG_EMBED_MODEL names it as well. Without one the second part is left out. The endpoint speaks OpenAI's protocol and
-is served by this script: nothing is downloaded, nothing leaves the machine. Needs the extras onnx and openai.
+FOLDER contains an ONNX embedding model, such as all-MiniLM-L6-v2; you can also set LAZYRAG_EMBED_MODEL. Without it the
+second part is skipped. The endpoint speaks OpenAI's protocol and is served by this script: nothing is downloaded,
+nothing leaves the machine. Needs the extras onnx and openai.
 """
 
 import json
@@ -24,12 +24,12 @@ folder = (sys.argv[1:] or [os.environ.get("LAZYRAG_EMBED_MODEL", "")])[0]
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """POST /v1/embeddings. Its model counts pairs of letters, so it knows spelling and no meaning."""
+    """POST /v1/embeddings. Its model counts pairs of letters: spelling, not meaning."""
 
     calls = 0
 
     def do_POST(self):
-        """Answer as OpenAI's endpoint does."""
+        """Respond like OpenAI's endpoint."""
         Endpoint.calls += 1
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
         rows = [{"index": place, "embedding": pairs(text)} for place, text in enumerate(texts)]
@@ -41,11 +41,11 @@ class Endpoint(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_):
-        """Say nothing."""
+        """Log nothing."""
 
 
 def pairs(text):
-    """How often each pair of neighbouring letters stands in a text, in 256 places."""
+    """Count pairs of neighbouring letters in 256 buckets."""
     counts = [0.0] * 256
     for place in range(len(text) - 1):
         counts[zlib.crc32(text[place : place + 2].lower().encode()) % 256] += 1
@@ -53,7 +53,7 @@ def pairs(text):
 
 
 def ask(title, embed=None):
-    """The best three chunks for the question, by meaning if there is an embed and by words if not."""
+    """Print the top 3 chunks: vector search with an embedder, keyword search without."""
     docs = Document(CORPUS, embed=embed)
     nodes = Retriever(docs, "MediumChunk", similarity="cosine" if embed else "bm25", topk=3)(QUESTION)
     print(f"\n{title}: {QUESTION}")
@@ -62,17 +62,17 @@ def ask(title, embed=None):
     return [node.uid for node in nodes]
 
 
-# 1. Words alone: nothing to install, nothing to wait for.
+# 1. Keyword search: nothing to install.
 ask("bm25")
 
 with tempfile.TemporaryDirectory() as temporary:
-    # 2. A model in a folder, on this machine's processor. The cache is one file; a vector in it is never made again.
+    # 2. A local model on the CPU. The cache is one file; a cached vector is never computed again.
     if folder:
         ask("ONNX", CachedEmbedder(OnnxEmbedder(folder), Path(temporary, "embeddings.db")))
     else:
-        print("\nONNX: left out, as no folder with a model was named.")
+        print("\nONNX: skipped, pass a folder with a model.")
 
-    # 3. A model behind an endpoint: vLLM, Ollama, text-embeddings-inference or a provider; here, twenty lines above.
+    # 3. A model behind an endpoint: vLLM, Ollama, text-embeddings-inference or a provider; here the class above.
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=server.serve_forever).start()
     with HttpEmbedder(f"http://127.0.0.1:{server.server_port}/v1", "pairs") as embedder:

@@ -1,7 +1,7 @@
-"""A Document that is kept on disk: ask it, end, ask it again; then edit, add, move and delete files, and sync.
+"""A Document on disk: query it, exit, query it again; then edit, add, move and delete files, and sync.
 
-Counters show what is done anew: at a restart nothing, after a change what changed. Nothing has to be configured but
-where the store lies.
+Counters show the work: none at a restart, only the changes after an edit. The path of the store is the only
+configuration.
 """
 
 import shutil
@@ -23,36 +23,36 @@ work = Counter()
 
 @register_loader(".txt", replace=True)
 class CountingLoader:
-    """Reads a text file, as the built-in loader does, and counts."""
+    """Read a text file like the built-in loader, and count."""
 
     def load(self, path):
-        """The text of a file."""
+        """Return the text of a file."""
         work["files read"] += 1
         return path.read_text(encoding="utf-8")
 
 
 def paragraphs(text):
-    """A transform that counts its calls."""
+    """Split at empty lines, and count the calls."""
     work["texts split"] += 1
     return text.split("\n\n")
 
 
 def embed(text):
-    """A vector for a text: how often each of some letters stands in it. Counts its calls."""
+    """Count some letters as a vector, and count the calls."""
     work["texts embedded"] += 1
     return [1 + text.lower().count(letter) for letter in "aeiounrst茶叶"]
 
 
 def ask(title):
-    """A program of its own, as it were: opens the Document, syncs, asks it by words and by vectors, ends."""
+    """Act like a separate program: open the Document, sync, run a keyword and a vector search, close."""
     work.clear()
     with Document(notes, embed=embed, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}) as docs:
         docs.create_node_group("paragraph", transform=paragraphs)
         hits = Retriever(docs, "paragraph", similarity="bm25", topk=3)("millimetres of rain in April")
         nearest = Retriever(docs, "paragraph", similarity="cosine", topk=3)("tea")
-        work["texts embedded"] -= 1  # the question
-        told = ", ".join(f"{work[name]} {name}" for name in ("files read", "texts split", "texts embedded"))
-        print(f"\n{title}\n  {docs.last_report}\n  {told}")
+        work["texts embedded"] -= 1  # the query
+        counts = ", ".join(f"{work[name]} {name}" for name in ("files read", "texts split", "texts embedded"))
+        print(f"\n{title}\n  {docs.last_report}\n  {counts}")
         return [(node.path, node.uid, node.score) for node in (*hits, *nearest)], docs.last_report, Counter(work)
 
 
@@ -63,7 +63,7 @@ with tempfile.TemporaryDirectory() as temporary:
         shutil.copy(CORPUS / file, notes / file)
 
     first, _, paid = ask("The first program reads, splits and embeds everything.")
-    again, nothing_new, free = ask("The second one opens the store and answers.")
+    again, nothing_new, free = ask("The second program opens the store and answers.")
 
     weather, tools = notes / FILES[0], notes / FILES[1]
     weather.write_text("An umbrella hangs in the hut.\n\n" + weather.read_text(encoding="utf-8"), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Kill a program in the middle of its work, resume, break the store on purpose, mend it, take an edit back.
+"""Kill a program during ingestion, resume, damage the store on purpose, repair it, roll back an edit.
 
-A child process ingests cookbook/corpus and is killed while it embeds. What was finished by then is not done again, and
-in the end the store holds what one holds that nobody disturbed, line by line of its dump.
+A child process ingests cookbook/corpus and is killed while it embeds. Finished work is not repeated, and in the end
+the dump of the store equals that of an uninterrupted run, line by line.
 """
 
 import shutil
@@ -17,12 +17,12 @@ from lazyrag import Document, Retriever
 CORPUS = Path(__file__).resolve().parent / "corpus"
 TOOLS = "handbook/tools-and-vehicles.txt"
 QUESTION = "What ratio of petrol and oil goes into a brush cutter?"
-KILLED_AT = 120  # the text that the child does not finish
+KILLED_AT = 120  # the text at which the child is killed
 embedded = []  # texts
 
 
 def embed(text):
-    """How often each pair of letters stands in a text, in 512 places. In the child it waits for its end to come."""
+    """Count pairs of letters in 512 buckets. In the child, wait to be killed."""
     embedded.append(text)
     if sys.argv[1:] and len(embedded) == KILLED_AT:
         print("now", flush=True)
@@ -34,20 +34,20 @@ def embed(text):
 
 
 def opened(dataset, store):
-    """The Document that all programs here open: the same files, the same embedding."""
+    """Open the same Document in every program: same files, same embedding."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": store}}}
     return Document(dataset, embed=embed, store_conf=conf, keep_versions=2)
 
 
 def ask(docs):
-    """Ask by words and by vectors: the first time, everything is loaded, split, indexed and embedded for it."""
+    """Run a keyword and a vector search. The first time this loads, splits, indexes and embeds everything."""
     retrievers = [Retriever(docs, "FineChunk", similarity=name, topk=3) for name in ("bm25", "cosine")]
     return [node.uid for retriever in retrievers for node in retriever(QUESTION)]
 
 
 if sys.argv[1:]:  # the child
     ask(opened(*sys.argv[1:]))
-    sys.exit("nobody killed me")
+    sys.exit("not killed")
 
 with tempfile.TemporaryDirectory() as temporary:
     dataset, store, undisturbed = (Path(temporary, name) for name in ("notes", "store.db", "undisturbed.db"))
@@ -67,24 +67,24 @@ with tempfile.TemporaryDirectory() as temporary:
     print(f"resumed: the dumps are equal, all {len(dump):,} lines; {len(embedded)} texts were embedded")
     assert len(embedded) == texts - KILLED_AT + 1
 
-    with sqlite3.connect(store) as connection:  # nodes vanish,
+    with sqlite3.connect(store) as connection:  # delete nodes,
         connection.execute("DELETE FROM segment WHERE content LIKE '%petrol%' AND parent IS NOT NULL")
     connection.close()
     arrays = max(Path(f"{store}.d").iterdir(), key=lambda file: file.stat().st_size)
     content = bytearray(arrays.read_bytes())
-    content[-1] ^= 1  # and a bit of a vector turns over
+    content[-1] ^= 1  # and flip a bit of a vector
     arrays.write_bytes(content)
 
     with opened(dataset, store) as docs:
         broken = docs.verify()
-        print("broken:", *broken, sep="\n  ")
+        print("damaged:", *broken, sep="\n  ")
         assert {problem.kind for problem in broken} == {"missing", "damaged"}
         assert (docs.repair(), docs.verify(), list(docs.dump())) == ((), (), dump)
-        print("mended: the dumps are equal")
+        print("repaired: the dumps are equal")
 
         (dataset / TOOLS).write_text("Ask Wei.", encoding="utf-8")
-        print(f"edited: {docs.sync()}; taken back: version {docs.rollback(TOOLS).number} is live")
+        print(f"edited: {docs.sync()}; rolled back: version {docs.rollback(TOOLS).number} is live")
         kept, undone = docs.sync(), ask(docs)
 
-assert kept.updated == ()  # the file still says "Ask Wei."; it would have to change once more
+assert kept.updated == ()  # the file still contains "Ask Wei."; it has to change again
 assert undone == answers

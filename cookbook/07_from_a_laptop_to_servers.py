@@ -1,13 +1,13 @@
-"""One program, several stores: only ``store_conf`` changes between a laptop and servers, the answers do not.
+"""One program, several stores: only ``store_conf`` changes between a laptop and servers, the results do not.
 
-Run as it is, it needs nothing. With a package and a place named, it answers from there as well:
+Without arguments it needs nothing. With a package and an option it also uses another store:
 
     --chroma vectors                                a folder, after pip install "lazyrag[chroma]"
     --milvus vectors.db                             a file, after pip install "lazyrag[milvus]"
     --milvus localhost:19530 --ledger tea.db        a server
     --opensearch localhost:9200 --ledger tea.db     a server, after pip install "lazyrag[opensearch]"
 
-What is named is kept: run again, it is opened, and nothing is read or embedded anew.
+These stores persist: the next run opens them, and nothing is read or embedded again.
 """
 
 import argparse
@@ -21,7 +21,7 @@ QUESTIONS = ("How much rain fell in April?", "采摘工采一公斤单芽能拿�
 
 
 def embed(text):
-    """A vector for a text: how often each of some letters stands in it. Put your model here."""
+    """Count some letters as a vector. Replace it with your model."""
     return [1 + text.lower().count(letter) for letter in "aeiounrst茶叶采水火"]
 
 
@@ -31,7 +31,7 @@ def paragraphs(text):
 
 
 def answers(title, store_conf):
-    """Ask a Document on some store by words, by vectors and with a filter: (uid, score) of all that it finds."""
+    """Run keyword, vector and filtered searches on a store; return (uid, score) of all hits."""
     with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf) as docs:
         docs.create_node_group("paragraph", transform=paragraphs)
         by_words = Retriever(docs, "paragraph", similarity="bm25_chinese", topk=5)
@@ -44,12 +44,12 @@ def answers(title, store_conf):
 
 
 def in_a_file(path):
-    """The ``map`` store in a file: no server, no package, no limit but the disk."""
+    """Configure the ``map`` store in a file: no server, no package."""
     return {"type": "map", "kwargs": {"uri": str(path)}}
 
 
 def chosen(given):
-    """The ``store_conf`` that the command line names; None if it names nothing."""
+    """Return the ``store_conf`` of the command line; None without options."""
     conf = {"ledger": given.ledger} if given.ledger else {}
     if given.chroma:
         conf["vector_store"] = {"type": "chromadb", "kwargs": {"dir": given.chroma}}
@@ -57,15 +57,15 @@ def chosen(given):
         conf["vector_store"] = {"type": "milvus", "kwargs": {"uri": given.milvus}}
     if given.opensearch:
         conf["segment_store"] = {"type": "opensearch", "kwargs": {"uris": given.opensearch, "client_kwargs": {}}}
-        conf.setdefault("vector_store", in_a_file(given.ledger))  # it keeps nodes; vectors lie with the ledger
+        conf.setdefault("vector_store", in_a_file(given.ledger))  # it stores nodes; vectors go to the ledger file
     return conf or None
 
 
-parser = argparse.ArgumentParser(description="The same questions, on the store that you name.")
+parser = argparse.ArgumentParser(description="Run the same queries on another store.")
 parser.add_argument("--chroma", metavar="DIR", help="vectors in a folder of Chroma")
 parser.add_argument("--milvus", metavar="FILE_OR_URL", help="vectors in a file of Milvus Lite, or on a server")
 parser.add_argument("--opensearch", metavar="URL", help="nodes in an OpenSearch cluster; needs --ledger")
-parser.add_argument("--ledger", metavar="FILE", help="what is known of the files; servers need it")
+parser.add_argument("--ledger", metavar="FILE", help="file of the ledger; required for servers")
 arguments = parser.parse_args()
 if arguments.opensearch and not arguments.ledger:
     parser.error("--opensearch needs --ledger FILE")

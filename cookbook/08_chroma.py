@@ -1,7 +1,7 @@
 """Vectors in Chroma: in a folder or on a server, ranked exactly or by Chroma's own search.
 
-It needs ``pip install "lazyrag[chroma]"``. Run as it is, it asks a folder that it removes. With the address of a server
-(``chroma run --path data`` starts one) and a file for the ledger it asks there, too, and what it writes stays there:
+It needs ``pip install "lazyrag[chroma]"``. Without arguments it uses a temporary folder. With the address of a server
+(``chroma run --path data`` starts one) and a ledger file it also uses that, and its data stay there:
 
     python cookbook/08_chroma.py localhost:8000 tea.db
 """
@@ -20,7 +20,7 @@ embedded = []
 
 
 def pairs(text):
-    """A vector for a text: its pairs of characters, counted in 256 buckets. Put your model here."""
+    """Count pairs of characters in 256 buckets. Replace it with your model."""
     embedded.append(text)
     vector = [0.01] * 256
     for pair in pairwise(" ".join(text.casefold().split())):
@@ -29,7 +29,7 @@ def pairs(text):
 
 
 def ask(title, store_conf):
-    """What a Document on a store finds, and how many texts it embedded to be there."""
+    """Run searches on a store; return the hits and the number of embedded texts."""
     embedded.clear()
     with Document(CORPUS, embed=pairs, name="tea", store_conf=store_conf) as docs:
         exact = Retriever(docs, "FineChunk", topk=5)
@@ -45,13 +45,13 @@ def ask(title, store_conf):
 
 
 def in_chroma(ledger=None, **kwargs):
-    """A ``store_conf``. Beside a folder the ledger lies by itself, for a server its file is named."""
+    """Return a ``store_conf``. The ledger of a folder is beside it; a server needs a ledger file."""
     conf = {"vector_store": {"type": "chroma", "kwargs": kwargs}}
     return conf | {"ledger": ledger} if ledger else conf
 
 
-def told(nodes):
-    """What is compared of nodes."""
+def scored(nodes):
+    """Reduce nodes to (uid, score)."""
     return [(node.uid, node.score) for node in nodes]
 
 
@@ -59,8 +59,8 @@ in_memory, _ = ask("In memory", None)
 with tempfile.TemporaryDirectory() as temporary:
     folder = str(Path(temporary, "vectors"))
     first, texts = ask("In a folder", in_chroma(dir=folder, index_kwargs={"hnsw": {"ef_construction": 200}}))
-    again, questions = ask("The next day", in_chroma(dir=folder))
-    # Up to exact_rows nodes of a group are ranked exactly, by default 10,000. Beyond, near ones may be missing.
+    again, queries = ask("The next day", in_chroma(dir=folder))
+    # Up to exact_rows (default 10,000) nodes of a group are searched exactly. Beyond, near ones may be missing.
     large, _ = ask("As if there were many nodes", in_chroma(dir=folder, exact_rows=20))
     assert Path(f"{folder}.lazyrag.db").exists()  # the ledger, and the nodes
 answers = [first, again]
@@ -69,7 +69,7 @@ if len(sys.argv) == 3:
     on_a_server, _ = ask(f"On {address}", in_chroma(uri=address, ledger=ledger))
     answers.append(on_a_server)
 
-assert questions < 5 < texts  # the next day only questions were embedded
-assert all(told(found["exact"]) == told(in_memory["exact"]) for found in answers)
-assert len({*told(large["exact"])} & {*told(in_memory["exact"])}) >= 4  # what is found has its exact score
+assert queries < 5 < texts  # the next day only queries were embedded
+assert all(scored(found["exact"]) == scored(in_memory["exact"]) for found in answers)
+assert len({*scored(large["exact"])} & {*scored(in_memory["exact"])}) >= 4  # hits have exact scores
 assert all({node.path[-4:] for node in found["its own search in PDFs"]} == {".pdf"} for found in [*answers, large])

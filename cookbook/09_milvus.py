@@ -1,7 +1,7 @@
-"""Vectors in Milvus: in a file or on a server, dense and sparse ones, each embed key with an index of its own.
+"""Vectors in Milvus: in a file or on a server, dense and sparse, with an index per embed key.
 
-It needs ``pip install "lazyrag[milvus]"``. Run as it is, it asks files of Milvus Lite that it removes. With the address
-of a server and a file for the ledger it asks there, too, and what it writes stays, in the database ``lazyrag``:
+It needs ``pip install "lazyrag[milvus]"``. Without arguments it uses temporary files of Milvus Lite. With the address
+of a server and a ledger file it also uses that, and its data stay in the database ``lazyrag``:
 
     python cookbook/09_milvus.py localhost:19530 tea.db
 """
@@ -20,7 +20,7 @@ from lazyrag.stores.milvus import MilvusVectorStore
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How often is the chimney of the dryer cleaned?"
-# A dict for each embed key; one that has none gets what stands here. HNSW is faster, and may miss near nodes.
+# A dict per embed key; other keys get an exact index. HNSW is faster, and may miss near nodes.
 INDEXES = [
     {"embed_key": "pairs", "index_type": "FLAT", "metric_type": "COSINE"},
     {"embed_key": "words", "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "IP"},
@@ -29,7 +29,7 @@ METRICS = {"pairs": "cosine", "words": "ip"}  # sparse vectors are ranked by the
 
 
 def pairs(text):
-    """A dense vector: a text's pairs of characters, counted in 256 buckets. Put your model here."""
+    """Count pairs of characters in 256 buckets as a dense vector. Replace it with your model."""
     vector = [0.01] * 256
     for pair in pairwise(" ".join(text.casefold().split())):
         vector[zlib.crc32("".join(pair).encode()) % 256] += 1
@@ -37,12 +37,12 @@ def pairs(text):
 
 
 def words(text):
-    """A sparse vector: a dict from dimension to weight, here of the words that stand in a text. Put SPLADE here."""
+    """Return a sparse vector: a dict from dimension to weight, here by words. Replace it with SPLADE."""
     return {zlib.crc32(word.encode()): 1.0 + 0.1 * len(word) for word in Counter(re.findall(r"\w+", text.casefold()))}
 
 
 def ask(title, embed, **store_conf):
-    """What a Document finds by each of its embed keys, (uid, score) of five nodes each."""
+    """Search by each embed key; return (uid, score) of five nodes each."""
     with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf or None) as docs:
         found = {}
         for key in embed:
@@ -54,12 +54,12 @@ def ask(title, embed, **store_conf):
 
 
 def in_milvus(uri, **kwargs):
-    """The entry of a ``store_conf``."""
+    """Return the vector store of a ``store_conf``."""
     return {"type": "milvus", "kwargs": {"uri": uri, **kwargs}}
 
 
 def features(uri):
-    """What a Milvus can do: servers keep sparse vectors from version 2.4 on."""
+    """Return the features of a Milvus: servers support sparse vectors from version 2.4 on."""
     with closing(MilvusVectorStore(uri)) as store:
         store.open()
         return store.features

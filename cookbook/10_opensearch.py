@@ -1,7 +1,7 @@
-"""Nodes in OpenSearch: the same answers as anywhere, or OpenSearch's own ranking of Chinese and English words.
+"""Nodes in OpenSearch: the same results as elsewhere, or OpenSearch's own ranking of Chinese and English terms.
 
 It needs ``pip install "lazyrag[opensearch]"``, the address of a cluster (``docker compose up opensearch`` starts one),
-and a file for the ledger. What it writes stays in the cluster; run again, it reads no file anew:
+and a ledger file. Its data stay in the cluster; the next run reads no file again:
 
     python cookbook/10_opensearch.py localhost:9200 tea.db
 """
@@ -16,7 +16,7 @@ QUESTIONS = {"采摘工采一公斤单芽能拿多少钱？": "bm25_chinese", "H
 
 
 def ask(title, store_conf, index):
-    """What a Document finds for each question by words: five nodes each."""
+    """Run each query as a keyword search; return five nodes each."""
     with Document(CORPUS, name="tea", store_conf=store_conf) as docs:
         found = {
             question: Retriever(docs, "FineChunk", similarity=similarity, index=index, topk=5)(question)
@@ -37,7 +37,7 @@ in_opensearch = {
         "kwargs": {
             "uris": [address],
             "client_kwargs": {"timeout": 60},
-            # A copy of every row needs a second machine. The terms of both analysers are indexed, which is the default.
+            # Replicas need a second machine. The terms of both analyzers are indexed, which is the default.
             "index_kwargs": {"settings": {"number_of_replicas": 0}, "analysers": ["en", "zh"]},
         },
     },
@@ -49,7 +49,7 @@ by_opensearch, pdfs_by_opensearch = ask("By OpenSearch itself", in_opensearch, "
 
 for question, nodes in in_memory.items():
     assert [(node.uid, node.score) for node in there[question]] == [(node.uid, node.score) for node in nodes]
-    # Its scores are its own, over the terms of the same analyser: 采摘 and 单芽 are words to it, not characters.
+    # OpenSearch computes its own scores over the terms of the same analyzer: 采摘 and 单芽 are terms.
     assert by_opensearch[question][0].uid in {node.uid for node in nodes}
 assert [node.uid for node in pdfs_there] == [node.uid for node in pdfs]
 assert {node.path[-4:] for node in pdfs_by_opensearch} == {".pdf"}

@@ -1,19 +1,21 @@
-"""Small to big: find by small pieces, read large ones. Parents and children, auto-merge, windows of neighbours.
+"""Small to big: search small chunks, return large ones. Parents and children, auto-merge, windows of neighbours.
 
-A small piece is found precisely and says too little; a large one says enough and is found badly. Here the tree of node
-groups has both, and four ways lead from one to the other. Nothing has to be configured, no model is called.
+A small chunk is found precisely and says too little; a large one says enough and is found badly. The tree of node
+groups has both, and four methods lead from one to the other. No configuration, no model.
 """
 
 from pathlib import Path
 
-from lazyrag import Document, Retriever, Rule, Segmentation, auto_merge
+from lazyrag import Document, Retriever
+from lazyrag.retrieval import auto_merge
+from lazyrag.transforms import Rule, Segmentation
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 SNAKE, LAMP = "被毒蛇咬伤以后怎么送医院？", "茶园里的杀虫灯一个晚上应该开多久？"
 
 
 def show(title, nodes):
-    """Print nodes: score, place, the beginning of the text."""
+    """Print nodes: score, location, the beginning of the text."""
     print(f"\n{title}")
     for node in nodes:
         score = "     " if node.score is None else f"{node.score:5.2f}"
@@ -23,7 +25,7 @@ def show(title, nodes):
 
 docs = Document(CORPUS)
 
-# A rule writes the two groups: paragraphs packed into parents of up to 300 tokens, each cut into children of up to 60.
+# A rule makes two groups: paragraphs packed into parents of up to 300 tokens, each split into children of up to 60.
 rule = Rule(
     Segmentation(300, 0, "\n\n"),
     pre_processing_rules=["remove_extra_spaces"],
@@ -32,26 +34,26 @@ rule = Rule(
 )
 part = rule.create_groups(docs, "part")
 
-# 1. Search children, read their parents.
+# 1. Search children, return their parents.
 children = Retriever(docs, part.child, similarity="bm25_chinese", topk=3)(SNAKE)
 parents = Retriever(docs, part.child, similarity="bm25_chinese", topk=3, target=part.parent)(SNAKE)
-show(f"{SNAKE} Found in children of a part:", children)
-show("... read in the part itself:", parents)
+show(f"{SNAKE} Children found:", children)
+show("... and their parents:", parents)
 
-# 2. The same, with the whole document as the parent: for short documents that only make sense as a whole.
+# 2. The same with the complete document as parent: for short documents that only make sense as a whole.
 whole_rule = Rule(parent_mode="full-doc", subchunk_segmentation=Segmentation(60, 0, "。"))
 whole = whole_rule.create_groups(docs, "whole")
 documents = Retriever(docs, whole.child, similarity="bm25_chinese", topk=3, target=whole.parent)(SNAKE)
-show("... or in the whole document:", documents)
+show("... or the complete document:", documents)
 
-# 3. Auto-merge: a parent only where half of its children were found, and single children elsewhere.
+# 3. Auto-merge: a parent if half of its children were found, otherwise single children.
 hits = Retriever(docs, part.child, similarity="bm25_chinese", topk=12)(LAMP)
 merged = auto_merge(hits, ratio=0.5, up_to=part.parent)
-show(f"{LAMP} Twelve children, of which some became their parent:", merged)
+show(f"{LAMP} Twelve children, some replaced by their parent:", merged)
 
-# 4. A window: the best child between its neighbours, as one text. It may reach over the parents' bounds.
+# 4. A window: the best child with its neighbours, as one text. It may cross the bounds of a parent.
 window = docs.window(hits[0], before=1, after=2, merge=True)
-show("The best of them between its neighbours:", [window])
+show("The best child with its neighbours:", [window])
 
 assert "抗蛇毒血清" in parents[0].text
 assert all(child.parent in parents for child in children)

@@ -1,8 +1,8 @@
-"""Compare retrievers on your own questions: which one is better, by how much, and is that more than chance?
+"""Compare retrievers on your own questions: which one is better, by how much, and is the difference significant?
 
-All it takes is a list of questions, each with the file that answers it; here they are those of the demo. What is
-compared needs no model: words, and letters in threes as a small embedding, which shows that a weak retriever makes a
-good one worse. Name a folder with an ONNX embedding model in LAZYRAG_EMBED_MODEL, and that is compared as well.
+You need a list of questions, each with the file that answers it; here those of the demo. No model is needed: keyword
+search is compared with a small embedding of letter trigrams, which shows that a weak retriever makes a good one worse.
+Set LAZYRAG_EMBED_MODEL to a folder with an ONNX embedding model to include it.
 """
 
 import json
@@ -19,7 +19,7 @@ MEASURES = ["recall@1", "recall@5", "MRR@10", "nDCG@10"]
 
 
 def letters(text):
-    """Counts of single letters and of three in a row, in 512 numbers: no understanding, but it forgives endings."""
+    """Count letters and trigrams in 512 buckets: no meaning, but tolerant of word endings."""
     counts = [0.0] * 512
     for size in (1, 3):
         for start in range(len(text) - size + 1):
@@ -27,7 +27,7 @@ def letters(text):
     return counts
 
 
-# 1. The retrievers. Each is asked in the same way: (query, topk=...) -> nodes.
+# 1. The retrievers. All have the same interface: (query, topk=...) -> nodes.
 model = os.environ.get("LAZYRAG_EMBED_MODEL")
 docs = Document(HERE / "corpus", embed={"letters": letters, **({"model": OnnxEmbedder(model)} if model else {})})
 retrievers = {
@@ -35,33 +35,33 @@ retrievers = {
     "bm25_chinese": Retriever(docs, "FineChunk", "bm25_chinese"),
     "bm25_chinese, larger chunks": Retriever(docs, "MediumChunk", "bm25_chinese"),
     "letters": Retriever(docs, "FineChunk", embed_keys=["letters"]),
-    "words and letters": HybridRetriever.over(docs, "FineChunk", embed_keys=["letters"]),
+    "keywords and letters": HybridRetriever.over(docs, "FineChunk", embed_keys=["letters"]),
 }
 if model:
     retrievers["model"] = Retriever(docs, "FineChunk", embed_keys=["model"])
     retrievers["model, default chain"] = RetrievalChain.over(docs, "FineChunk", embed_keys=["model"])
 
-# 2. Ask them all. A file is found where the first of its chunks stands.
+# 2. Run them all. A file counts at the rank of its first chunk.
 judgements = {one["question"]: {one["file"]: 1} for one in QUESTIONS}
 evaluations = {}
 for name, retriever in retrievers.items():
     run = {question: [(node.path, node.score) for node in retriever(question, topk=10)] for question in judgements}
     evaluations[name] = evaluate(run, judgements, MEASURES)
 
-# 3. Means, and the difference from the first one with its p: how probable it is by chance alone.
+# 3. Means, and the difference from the first one with its p-value.
 base = evaluations["bm25"].values["MRR@10"]
-print(f"{'':28} {'  '.join(MEASURES)}   MRR@10 beside bm25")
+print(f"{'':28} {'  '.join(MEASURES)}   MRR@10 against bm25")
 for name, evaluation in evaluations.items():
     means = "     ".join(f"{evaluation.means[measure]:.3f}" for measure in MEASURES)
     beside = compare(base, evaluation.values["MRR@10"])
     print(f"{name:28} {means}    {beside.difference:+.3f} (p {beside.p:.2f}; {beside.wins} won, {beside.losses} lost)")
 
-# 4. Look at what is lost: a mean says that something is wrong, a question says what.
-found = evaluations["words and letters"].values["recall@5"]
+# 4. Look at the misses: a mean says that something is wrong, a question says what.
+found = evaluations["keywords and letters"].values["recall@5"]
 for question in [question for question, value in found.items() if not value]:
-    print(f"not among the first five: {question}  ({', '.join(judgements[question])})")
+    print(f"not in the top 5: {question}  ({', '.join(judgements[question])})")
 
 assert len(judgements) == len(QUESTIONS)
 assert all(evaluation.means["recall@5"] >= evaluation.means["recall@1"] for evaluation in evaluations.values())
 assert evaluations["bm25_chinese"].means["recall@5"] > 0.9
-assert evaluations["words and letters"].means["MRR@10"] > evaluations["letters"].means["MRR@10"]
+assert evaluations["keywords and letters"].means["MRR@10"] > evaluations["letters"].means["MRR@10"]

@@ -1,8 +1,8 @@
 """Explain a rank: why is this passage first, and where is the one that should be?
 
-A visitor asks how hot the water should be, and the answer stands in a table of the shop's brewing guide. It is not what
-comes first. So look at the stages, ask for the missing passage by its uid, mend the retrieval step by step, and see
-what each step did. `letter_pairs` is no model: put a real one in its place.
+A visitor asks how hot the water should be. The answer is in a table of the shop's brewing guide, but not ranked first.
+So look at the stages, find the missing passage by its uid, improve the retrieval step by step, and see what each step
+did. `letter_pairs` is no model: replace it with a real one.
 """
 
 import json
@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from lazyrag import MMR, Document, HybridRetriever, Reranker, RetrievalChain, Retriever, Windows, explain
+from lazyrag import Document, HybridRetriever, Reranker, RetrievalChain, Retriever, explain
+from lazyrag.retrieval import MMR, Windows
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTION = "How hot should water for green tea be?"
 
 
 def letter_pairs(text: str) -> np.ndarray:
-    """How often 1,024 buckets have a pair of neighbouring letters of a text."""
+    """Count pairs of neighbouring letters in 1,024 buckets."""
     text = " ".join(text.casefold().split())
     buckets = [zlib.crc32(text[at : at + 2].encode()) % 1024 for at in range(len(text) - 1)]
     return np.bincount(np.array(buckets, dtype=int), minlength=1024)
@@ -32,20 +33,20 @@ wanted = next(
     if "Qingshan Maojian | 3 g" in node.text
 )
 
-# 1. By words: what came, and why. The table has a column for each stage; here there is one.
-by_words = Retriever(docs, "FineChunk", similarity="bm25", topk=2)
-print(by_words.explain(QUESTION))
+# 1. Keyword search, explained. The table has a column per stage; here there is one.
+by_keyword = Retriever(docs, "FineChunk", similarity="bm25", topk=2)
+print(by_keyword.explain(QUESTION))
 
-# 2. Where is the passage that answers? Its true rank is found by ranking all of them.
-reason = by_words.why_not(wanted.uid, QUESTION)
+# 2. Where is the passage with the answer? Its true rank comes from ranking all passages.
+reason = by_keyword.why_not(wanted.uid, QUESTION)
 print(f"\nWhere is {wanted.path} {wanted.number}?\n{reason}")
 
-# 3. A second opinion. The shares in brackets add up to the fused score.
-hybrid = HybridRetriever(Retriever(docs, "FineChunk"), by_words, topk=3)
+# 3. Hybrid search. The contributions in brackets add up to the fused score.
+hybrid = HybridRetriever(Retriever(docs, "FineChunk"), by_keyword, topk=3)
 fused = explain(hybrid, QUESTION)
 print(f"\n{fused}")
 
-# 4. A chain: passages that give a temperature, of these the unlike ones, each with the passage behind it.
+# 4. A chain: passages with a temperature, diversified, each with the passage after it.
 chain = RetrievalChain(
     hybrid,
     Reranker("KeywordFilter", required_keys=["°C"]),
@@ -58,23 +59,23 @@ explanation = chain.explain(QUESTION)
 print(f"\n{explanation}")
 print(f"\nIn one line:\n{explanation[0]}")
 
-# 5. What became of the passage that answers, and of the one that came first by words?
+# 5. Where are the passage with the answer, and the one that keyword search ranked first?
 found = chain.why_not(wanted.uid, QUESTION)
-winner = by_words(QUESTION)[0]
+winner = by_keyword(QUESTION)[0]
 fate = chain.why_not(winner.uid, QUESTION)
 print(f"\nWhere is {wanted.path} {wanted.number} now?\n{found}")
-print(f"What became of {winner.path} {winner.number}?\n{fate}")
+print(f"Where is {winner.path} {winner.number}?\n{fate}")
 
-# 6. A filter that excludes the answer is named, with what the passage has instead.
-filtered = by_words.why_not(wanted.uid, QUESTION, filters={"file_type": [".pdf", ".docx"]})
+# 6. A filter that excludes the answer is named, with the value of the passage.
+filtered = by_keyword.why_not(wanted.uid, QUESTION, filters={"file_type": [".pdf", ".docx"]})
 print(f"\nAnd with a filter?\n{filtered}")
 
-# 7. All of it as JSON, for a log or a page.
+# 7. The explanation as JSON, for a log or a page.
 record = json.loads(explanation.to_json())
 print(f"\nAs JSON: {len(explanation.to_json())} characters, {', '.join(record)}")
 
 assert (reason.stage, reason.cause, reason.rank) == ("bm25", "depth", 10)
-assert reason.score == by_words(QUESTION, topk=10)[-1].score
+assert reason.score == by_keyword(QUESTION, topk=10)[-1].score
 assert all(math.fsum(hit.shares.values()) == hit.score for hit in fused)
 
 assert [hit.node for hit in explanation] == chain(QUESTION)

@@ -1,7 +1,7 @@
-"""A cited answer: retrieval, context, a chat model, and the file and place that each sentence rests on.
+"""A cited answer: retrieval, context, a chat model, and the file and location of each cited source.
 
-The model is served by this script and can do nothing but quote (quoting_model.py): nothing is downloaded, nothing
-leaves the machine. 16_real_answer.py asks a real one. Needs the extra openai.
+The model is served by this script and can only quote (quoting_model.py): nothing is downloaded, nothing leaves the
+machine. 16_real_answer.py uses a real one. Needs the extra openai.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ QUESTIONS = ["采摘工采一公斤单芽能拿多少钱？", "What ratio of pet
 
 
 def show(answer):
-    """The answer, and its sources as a person would look them up."""
+    """Print the answer and its sources."""
     print(f"\n{answer.query}\n  {answer.text}")
     for citation in answer.citations:
         print(f"  [{citation.index}] {citation.source}, {citation.place}: {citation.text_snippet}")
 
 
 async def ask(pipeline):
-    """Both questions at once, then one of them piece by piece."""
+    """Answer both questions concurrently, then stream one of them."""
     answers = await pipeline.batch_answer(QUESTIONS)
     for answer in answers:
         show(answer)
@@ -42,9 +42,9 @@ with served() as url, HttpChatModel(url, "quoting") as model, Document(CORPUS) a
     pipeline = RAGPipeline.over(docs, "FineChunk", generator=model)
     answers, streamed = asyncio.run(ask(pipeline))
 
-    # Programs without an event loop, notebooks and running loops ask through the same pipeline.
+    # The blocking interface works in scripts, in notebooks, and inside running event loops.
     context = pipeline.sync.retrieve_with_context(QUESTIONS[1], top_k=3, max_tokens=400)
-    print(f"\n\nWhat the model read, {context.total_tokens} tokens of 400 at most:\n{context.context}")
+    print(f"\n\nContext of the model, {context.total_tokens} of at most 400 tokens:\n{context.context}")
 
     seconds = {stage: f"{took:.4f}" for stage, took in answers[0].metadata["seconds"].items()}
     print(f"\nSeconds: {seconds}")

@@ -1,8 +1,8 @@
-"""A cited answer by a real model, behind any endpoint that speaks OpenAI's protocol.
+"""A cited answer from a real model, behind any endpoint that speaks OpenAI's protocol.
 
     LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python cookbook/16_real_answer.py
 
-The key, where one is needed, stands in LAZYRAG_API_KEY or OPENAI_API_KEY. Questions may follow as arguments. Needs the
+Set LAZYRAG_API_KEY or OPENAI_API_KEY if a key is needed. Pass questions as arguments. Needs the
 extra openai.
 """
 
@@ -10,7 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from lazyrag import ChatOptions, Document, Generator, HttpChatModel, RAGPipeline
+from lazyrag import Document, Generator, HttpChatModel, RAGPipeline
+from lazyrag.models import ChatOptions
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 QUESTIONS = sys.argv[1:] or ["采摘工采一公斤单芽能拿多少钱？", "How hot should water for green tea be?"]

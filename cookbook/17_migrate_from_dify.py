@@ -1,6 +1,6 @@
-"""Code that was written against Dify's data structures, on this package's engine: only the imports are others.
+"""Code written for Dify's data structures, on this package's engine: only the imports change.
 
-Parts 1, 3 and 4 are the examples of specification 004; the others give them files, a data set and a question.
+Parts 1, 3 and 4 are the examples of specification 004; the others add files, a data set and a query.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 
 
 def embed_query(text):
-    """Counts of some characters: no understanding, but enough to show the way of a vector."""
+    """Count some characters as a vector; replace it with a model."""
     return [float(text.count(character)) for character in "茶水温泡火电机药蛇山"] + [0.1]
 
 
@@ -70,7 +70,7 @@ query, method = "杀青的锅温是多少？", "hybrid_search"
 if RetrievalMethod.is_support_semantic_search(method):
     query_vector = embed_query(query)
 
-# 5. The same question, asked of the engine
+# 5. The same query, on the engine
 with (
     tempfile.TemporaryDirectory() as folder,
     CacheEmbedding(embed_query, Path(folder, "embeddings.db"), identity="toy:characters") as embeddings,

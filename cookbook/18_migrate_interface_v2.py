@@ -1,7 +1,7 @@
-"""Move a system to the new interface, one method at a time, and see what an evaluation learns at each step.
+"""Migrate a system to the new interface, one method at a time, and see what an evaluation gets at each step.
 
-The system is a small one: a retriever over the sample folder, and a "model" that quotes the first sentence it is given.
-At every step the old methods and the new ones both answer; what nobody knows yet is None.
+The system is small: a retriever over the sample folder, and a "model" that quotes the first sentence of its context.
+At every step both the old and the new methods work; unknown values are None.
 """
 
 import time
@@ -20,27 +20,27 @@ records = [{"user_input": QUESTION, "reference_context_ids": [answering.uid]}]
 
 
 def first_sentence(contexts):
-    """Stands for a model, so that this runs offline."""
+    """Take the place of a model, so that this runs offline."""
     return contexts[0].split(". ")[0] + "."
 
 
 class Step1(RAGInterface):
-    """1. As it was: texts in, texts out. It works unchanged, and the new methods wrap it."""
+    """1. Unchanged: texts in, texts out. The new methods wrap it."""
 
     def retrieve(self, query):
-        """Texts alone."""
+        """Return texts."""
         return [node.text for node in retriever(query)]
 
     def generate(self, query, contexts):
-        """One answer."""
+        """Return one answer."""
         return first_sentence(contexts)
 
 
 class Step2(RAGInterface):
-    """2. Retrieval says which contexts it found, how well they suit, and where they are from. Generation stays."""
+    """2. Retrieval also returns ids, scores and sources. Generation does not change."""
 
     def retrieve_with_metadata(self, query):
-        """Texts with ids, scores and sources."""
+        """Return texts with ids, scores and sources."""
         nodes = retriever(query)
         return RetrievalResult(
             contexts=[node.text for node in nodes],
@@ -50,17 +50,17 @@ class Step2(RAGInterface):
         )
 
     def generate(self, query, contexts):
-        """One answer."""
+        """Return one answer."""
         return first_sentence(contexts)
 
 
 class Step3(Step2):
-    """3. Generation says all it knows, too."""
+    """3. Generation returns candidates and a confidence, too."""
 
-    generate = RAGInterface.generate  # the old method asks the new one from here on
+    generate = RAGInterface.generate  # the old method now calls the new one
 
     def generate_with_metadata(self, query, contexts):
-        """An answer for each context; how many agree with the first is the confidence."""
+        """Return an answer per context; the fraction equal to the first is the confidence."""
         began = time.perf_counter()
         candidates = [first_sentence(contexts[start:]) for start in range(len(contexts))]
         return GenerationResult(
@@ -77,7 +77,7 @@ for system in (Step1(), Step2(), Step3()):
     samples[type(system).__name__] = sample
     print(f"{type(system).__name__}: {', '.join(sample.to_dict())}")
 
-# What step 2 brought: ids that can be measured, by RAGAS as well as here.
+# Step 2 adds ids for metrics, of RAGAS as well as here.
 run = {QUESTION: [(uid, 0.0) for uid in samples["Step2"].retrieved_context_ids]}
 means = evaluate(run, {QUESTION: {answering.uid: 1}}, ["recall@3", "MRR"]).means
 print(means)

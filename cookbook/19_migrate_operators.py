@@ -1,6 +1,6 @@
-"""Code written against specification 000, on this package's engine: only the imports are others.
+"""Code written for specification 000, on this package's engine: only the imports change.
 
-The operators, the reading order and the flow are the specification's examples; around them stand a folder and a model.
+The operators, the reading order and the flow are the specification's examples, with a folder and a model around them.
 """
 
 import time
@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def model(prompt):
-    """Stands for a chat model, so that this runs offline: yes or no for a reranker, one fact for a question."""
+    """Take the place of a chat model, so that this runs offline: yes or no for a reranker, one fact for a question."""
     if "上下文" in prompt or "Context" in prompt:
         return "Every 300 hours of firing."
     return "yes" if "chimney is" in prompt else "no"
@@ -45,7 +45,7 @@ class MyReranker:
     """As "遵循读取优先级" reads: a class with execute(data), the method of which is a function over the dict."""
 
     def execute(self, data: dict) -> dict:
-        """The shortest texts first."""
+        """Put the shortest texts first."""
         began = time.monotonic()
         docs: List[str] = (  # noqa: UP006
             data.get("refining_docs")  # 优先使用精炼后的文档

@@ -1,6 +1,6 @@
-"""`make demo`: index a small bilingual folder and ask it questions. No model, nothing to configure.
+"""`make demo`: index a small bilingual folder and query it. No model, no configuration.
 
-What it indexes is kept in build/demo, beneath the folder it is run in: run again, it opens that and answers at once.
+The index is stored in build/demo below the current folder: the next run opens it and answers at once.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ STORE = Path("build", "demo", "store.db")
 
 
 def show(title: str, query: str, nodes: Iterable[DocNode], *, whole: bool = False) -> None:
-    """Print ranked nodes: score, file, place, and the sentence that shares most terms with the query, or all of it."""
+    """Print ranked nodes: score, file, location, and the best matching sentence, or the complete text."""
     print(f"\n{title}\n  {query}")
-    asked = set(chinese_terms(query))
+    terms = set(chinese_terms(query))
     for rank, node in enumerate(nodes, start=1):
         sentences = (node.text[start:end] for start, end in sentence_spans(node.text))
-        best = " ".join(max(sentences, key=lambda sentence: len(asked & set(chinese_terms(sentence)))).split())
+        best = " ".join(max(sentences, key=lambda sentence: len(terms & set(chinese_terms(sentence)))).split())
         print(f"  {rank}. {node.score:5.2f}  {node.path}, {node.place}")
         text = " ".join(node.text.split()) if whole else best
         print(f"            {textwrap.shorten(text, 320, placeholder=' ...')}")
 
 
 def share_of_terms(query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-    """A small rerank model: which share of the question's terms does a text hold?"""
-    asked = set(chinese_terms(query))
-    shares = [len(asked & set(chinese_terms(text))) / len(asked) for text in documents]
+    """A small rerank model: the fraction of the query's terms that a text contains."""
+    terms = set(chinese_terms(query))
+    shares = [len(terms & set(chinese_terms(text))) / len(terms) for text in documents]
     return sorted(enumerate(shares), key=lambda pair: -pair[1])[:top_n]
 
 
 def main() -> None:
-    """Load or open, ask, map to the parent group, filter, rerank."""
+    """Load or open, search, map to the parent group, filter, rerank."""
     STORE.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     with Document(CORPUS, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": STORE}}}) as docs:
         ask(docs, started)
-    print(f"\nAll of this is kept in {STORE}. Run it again: nothing is read, split or indexed anew.")
+    print(f"\nEverything is stored in {STORE}. Run it again: nothing is read, split or indexed.")
 
 
 def ask(docs: Document, started: float) -> None:
-    """Ask questions, the first of which has everything loaded and built that is not there."""
+    """Run queries; the first one loads and builds what is missing."""
     docs.create_node_group("section", transform=lambda text: text.split("\n\n"))
     docs.create_node_group("sentence", transform="SentenceSplitter", parent="section", chunk_size=60, chunk_overlap=0)
 
@@ -60,13 +60,13 @@ def ask(docs: Document, started: float) -> None:
     show("bm25", query, hits)
 
     query = "采摘工采一公斤单芽能拿多少钱？"
-    show("bm25_chinese (the first question of a program loads the dictionary)", query, chinese(query))
+    show("bm25_chinese (the first query of a program loads the dictionary)", query, chinese(query))
 
     query = "How much water fits into the reservoir above the terraces?"
     hits = Retriever(docs, "sentence", similarity="bm25", topk=1)(query)
     show("bm25 on single sentences", query, hits)
     show(
-        "... and the section that the sentence stands in, its parent",
+        "... and its parent: the section that contains the sentence",
         query,
         docs.find_parent("section")(hits),
         whole=True,
@@ -79,7 +79,7 @@ def ask(docs: Document, started: float) -> None:
     show("bm25_chinese", query, chinese(query))
     rerank = Reranker("ModuleReranker", model=share_of_terms, topk=3)
     show(
-        "... ten candidates, reranked by the share of the question's terms",
+        "... ten candidates, reranked by the fraction of the query's terms",
         query,
         rerank(chinese(query, topk=10), query),
     )

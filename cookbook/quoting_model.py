@@ -1,7 +1,7 @@
-"""A chat model that can do nothing but quote, behind an endpoint that speaks OpenAI's protocol: for scripts offline.
+"""A chat model that can only quote, behind an endpoint that speaks OpenAI's protocol, for offline scripts.
 
-It reads what `lazyrag.ContextBuilder` wrote, and answers with the sentences of it that share most terms with the
-question, each with the number of its source. Put a real model in its place: the protocol is the same.
+It reads a context of `lazyrag.ContextBuilder` and answers with the sentences that share most terms with the question,
+each with the number of its source. A real model works the same way.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ SENTENCES = 2
 
 
 def quote(prompt: str) -> str:
-    """The sentences that share most terms with the question, as a cited answer."""
-    asked = set(chinese_terms(QUESTION.findall(prompt)[-1]))
+    """Return the sentences that share most terms with the question, as a cited answer."""
+    terms = set(chinese_terms(QUESTION.findall(prompt)[-1]))
     found = []
     for number, text in SOURCE.findall(prompt):
         for start, end in sentence_spans(text):
             sentence = " ".join(text[start:end].split())
-            if shared := len(asked & set(chinese_terms(sentence))):
+            if shared := len(terms & set(chinese_terms(sentence))):
                 found.append((-shared, len(found), f"{sentence.rstrip('.。')} [{number}]."))
     return " ".join(sentence for *_, sentence in sorted(found)[:SENTENCES]) or "The sources do not say."
 
 
 class Endpoint(BaseHTTPRequestHandler):
-    """POST /v1/chat/completions, whole or as a stream of words."""
+    """POST /v1/chat/completions, complete or streamed by words."""
 
     def do_POST(self) -> None:
-        """Answer as OpenAI's endpoint does."""
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = quote(asked["messages"][-1]["content"])
-        if asked.get("stream"):
+        """Respond like OpenAI's endpoint."""
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = quote(request["messages"][-1]["content"])
+        if request.get("stream"):
             pieces = [{"delta": {"content": piece}} for piece in re.findall(r"\s*\S{1,8}", text)]
             events = [*pieces, {"delta": {}, "finish_reason": "stop"}]
             lines = [json.dumps({"choices": [{"index": 0, **event}]}) for event in events]
             self._send("text/event-stream", "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]))
         else:
             choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            self._send("application/json", json.dumps({"model": asked["model"], "choices": [choice]}))
+            self._send("application/json", json.dumps({"model": request["model"], "choices": [choice]}))
 
     def _send(self, kind: str, body: str) -> None:
         data = body.encode()
@@ -60,12 +60,12 @@ class Endpoint(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
 def served() -> Iterator[str]:
-    """The endpoint's URL, while it runs."""
+    """Serve the endpoint; yield its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""The command ``lazyrag``: golden questions as a gate. Needs the extra ``cli``, and ``yaml`` for files in YAML."""
+"""Command line ``lazyrag``: golden questions as a gate. Needs the extra ``cli``, and ``yaml`` for YAML files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lazyrag.errors import LazyRAGError, MissingDependencyError, missing_package
 from lazyrag.evaluation.golden import GoldenReport, judge, read_golden
 
 PASSED, BELOW, BAD_INPUT = 0, 1, 2
-"""Exit statuses: every threshold is reached; one is not; nothing could be judged."""
+"""Exit statuses: every threshold is reached; one is not; invalid input."""
 
-_MISSED = 10  # questions are shown, the others are in the JSON
+_MAX_MISSED = 10  # questions to show; the JSON has all
 
 
 def main() -> None:
-    """Run the command with the program's arguments; the entry point that setup.cfg names."""
+    """Run the command with the program's arguments (entry point of setup.cfg)."""
     try:
         app = make_app()
     except MissingDependencyError as exc:
@@ -27,13 +27,13 @@ def main() -> None:
 
 
 def make_app() -> Any:
-    """The command as a `typer.Typer`.
+    """Make the command as a `typer.Typer`.
 
     Raises:
         MissingDependencyError: If typer or rich is not installed: ``pip install "lazyrag[cli]"``.
     """
     try:
-        import rich  # noqa: F401  asked for here, so that the extra is named before anything runs
+        import rich  # noqa: F401  so that a missing extra is reported before anything runs
         import typer
     except ModuleNotFoundError as exc:
         raise missing_package("The command line", exc, "cli") from exc
@@ -47,9 +47,9 @@ def make_app() -> Any:
     )
 
     def evaluate(golden: Path = golden, as_json: bool = as_json, output: Path | None = output) -> None:
-        """Ask golden questions and compare what is found with the file's thresholds.
+        """Run golden questions and compare the results with the file's thresholds.
 
-        The exit status is 0 if every threshold is reached, 1 if one is not, 2 if nothing could be judged.
+        The exit status is 0 if every threshold is reached, 1 if one is not, 2 for invalid input.
         """
         raise typer.Exit(run_eval(golden, as_json=as_json, output=output))
 
@@ -58,33 +58,33 @@ def make_app() -> Any:
 
 
 def run_eval(golden: Path, *, as_json: bool = False, output: Path | None = None) -> int:
-    """Judge a file of golden questions, show the report, and return the exit status.
+    """Judge a file of golden questions, print the report, and return the exit status.
 
     Args:
         golden: The file.
-        as_json: Print JSON instead of tables.
-        output: A file to write the JSON to, too.
+        as_json: Whether to print JSON instead of tables.
+        output: A file to write the JSON to as well.
     """
     try:
         report = judge(read_golden(golden))
-        told = json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False)
+        report_json = json.dumps(report.to_dict(), ensure_ascii=False, indent=2, allow_nan=False)
         if output is not None:
-            output.write_text(told + "\n", encoding="utf-8")
+            output.write_text(report_json + "\n", encoding="utf-8")
     except (LazyRAGError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return BAD_INPUT
-    except Exception as exc:  # noqa: BLE001  a status of its own: 1 would say that retrieval is not good enough
+    except Exception as exc:  # noqa: BLE001  not status 1, which means that retrieval is not good enough
         sys.stderr.write(f"{type(exc).__name__}: {exc}\n")
         return BAD_INPUT
     if as_json:
-        sys.stdout.write(told + "\n")
+        sys.stdout.write(report_json + "\n")
     else:
         show(report)
     return PASSED if report.passed else BELOW
 
 
 def show(report: GoldenReport) -> None:
-    """Print a report as a table, and below it the questions that were missed."""
+    """Print a report as a table, and the questions that were missed."""
     from rich.console import Console  # see `make_app`
     from rich.table import Table
     from rich.text import Text
@@ -94,15 +94,15 @@ def show(report: GoldenReport) -> None:
     for name in ("measure", "mean", "threshold", "questions", ""):
         table.add_column(name, justify="left" if name in ("measure", "") else "right")
     for one in report.verdicts:
-        told = Text("passed", "green") if one.passed else Text("below", "bold red")
-        table.add_row(one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), told)
+        verdict = Text("passed", "green") if one.passed else Text("below", "bold red")
+        table.add_row(one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), verdict)
     console.print(table)
     missed = report.missed()
-    for question in missed[:_MISSED]:
+    for question in missed[:_MAX_MISSED]:
         values = ", ".join(f"{name} {value:.2f}" for name, value in question.values.items())
         console.print(Text(f"line {question.line}: {question.question} ({values})"))
-    if len(missed) > _MISSED:
-        console.print(Text(f"and {len(missed) - _MISSED} more"))
+    if len(missed) > _MAX_MISSED:
+        console.print(Text(f"and {len(missed) - _MAX_MISSED} more"))
 
 
 def _group() -> None:

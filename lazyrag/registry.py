@@ -193,8 +193,9 @@ class Registry(Generic[T]):
             yield
         finally:
             with self._lock:
-                self._entries = saved
-                self.revision += 1
+                if self._entries != saved:
+                    self._entries = saved
+                    self.revision += 1
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name:

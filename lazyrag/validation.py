@@ -4,66 +4,65 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from lazyrag.errors import ConfigError, UnknownKeywordError, known_names, nearest
+from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 
-def whole_number(what: str, value: Any, least: int, most: int | None = None) -> int:
-    """A whole number, numpy's included; True and False are none.
+def validate_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return an integer within bounds; numpy's integers are integers, booleans are not.
 
     Args:
-        what: What it is, for the message: ``"topk"``.
-        value: What was given.
-        least: The smallest that is allowed.
-        most: The largest; None for no bound.
+        name: The argument.
+        value: Its value.
+        least: The smallest allowed value.
+        most: The largest allowed value; None for no bound.
 
     Raises:
-        ConfigError: If it is something else, or out of that range.
+        ConfigError: If it is something else, or out of range.
 
     Example:
-        >>> whole_number("topk", 3, 1)
+        >>> validate_integer("topk", 3, 1)
         3
     """
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
-        msg = f"{what} is {value!r}; give a whole number {allowed}."
-        raise ConfigError(msg)
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    expected = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
+    require(is_integer and least <= value and (most is None or value <= most), name, value, expected)
     return int(value)
 
 
-def yes_or_no(what: str, value: Any) -> bool:
-    """True or False, numpy's included.
+def validate_boolean(name: str, value: Any) -> bool:
+    """Return True or False, also for numpy's.
 
     Raises:
         ConfigError: If it is something else.
 
     Example:
-        >>> yes_or_no("normalise", True)
+        >>> validate_boolean("normalise", True)
         True
     """
-    if str(value) not in ("True", "False") or isinstance(value, str):
-        msg = f"{what} is {value!r:.80}; give True or False."
-        raise ConfigError(msg)
+    require(str(value) in ("True", "False") and not isinstance(value, str), name, value, "True or False")
     return bool(value)
 
 
-def text_list(what: str, value: Any) -> tuple[str, ...]:
-    """Texts in a list or tuple, none of them blank. Other iterables are refused: some can be read only once.
+def validate_texts(name: str, value: Any) -> tuple[str, ...]:
+    """Return the strings of a list or tuple, none of them blank; other iterables could be read only once.
+
+    Raises:
+        ConfigError: If it is something else.
 
     Example:
-        >>> text_list("embed_keys", ["dense"])
+        >>> validate_texts("embed_keys", ["dense"])
         ('dense',)
     """
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) and one.strip() for one in value):
-        msg = f"{what} is {value!r}; give a list of texts, none of them blank."
-        raise ConfigError(msg)
+    is_valid = is_list_of(value, str) and all(item.strip() for item in value)
+    require(is_valid, name, value, "a list of strings, none of them blank")
     return tuple(value)
 
 
@@ -193,3 +192,113 @@ def known_arguments(cls: C) -> C:
 
 def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> UnknownKeywordError:
     return UnknownKeywordError(f"{what} takes no {kind} {keyword!r}. {known_names(keyword, known)}")
+
+
+def require(
+    condition: bool, name: str, value: object, expected: str, hint: str = "", error: type[LazyRAGError] = ConfigError
+) -> None:
+    """Raise an error that names an argument, what it must be and its value, unless a condition holds.
+
+    Args:
+        condition: Whether the value is valid.
+        name: The argument.
+        value: Its value.
+        expected: What it must be: ``"a string"``.
+        hint: What to do, as a sentence.
+        error: The class of the error.
+
+    Example:
+        >>> require(isinstance(5, str), "query", 5, "a string")
+        Traceback (most recent call last):
+        ...
+        lazyrag.errors.ConfigError: query must be a string; got 5.
+    """
+    if not condition:
+        raise error(f"{name} must be {expected}; got {value!r:.80}. {hint}".rstrip())
+
+
+def is_list_of(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Whether a value is a list or tuple whose items are instances of a class.
+
+    Example:
+        >>> is_list_of(["tea"], str), is_list_of("tea", str)
+        (True, False)
+    """
+    return isinstance(value, (list, tuple)) and all(isinstance(item, kinds) for item in value)
+
+
+def validate_text(name: str, value: Any) -> str:
+    """Return a string that is not blank.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    require(isinstance(value, str) and bool(value.strip()), name, value, "a string that is not blank")
+    return cast("str", value)
+
+
+def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
+    """Return a value that is one of some names.
+
+    Raises:
+        ConfigError: If it is none of them; the message lists them and the nearest.
+
+    Example:
+        >>> validate_choice("order", "rank", ["rank", "document"])
+        'rank'
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"Unknown {name} {value!r:.60}. {known_names(str(value), choices)}")
+    return value
+
+
+def validate_number(name: str, value: Any, expected: str, is_valid: Callable[[float], bool]) -> float:
+    """Return a real number that meets a condition; numpy's numbers are real numbers, booleans are not.
+
+    Raises:
+        ConfigError: If it is something else.
+
+    Example:
+        >>> validate_number("level", 0.95, "a number between 0 and 1", lambda level: 0 < level < 1)
+        0.95
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    require(is_number and is_valid(value), name, value, expected)
+    return float(value)
+
+
+def validate_mapping(what: str, value: Any, known: Collection[str] | None = None) -> Mapping[str, Any]:
+    """Check that a value is a mapping, and that all its keys are known.
+
+    Args:
+        what: The argument, for the message.
+        value: Its value.
+        known: The allowed keys; None allows any.
+
+    Raises:
+        ConfigError: If it is not a mapping, or a key is unknown; the message names the nearest known key.
+
+    Example:
+        >>> validate_mapping("params", {"M": 16}, ["M", "ef"])
+        {'M': 16}
+    """
+    if not isinstance(value, Mapping):
+        keys = f" with any of the keys {', '.join(known)}" if known is not None else ""
+        raise ConfigError(f"{what} must be a mapping{keys}; got {value!r:.200}.")
+    for key in value:
+        if known is not None and key not in known:
+            raise ConfigError(f"{what} has the unknown key {key!r}. {known_names(str(key), known)}")
+    return value
+
+
+def validate_seconds(name: str, value: Any) -> float:
+    """Return a finite number of seconds above 0.
+
+    Raises:
+        ConfigError: If it is something else.
+
+    Example:
+        >>> validate_seconds("timeout_s", 20)
+        20.0
+    """
+    return validate_number(name, value, "a number of seconds > 0", lambda seconds: 0 < seconds < math.inf)

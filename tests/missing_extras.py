@@ -17,8 +17,6 @@ from lazyrag.errors import MissingDependencyError
 from lazyrag.evaluation import Sample, read_golden
 from lazyrag.interop import langchain, llama_index
 from lazyrag.loaders import loaders
-from lazyrag.loaders.media import recording_facts
-from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.sources import DatabaseSource
 from lazyrag.stores.chroma import ChromaVectorStore
 from lazyrag.stores.memory import MapVectorStore
@@ -64,15 +62,13 @@ CASES = {
         "opensearch",
     ),
     "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
-    "CodeSplitter(language='python')": (lambda _: lazyrag.CodeSplitter(language="python"), "code"),
+    "CodeSplitter(language='python')": (lambda _: lazyrag.transforms.CodeSplitter(language="python"), "code"),
     "the loader of .yaml": (lambda _: loaders[".yaml"], "yaml"),
     "loader '.msg'": (lambda _: loaders[".msg"], "office"),
     "loader '.xls'": (lambda _: loaders[".xls"], "office"),
     "loader '.xlsx'": (lambda _: loaders[".xlsx"], "office"),
-    "The metadata of recordings": (lambda folder: recording_facts(Path(folder, "a.mp3")), "media"),
-    "PdfLoader(engine='pypdfium2')": (lambda _: PdfLoader(engine="pypdfium2").load(Path("tea.pdf")), "pdf"),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
-    "OnnxCrossEncoder": (lazyrag.OnnxCrossEncoder, "onnx"),
+    "OnnxCrossEncoder": (lazyrag.models.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
     "The command line": (lambda _: make_app(), "cli"),
     "Sample.to_ragas": (lambda _: Sample("How hot?").to_ragas(), "ragas"),
@@ -82,8 +78,8 @@ CASES = {
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
     "lazyrag.interop.langchain": (lambda _: langchain.as_retriever(_nothing), "langchain"),
     "lazyrag.interop.llama_index": (lambda _: llama_index.as_retriever(_nothing), "llama-index"),
-    "SentenceTransformerEmbedder": (lazyrag.SentenceTransformerEmbedder, "sentence-transformers"),
-    "SentenceTransformerCrossEncoder": (lazyrag.SentenceTransformerCrossEncoder, "sentence-transformers"),
+    "SentenceTransformerEmbedder": (lazyrag.models.SentenceTransformerEmbedder, "sentence-transformers"),
+    "SentenceTransformerCrossEncoder": (lazyrag.models.SentenceTransformerCrossEncoder, "sentence-transformers"),
 }
 """By name, what needs an extra, as a function of the path of a folder; and the extra."""
 

@@ -1,4 +1,4 @@
-"""Write docs/registries.md: what can be named, and how one's own entries get a name. And the table of docs/formats.md.
+"""Write docs/registries.md, the list of all registered names, and the table of docs/formats.md.
 
 python tools/make_docs.py            rewrites the pages
 python tools/make_docs.py --check    exits with status 1 if that would change it
@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from format_table import FORMATS, Format
+
 from lazyrag.generation.refiners import refiners
 from lazyrag.loaders import loaders
-from lazyrag.loaders.detect import FORMATS, Format
 from lazyrag.ranking.fusion import fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
@@ -42,14 +43,14 @@ SPEEDS = ROOT / "benchmarks" / "formats.json"
 INTRODUCTION = """\
 # Registries
 
-<!-- Written by tools/make_docs.py from the registries themselves: change those, then say `make docs`. -->
+<!-- Written by tools/make_docs.py from the registries themselves: change those, then run `make docs`. -->
 
-Everything that is chosen by name stands in a registry. Entering something returns it unchanged. Entering another
-object under a taken name raises `AlreadyRegisteredError`, unless `replace=True` is given. An unknown name is an error
-that lists the known names and the nearest one. Other packages add entries through entry points, in the group that is
-given below; those are imported on first use, and a built-in name goes before theirs.
+After this page you know every name that you can pass to lazyrag, and how to register your own. Registering an object
+returns it unchanged. A taken name raises `AlreadyRegisteredError`, unless you pass `replace=True`. An unknown name is
+an error that lists the known names and the nearest one. Packages add entries with entry points in the groups
+below; these are imported on first use, and built-in names take precedence.
 
-The tables list what is built in. Parameters are given by keyword; `=` shows the default.
+The tables list the built-in entries. Parameters are passed by keyword; `=` shows the default.
 """
 
 
@@ -84,7 +85,7 @@ SECTIONS = (
         "lazyrag.loaders.loaders",
         loaders,
         '@register_loader(".log", ".motd")',
-        "file suffixes, dot included; upper and lower case do not matter. A `Document` picks the loader by a "
+        "file suffixes, including the dot, ignoring case. A `Document` chooses the loader by a "
         "file's suffix. See [Write a loader](write-a-loader.md).",
     ),
     Section(
@@ -110,7 +111,7 @@ SECTIONS = (
         indexes,
         'indexes.register("mine", function)',
         'the first argument. It goes into `Retriever(..., index="default")`; the function gets the similarity and its '
-        "keywords and returns what searches.",
+        "keywords and returns the search.",
         skip=2,
     ),
     Section(
@@ -120,8 +121,7 @@ SECTIONS = (
         "@register_reranker(batch=False)",
         '`name=`, else the function\'s own name. It goes into `Reranker("KeywordFilter", **parameters)`.',
         unwrap=lambda entry: entry.func,
-        skip=1,
-        hidden=("query",),
+        hidden=("nodes", "node", "query"),
     ),
     Section(
         "Refiners",
@@ -154,8 +154,7 @@ SECTIONS = (
         "lazyrag.text.analyzers.analysers",
         analysers,
         'analysers.register("fr", Analyser("fr", french_terms))',
-        "the first argument. An analyser turns text into the terms that an index holds: `bm25` uses `en`, "
-        "`bm25_chinese` uses `zh`.",
+        "the first argument. An analyzer turns text into index terms: `bm25` uses `en`, `bm25_chinese` uses `zh`.",
         unwrap=lambda entry: entry.terms,
         skip=1,
     ),
@@ -173,7 +172,7 @@ SECTIONS = (
         fusions,
         "@register_fusion",
         '`name=`, else the function\'s own name. It goes into `HybridRetriever(..., fusion_method="rrf")`; the entries '
-        'can be called on rankings of your own: `fusions["rrf"]([first, second], k=60)`.',
+        'can be called on your own rankings: `fusions["rrf"]([first, second], k=60)`.',
         unwrap=lambda entry: entry.func,
         skip=1,
     ),
@@ -181,11 +180,11 @@ SECTIONS = (
 
 
 MATRIX = """\
-## What stores can do
+## Features of stores
 
-What each store declares beyond the contract, as it is configured. The contract, and each of these, is tested on the
-real thing (`make test` and `make live`). `exact when small` holds up to 10,000 rows of a collection unless
-`exact_rows` says otherwise; a Milvus with an approximate index is not `exact`; a Milvus server also declares `sparse`
+The features that each store declares beyond the contract, by configuration. The contract and all features are tested on
+real backends (`make test` and `make live`). `exact when small` applies up to 10,000 rows of a collection, or
+`exact_rows`; Milvus with an approximate index is not `exact`; a Milvus server also declares `sparse`
 from 2.4 on.
 
 """
@@ -197,7 +196,7 @@ def page() -> str:
 
 
 def matrix() -> str:
-    """Which store declares which feature. None of them is opened for it, but the file of the map store."""
+    """List which store declares which feature. Only the file of the map store is opened."""
     with tempfile.TemporaryDirectory() as folder, StoreFile(Path(folder, "store.db")) as file:
         stores: dict[str, Store] = {
             "segments: `map`": MapSegmentStore(),
@@ -228,7 +227,7 @@ def section_text(section: Section) -> str:
         f"## {section.title}",
         "",
         f"- Registry: `{section.where}`, entry point group `{section.registry._entry_point_group}`",
-        f"- Enter your own: `{section.enter}`",
+        f"- Register your own: `{section.enter}`",
         f"- Name: {section.named}",
         "",
         "| name | what it is | parameters |",
@@ -324,7 +323,7 @@ def main() -> int:
     }
     for path, text in stale.items():
         if checking:
-            print(f"{path.name} is out of date. Say: python tools/make_docs.py", file=sys.stderr)
+            print(f"{path.name} is out of date. Run: python tools/make_docs.py", file=sys.stderr)
         else:
             path.write_text(text, encoding="utf-8", newline="\n")
             print(f"wrote {path}")

@@ -76,7 +76,7 @@ class Lazyrag(Engine):
     def share_read(self, jobs: list[int]) -> list[float]:
         """For each query how much was read, of vectors and codes, beside what the vectors take."""
         state = self.index.state
-        whole = sum(block.matrix.nbytes for block in state.blocks)
+        whole = sum(block.matrix.nbytes for block in state.parts)
         return [state.bytes_read(query, TOPK) / whole for query in self.queries[jobs]]
 
 

@@ -1,4 +1,4 @@
-"""Filterable fields: their types, their checks, the six built-in ones, MIME types of files."""
+"""Filterable fields: their types and checks, the six built-in ones, and MIME types of files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import FieldValue, Scalar
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import known_arguments, require, validate_integer
 
 
 class DataType(enum.Enum):
-    """What a field holds. FLOAT is 32 bits wide, DOUBLE 64; DATE is an ISO day such as ``2024-05-01``.
+    """Type of a field. FLOAT is 32 bits wide, DOUBLE 64; DATE is an ISO day such as ``2024-05-01``.
 
     Example:
         >>> DocField(DataType.ARRAY, element_type=DataType.VARCHAR, max_size=20).data_type
@@ -40,17 +40,17 @@ _INTEGER_BITS = {DataType.INT32: 32, DataType.INT64: 64}
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class DocField:
-    """Declares one field that files or nodes carry and that filters may read (spec 001).
+    """Declaration of a field that files or nodes carry and filters read (spec 001).
 
     Args:
-        data_type: What the field holds.
-        element_type: What an ARRAY holds: any type but ARRAY. Only and always given for ARRAY.
-        default_value: Filled in at write where a file has no value; None leaves the field missing.
-        max_size: Most characters of a VARCHAR or of an ARRAY's VARCHAR elements, most elements of another ARRAY. None:
-            no bound.
+        data_type: Type of the field.
+        element_type: Type of an ARRAY's elements, not ARRAY. Required for an ARRAY, and only allowed for it.
+        default_value: Stored if a file has no value; None leaves the field missing.
+        max_size: Maximum number of characters of a VARCHAR or of an ARRAY's VARCHAR elements, or of elements of another
+            ARRAY. None for no bound.
 
     Raises:
-        ConfigError: If the parts do not fit together.
+        ConfigError: If the arguments do not fit together.
 
     Example:
         >>> DocField(DataType.VARCHAR, max_size=128, default_value=" ").max_size
@@ -63,19 +63,15 @@ class DocField:
     max_size: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data_type, DataType):
-            msg = f"data_type is {self.data_type!r}; give one of {', '.join(f'DataType.{t.name}' for t in DataType)}."
-            raise ConfigError(msg)
-        if (self.data_type is DataType.ARRAY) != (self.element_type is not None):
-            msg = "element_type says what an ARRAY holds: give it for DataType.ARRAY, and only for it."
-            raise ConfigError(msg)
-        if self.element_type is not None and (
-            not isinstance(self.element_type, DataType) or self.element_type is DataType.ARRAY
-        ):
-            msg = f"element_type is {self.element_type!r}; an ARRAY holds any other DataType, not arrays."
-            raise ConfigError(msg)
+        element, names = self.element_type, ", ".join(f"DataType.{one.name}" for one in DataType)
+        require(isinstance(self.data_type, DataType), "data_type", self.data_type, f"one of {names}")
+        require(element is None or isinstance(element, DataType), "element_type", element, f"one of {names}")
+        hint = "DataType.ARRAY needs one, and no other type takes one."
+        is_needed = self.data_type is DataType.ARRAY
+        require(is_needed == (element is not None), "element_type", element, "given for an ARRAY only", hint)
+        require(element is not DataType.ARRAY, "element_type", element, "another type than ARRAY")
         if self.max_size is not None:
-            object.__setattr__(self, "max_size", whole_number("max_size", self.max_size, 1))
+            object.__setattr__(self, "max_size", validate_integer("max_size", self.max_size, 1))
         if self.default_value is not None:
             object.__setattr__(self, "default_value", check_value("default_value", self, self.default_value))
 
@@ -99,38 +95,32 @@ def make_schema(doc_fields: Mapping[str, DocField] | None) -> Schema:
     """The built-in fields and the declared ones.
 
     Raises:
-        ConfigError: If a name is no identifier or is a built-in one, or a value is no DocField.
+        ConfigError: If a name is not an identifier or is built in, or a value is not a DocField.
 
     Example:
         >>> sorted(make_schema({"year": DocField(DataType.INT32)}))[-1]
         'year'
     """
-    if doc_fields is not None and not isinstance(doc_fields, Mapping):
-        msg = f"doc_fields is {doc_fields!r}; give a mapping of names to DocFields."
-        raise ConfigError(msg)
+    require(doc_fields is None or isinstance(doc_fields, Mapping), "doc_fields", doc_fields, "a mapping to DocFields")
     declared = dict(doc_fields or {})
+    built_in = f"Built in are {', '.join(sorted(BUILT_IN_FIELDS))}."
     for name, field in declared.items():
-        if not isinstance(name, str) or not name.isidentifier():
-            msg = f"doc_fields has the name {name!r}; a field's name is an identifier, such as 'author' or '作者'."
-            raise ConfigError(msg)
-        if name in BUILT_IN_FIELDS:
-            msg = f"doc_fields declares {name!r}, which is built in. Built in: {', '.join(sorted(BUILT_IN_FIELDS))}."
-            raise ConfigError(msg)
-        if not isinstance(field, DocField):
-            msg = f"doc_fields[{name!r}] is {field!r}; give a DocField, such as DocField(DataType.VARCHAR)."
-            raise ConfigError(msg)
+        is_name = isinstance(name, str) and name.isidentifier()
+        require(is_name, "The names of doc_fields", name, "identifiers, such as 'author' or '作者'")
+        require(name not in BUILT_IN_FIELDS, "The names of doc_fields", name, "others than the built-in ones", built_in)
+        require(isinstance(field, DocField), f"doc_fields[{name!r}]", field, "a DocField")
     return MappingProxyType({**BUILT_IN_FIELDS, **declared})
 
 
 def check_value(name: str, field: DocField, value: Any) -> FieldValue:
-    """One value, checked against its field and brought to the form that stores and filters compare.
+    """Check a value against its field, and convert it to the form that stores and filters compare.
 
     None stays None (missing). A FLOAT is rounded to 32 bits, a date becomes its ISO day, a list becomes a tuple.
 
     Args:
         name: The field's name, for messages.
         field: Its declaration.
-        value: What a file, a loader, a node or a filter gave.
+        value: The value of a file, a loader, a node or a filter.
 
     Raises:
         ConfigError: If the value is of another type or out of its range.
@@ -143,28 +133,26 @@ def check_value(name: str, field: DocField, value: Any) -> FieldValue:
         return None
     if field.element_type is None:
         return check_scalar(name, field.data_type, value, max_size=field.max_size)
-    if isinstance(value, (str, bytes, Mapping, set, frozenset)) or not hasattr(value, "__iter__"):
-        msg = f"Field {name!r} is an ARRAY of {field.element_type.name}; {value!r} is not a list."
-        raise ConfigError(msg)
+    is_list = hasattr(value, "__iter__") and not isinstance(value, (str, bytes, Mapping, set, frozenset))
+    require(is_list, f"Field {name!r}", value, f"a list (ARRAY of {field.element_type.name})")
     text = field.element_type is DataType.VARCHAR
     elements = tuple(
         check_scalar(name, field.element_type, element, max_size=field.max_size if text else None) for element in value
     )
-    if field.max_size is not None and not text and len(elements) > field.max_size:
-        msg = f"Field {name!r} has {len(elements)} elements; its max_size is {field.max_size}."
-        raise ConfigError(msg)
+    fits = field.max_size is None or text or len(elements) <= field.max_size
+    require(fits, f"Field {name!r}", elements, f"of at most {field.max_size} elements (max_size)")
     return elements
 
 
 def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | None = None) -> Scalar:
-    """One scalar, checked; see `check_value`."""
+    """Check a scalar; see `check_value`."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
     checked: Scalar | None = None
     if data_type is DataType.BOOLEAN:
         checked = value if isinstance(value, bool) else None
     elif data_type in _INTEGER_BITS:
-        checked = _whole_number(value, _INTEGER_BITS[data_type])
+        checked = _integer(value, _INTEGER_BITS[data_type])
     elif data_type in (DataType.FLOAT, DataType.DOUBLE):
         checked = _real_number(value, single=data_type is DataType.FLOAT)
     elif data_type is DataType.DATE:
@@ -175,18 +163,15 @@ def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | 
         msg = f"Field {name!r} is {data_type.name}; {value!r} ({type(value).__name__}) is not. {_ALLOWED[data_type]}"
         raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
-        msg = (
-            f"Field {name!r} takes at most {max_size} characters (max_size) and got {len(checked)}: "
-            f"{checked[:40]!r}... Shorten the value or raise max_size."
-        )
-        raise ConfigError(msg)
+        shown = f"{len(checked)}: {checked[:40]!r}..."
+        raise ConfigError(f"Field {name!r} must have at most {max_size} characters (max_size); got {shown}")
     return checked
 
 
 _ALLOWED = {
     DataType.BOOLEAN: "Give True or False.",
-    DataType.INT32: "Give a whole number from -2147483648 to 2147483647.",
-    DataType.INT64: "Give a whole number of at most 64 bits.",
+    DataType.INT32: "Give an integer from -2147483648 to 2147483647.",
+    DataType.INT64: "Give an integer of at most 64 bits.",
     DataType.FLOAT: "Give a finite number of at most 32 bits' range.",
     DataType.DOUBLE: "Give a finite number.",
     DataType.VARCHAR: "Give text.",
@@ -194,7 +179,7 @@ _ALLOWED = {
 }
 
 
-def _whole_number(value: Any, bits: int) -> int | None:
+def _integer(value: Any, bits: int) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(1 << (bits - 1)) <= value < (1 << (bits - 1)) else None
@@ -225,11 +210,7 @@ def _iso_day(value: Any) -> str | None:
         return None
 
 
-# File suffixes and their MIME types.
-#
-# A table of our own: the operating system's tables differ between machines and Python's between its releases, and
-# ``file_type`` is stored and filtered.
-
+# Our own table: those of operating systems and of Python's releases differ, and ``file_type`` is stored and filtered.
 
 UNKNOWN_MIME_TYPE = "application/octet-stream"
 
@@ -321,7 +302,7 @@ MIME_TYPES: Mapping[str, str] = {
 
 
 def mime_type(suffix: str) -> str:
-    """The MIME type of a file suffix, with or without its dot, in any case; `UNKNOWN_MIME_TYPE` for an unknown one.
+    """The MIME type of a file suffix, with or without its dot, in any case; `UNKNOWN_MIME_TYPE` if unknown.
 
     Example:
         >>> mime_type("PDF"), mime_type(".md"), mime_type("")

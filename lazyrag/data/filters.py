@@ -31,6 +31,7 @@ from lazyrag.data.fields import (
 )
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.types import Fields, FieldValue
+from lazyrag.validation import require
 
 _SYMBOLS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
 OPERATORS = ("eq", "ne", "in", "not in", "gt", "ge", "lt", "le", "contains", "exists")
@@ -39,7 +40,7 @@ _ORDERINGS = {"gt": operator.gt, "ge": operator.ge, "lt": operator.lt, "le": ope
 
 
 class _Combinable:
-    """Lets filters be joined with ``&``, ``|`` and ``~``."""
+    """Base of filters: joins them with ``&``, ``|`` and ``~``."""
 
     __slots__ = ()
 
@@ -53,7 +54,7 @@ class _Combinable:
         return Not(_as_filter(self))
 
     def __bool__(self) -> bool:
-        # `a and b` would be b alone, `a or b` a alone: a filter lost without a word.
+        # `a and b` would be b alone, `a or b` a alone: a filter would be lost silently.
         msg = f"{self!r} is neither true nor false by itself. Join filters with & | ~, not with and, or, not."
         raise ConfigError(msg)
 
@@ -65,7 +66,7 @@ class Condition(_Combinable):
     Args:
         field: Name of a built-in or declared field.
         op: One of eq ne in "not in" gt ge lt le contains exists; ``== != > >= < <=`` are accepted as well.
-        value: What to compare with: a list for ``in`` and ``not in``, True or False for ``exists`` (True if left out),
+        value: The value to compare with: a list for ``in`` and ``not in``, True or False for ``exists`` (default True),
             None for a missing field with ``eq`` and ``ne``.
 
     Raises:
@@ -87,18 +88,17 @@ class Condition(_Combinable):
             msg = f"A filter on {self.field!r} has the operator {self.op!r}. {known} Also: {' '.join(_SYMBOLS)}"
             raise ConfigError(msg)
         value = self.value
+        name = f"The value of filter {op!r} on {self.field!r}"
         if value is _MISSING:
             if op != "exists":
-                msg = f"The filter {op!r} on {self.field!r} has no value. Give one: Condition(field, op, value)."
-                raise ConfigError(msg)
+                raise ConfigError(f"{name} is missing. Pass it: Condition(field, op, value).")
             value = True
         if op in ("in", "not in"):
-            value = _value_list(self.field, op, value)
-        elif op == "exists" and not isinstance(value, bool):
-            msg = f"The filter 'exists' on {self.field!r} takes True or False, not {value!r}."
-            raise ConfigError(msg)
+            require(_is_list(value), name, value, "a list of values")
+            value = tuple(value)
         elif isinstance(value, list):
             value = tuple(value)
+        require(op != "exists" or isinstance(value, bool), name, value, "True or False")
         object.__setattr__(self, "op", op)
         object.__setattr__(self, "value", value)
 
@@ -126,7 +126,7 @@ class _Group(_Combinable):
 
 
 class And(_Group):
-    """True where every part is; with no part, always.
+    """True if every part is true; without parts, always.
 
     Example:
         >>> And() == And()
@@ -137,7 +137,7 @@ class And(_Group):
 
 
 class Or(_Group):
-    """True where any part is; with no part, never.
+    """True if any part is true; without parts, never.
 
     Example:
         >>> Condition("year", "<", 2000) | Condition("year", ">", 2020)
@@ -149,7 +149,7 @@ class Or(_Group):
 
 @dataclass(frozen=True, slots=True)
 class Not(_Combinable):
-    """True where its part is false.
+    """True if its part is false.
 
     Example:
         >>> ~Condition("author", "exists")
@@ -170,7 +170,7 @@ FilterLike: TypeAlias = "Filter | Mapping[str, Any]"
 
 
 def parse_filter(filters: FilterLike | None) -> Filter | None:
-    """Spec 001's ``{field: [v1, v2]}`` as a filter: every field must have one of its values. A scalar is a list of one.
+    """Parse spec 001's ``{field: [v1, v2]}``: every field must have one of its values. A scalar is a list of one.
 
     Args:
         filters: A mapping, a filter (returned as it is), or None. An empty mapping means no filter.
@@ -184,17 +184,19 @@ def parse_filter(filters: FilterLike | None) -> Filter | None:
     """
     if filters is None or isinstance(filters, (Condition, And, Or, Not)):
         return filters
-    if not isinstance(filters, Mapping):
-        msg = f"filters is {filters!r}; give a mapping such as {{'author': ['A', 'B']}} or a Condition."
-        raise ConfigError(msg)
-    conditions: list[Filter] = [Condition(name, "in", _sugared(name, value)) for name, value in filters.items()]
+    require(isinstance(filters, Mapping), "filters", filters, "a mapping such as {'author': ['A', 'B']} or a Condition")
+    conditions: list[Filter] = []
+    for name, value in filters.items():
+        hint = f"For anything else write a Condition, such as Condition({name!r}, '>', 2000)."
+        require(not isinstance(value, Mapping), f"The filter on {name!r}", value, "a value or a list of values", hint)
+        conditions.append(Condition(name, "in", value if _is_list(value) else (value,)))
     if not conditions:
         return None
     return conditions[0] if len(conditions) == 1 else And(*conditions)
 
 
 def both(first: Filter | None, second: Filter | None) -> Filter | None:
-    """The conjunction of two filters of which either may be absent: nothing given is ever dropped.
+    """The conjunction of two filters; either may be None.
 
     Example:
         >>> both(None, Condition("year", "eq", 2002))
@@ -206,7 +208,7 @@ def both(first: Filter | None, second: Filter | None) -> Filter | None:
 
 
 def has_condition(filter: Filter) -> bool:  # noqa: A002
-    """Whether a filter looks at any field at all; ``And()``, made of an empty list of rules, does not.
+    """Whether a filter has any condition; ``And()``, made of an empty list of rules, has none.
 
     Example:
         >>> has_condition(And()), has_condition(~Condition("year", "exists"))
@@ -218,14 +220,14 @@ def has_condition(filter: Filter) -> bool:  # noqa: A002
 
 
 def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the word of the domain
-    """Check a filter against a schema and bring its values to the stored form.
+    """Check a filter against a schema and convert its values to the stored form.
 
     Args:
         filter: Any filter.
         schema: The built-in and declared fields.
 
     Returns:
-        An equal filter whose values `matches` and every store can compare as they are.
+        An equal filter whose values `matches` and every store compare directly.
 
     Raises:
         ConfigError: If a field is not in the schema, or an operator or value does not suit the field's type.
@@ -290,20 +292,18 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
     if op in ("in", "not in"):
         return tuple(None if one is None else _bind_scalar(name, scalar_type, one) for one in value)
     if op == "contains":
-        if not is_array and field.data_type is not DataType.VARCHAR:
-            msg = f"The filter 'contains' works on text and arrays; {name!r} is {field.data_type.name}."
-            raise ConfigError(msg)
-        if isinstance(value, tuple):
-            msg = (
-                f"The filter 'contains' on {name!r} takes one {scalar_type.name}, not {list(value)!r}. "
-                "For any of several values use 'in'."
-            )
-            raise ConfigError(msg)
+        is_right = is_array or field.data_type is DataType.VARCHAR
+        require(
+            is_right, "The field of filter 'contains'", field.data_type.name, "text or an array", f"It is {name!r}."
+        )
+        hint = "For any of several values use 'in'."
+        require(
+            not isinstance(value, tuple), f"The filter 'contains' on {name!r}", value, f"one {scalar_type.name}", hint
+        )
         return check_scalar(name, scalar_type, value)  # not _bind_scalar: a part of a MIME type is no suffix
     if op in _ORDERINGS:
-        if is_array or field.data_type is DataType.BOOLEAN:
-            msg = f"The filter {op!r} needs an ordered field; {name!r} is {field.data_type.name}."
-            raise ConfigError(msg)
+        is_ordered = not is_array and field.data_type is not DataType.BOOLEAN
+        require(is_ordered, f"The field of filter {op!r}", field.data_type.name, "ordered", f"It is {name!r}.")
         return _bind_scalar(name, scalar_type, value)
     if is_array and value is not None:
         return check_value(name, DocField(DataType.ARRAY, field.element_type), value)
@@ -324,30 +324,11 @@ def _suffix_as_mime_type(suffix: str) -> str:
     return found
 
 
-def _value_list(field: str, op: str, value: Any) -> tuple[Any, ...]:
-    if not _is_list(value):
-        msg = f"The filter {op!r} on {field!r} takes a list of values, not {value!r}."
-        raise ConfigError(msg)
-    return tuple(value)
-
-
-def _sugared(name: str, value: Any) -> Any:
-    """The values that a mapping names for a field."""
-    if isinstance(value, Mapping):
-        msg = (
-            f"The filter on {name!r} is {value!r}; a mapping gives a value or a list of values. "
-            f"For anything else write a Condition, such as Condition({name!r}, '>', 2000)."
-        )
-        raise ConfigError(msg)
-    return value if _is_list(value) else (value,)
-
-
 def _is_list(value: object) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
 
 
-def _as_filter(value: object) -> Filter:
-    if isinstance(value, (Condition, And, Or, Not)):
-        return value
-    msg = f"{value!r} is no filter; join Condition, And, Or and Not."
-    raise ConfigError(msg)
+def _as_filter(value: Any) -> Filter:
+    require(isinstance(value, (Condition, And, Or, Not)), "A filter", value, "a Condition, And, Or or Not")
+    filter: Filter = value  # noqa: A001
+    return filter

@@ -1,4 +1,4 @@
-"""Nodes as users see them, and the places in a file that they come from."""
+"""Nodes as users see them, and their places in a file."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.types import Embedding
 from lazyrag.validation import known_arguments
 
-# Places that lie within other places.
-
 
 def innermost(places: Sequence[Place]) -> list[Place]:
-    """Places in order, without those that enclose the next one: a page of a member of an archive names the member, too.
+    """Places in order, without those that enclose the next one: a page in an archive's member names the member, too.
 
     Example:
         >>> member, page = Place(0, 9, "member", "a.pdf"), Place(0, 9, "page", "a.pdf > 1")
@@ -41,14 +39,14 @@ def innermost(places: Sequence[Place]) -> list[Place]:
 
 
 class NodeSource(Protocol):
-    """Through which a node reaches its neighbours and vectors. Whatever it returns lies in the reader's scope."""
+    """Source of a node's neighbours and vectors. Everything it returns is in the reader's scope."""
 
     @property
     def tree(self) -> object:
-        """What stands for the Document's tree: the same object for every reader of it."""
+        """Identifies the Document: the same object for every reader of it."""
 
     def parent(self, segment: Segment) -> DocNode | None:
-        """The parent, None for a root; StaleNodeError where it is gone or out of scope."""
+        """The parent, None for a root; StaleNodeError if it is gone or out of scope."""
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children by group, in order, for the groups that are built."""
@@ -57,10 +55,10 @@ class NodeSource(Protocol):
         """The root node of the segment's document."""
 
     def source(self, segment: Segment) -> Segment | None:
-        """The segment in whose text the segment's span counts. It only tells places: no scope hides it."""
+        """The segment in whose text the segment's span counts. Only places are taken from it: no scope hides it."""
 
     def show(self, segment: Segment) -> DocNode:
-        """The segment as a node; StaleNodeError where it is out of scope."""
+        """The segment as a node; StaleNodeError if it is out of scope."""
 
     def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
         """The metadata of the segment's file. It is no node: no scope hides it."""
@@ -73,8 +71,8 @@ class NodeSource(Protocol):
 class DocNode:
     """One piece of a document in the tree of node groups (spec 001).
 
-    Retrieval hands out light copies that carry scores; what is stored cannot be changed through them. Nodes are equal
-    when their uids are and they belong to the same Document.
+    Retrieval returns light copies that carry scores; stored nodes cannot be changed through them. Nodes are equal if
+    their uids are and they belong to the same Document.
 
     A transform or a loader makes new nodes with `DocNode(text=..., metadata=..., span=...)`; the tree gives them their
     uid, group and parent.
@@ -82,8 +80,8 @@ class DocNode:
     Args:
         content: Text, or another JSON value; ``text=`` is the same by another name.
         metadata: The node's own metadata.
-        uid: Left out, one is made from content and metadata.
-        span: Where the text stands in its parent's text: ``parent.text[start:end] == node.text``.
+        uid: By default computed from content and metadata.
+        span: Position of the text in its parent's text: ``parent.text[start:end] == node.text``.
         embeddings: Vectors by embed key, for nodes outside a tree.
         score: A score, for nodes outside a tree.
 
@@ -134,14 +132,14 @@ class DocNode:
         embed_key: str | None = None,
         merged_from: tuple[str, ...] = (),
     ) -> DocNode:
-        """A node over a stored segment; for the rooms that read stores.
+        """A node over a stored segment; internal.
 
         Args:
-            segment: What is stored.
-            reader: Through which it reaches its neighbours; None outside a tree.
+            segment: The stored value.
+            reader: Source of its neighbours; None outside a tree.
             score: The score it carries.
             embeddings: Vectors instead of the stored ones.
-            embed_key: The key whose vector `embedding` gives where there are several.
+            embed_key: The key whose vector `embedding` returns if there are several.
             merged_from: See `merged_from`.
         """
         node = cls.__new__(cls)
@@ -195,14 +193,14 @@ class DocNode:
     def segment(self) -> Segment:
         """The stored value behind this node."""
         held = self._segment
-        if not held.uid:  # few nodes outside a tree are ever asked for it
-            told = ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
-            self._segment = held = held._replace(uid=digest(told))
+        if not held.uid:  # computed lazily: few nodes outside a tree need it
+            parts = ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
+            self._segment = held = held._replace(uid=digest(parts))
         return held
 
     @property
     def reader(self) -> NodeSource | None:
-        """Through which it reaches its neighbours; None outside a tree."""
+        """Source of its neighbours; None outside a tree."""
         return self._reader
 
     @property
@@ -220,7 +218,7 @@ class DocNode:
         return content_text(self._segment.content)
 
     def get_content(self) -> str:
-        r"""What a reader, or a model that answers, is given: the text; with its answer, where the node is a question.
+        r"""The content for a reader or an answering model: the text; for a question, with its answer.
 
         A question is a node below the root whose own metadata has the text ``"answer"``, as `lazyrag.LLMParser` makes
         them.
@@ -236,12 +234,12 @@ class DocNode:
 
     @property
     def score(self) -> float | None:
-        """What the last retriever or reranker gave it; None before."""
+        """Score of the last retriever or reranker; None before."""
         return self._score
 
     @property
     def merged_from(self) -> tuple[str, ...]:
-        """Uids of the nodes in whose place `auto_merge` or `Document.window` put it, in order; () for other nodes."""
+        """Uids of the nodes that `auto_merge` or `Document.window` replaced by it, in order; () for other nodes."""
         return self._merged_from
 
     @property
@@ -254,14 +252,14 @@ class DocNode:
 
     @property
     def global_metadata(self) -> Mapping[str, Any]:
-        """The metadata of its file, read-only: six built-in fields, declared fields, what the loader found."""
+        """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata."""
         return self._reader.file_metadata(self._segment) if self._reader is not None else EMPTY
 
     @property
     def embeddings(self) -> Mapping[str, Embedding]:
         """Its vectors by embed key, as the model gave them: (dim,) float32, or dicts from dimension to float32 weight.
 
-        Only keys that a search has asked for.
+        Only keys that a search has used.
         """
         if self._embeddings is not None:
             return ReadOnly(self._embeddings)
@@ -294,7 +292,7 @@ class DocNode:
 
     @property
     def children(self) -> dict[str, list[DocNode]]:
-        """The nodes made of it, by group and in order, for the groups that something has asked for."""
+        """The nodes made of it, by group and in order, for the groups that are built."""
         return self._reader.children(self._segment) if self._reader is not None else {}
 
     @property
@@ -307,7 +305,7 @@ class DocNode:
 
     @property
     def span(self) -> Span | None:
-        """Start and end in the text of its `source`, in characters; None where a transform rewrote the text."""
+        """Start and end in the text of its `source`, in characters; None if a transform rewrote the text."""
         return self._segment.span
 
     @property
@@ -321,16 +319,16 @@ class DocNode:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """The pages or headings of its document that it touches, in order; () where they are not known."""
+        """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
             return self._segment.places
         return self._touched(self._source_segment())
 
     @property
     def place(self) -> str:
-        """Where it stands, for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
+        """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
-        "" where it is not known.
+        "" if unknown.
         """
         source = self._source_segment()
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
@@ -409,7 +407,7 @@ def _restored(
     score: float | None,
     attributes: Mapping[str, Any],
 ) -> DocNode:
-    """A node outside a tree with what a subclass may have given it: as pickling saved it, or as a copy."""
+    """A node outside a tree with the attributes of a subclass: unpickled, or a copy."""
     node = cls.from_segment(segment, None, score=score, embeddings=embeddings)
     for name, value in attributes.items():
         setattr(node, name, value)
@@ -421,5 +419,4 @@ def _checked_span(span: Any) -> Span:
         start, end = span
         if type(start) is type(end) is int and 0 <= start <= end:
             return start, end
-    msg = f"A DocNode got span={span!r}; give (start, end), two whole numbers with 0 <= start <= end."
-    raise ConfigError(msg)
+    raise ConfigError(f"span must be (start, end), two integers with 0 <= start <= end; got {span!r}.")

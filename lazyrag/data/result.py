@@ -1,15 +1,15 @@
-"""What a query returns: hits, the context of a generator, and the answer with its citations."""
+"""Results of a query: hits, the context of a generator, and the answer with its citations."""
 
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from lazyrag.data.segment import EMPTY
-from lazyrag.errors import ConfigError
+from lazyrag.errors import ConfigError, known_names
+from lazyrag.validation import require, validate_number
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -25,12 +25,12 @@ class Hit:
     Args:
         id: Uid of the node.
         text: Its text; of a question with its answer both, see `DocNode.get_content`.
-        score: Comparable within one result; nan where the retriever gave none.
+        score: Comparable within one result; nan if the retriever gave none.
         source: The document it comes from, as a person would name it: the file's path.
         document_id: Uid of the document's root node.
         chunk_id: The node's number in its group and document, from 1.
-        metadata: The file's metadata overlaid with the node's own; under ``"place"``, unless they use the name, where
-            in the document it stands, for people: ``"page 3"``.
+        metadata: The file's metadata overlaid with the node's own; under ``"place"``, unless they use the name, the
+            place in the document, for people: ``"page 3"``.
 
     Example:
         >>> Hit("1", "Water of 80 degrees", 0.9, source="tea.txt").to_dict()["source"]
@@ -75,7 +75,7 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
         context_ids: Their ids, as many as contexts.
         scores: Their scores, as many as contexts.
         metadata: Anything about the query: sources, times. Its type is the class's parameter.
-        hits: The rows, where they are at hand; left out, they are made of the columns when asked for.
+        hits: The rows, if available; by default they are made of the columns on access.
 
     Raises:
         ConfigError: If the columns differ in length or contexts is one string.
@@ -93,14 +93,11 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
     hits: Sequence[Hit] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.contexts, str):
-            msg = f"contexts is one text ({self.contexts[:40]!r}); give a list of texts."
-            raise ConfigError(msg)
+        require(not isinstance(self.contexts, str), "contexts", self.contexts, "a list of texts")
         for name in ("context_ids", "scores", "hits"):
             column = getattr(self, name)
-            if column is not None and len(column) != len(self.contexts):
-                msg = f"{name} has {len(column)} entries and contexts {len(self.contexts)}; give one for each context."
-                raise ConfigError(msg)
+            fits = column is None or len(column) == len(self.contexts)
+            require(fits, name, column, f"a list with one entry for each of the {len(self.contexts)} contexts")
 
     @classmethod
     def from_hits(cls, hits: Sequence[Hit], metadata: M_co | None = None) -> RetrievalResult[M_co]:
@@ -170,8 +167,8 @@ class GenerationResult(Generic[M_co]):
 
     Args:
         response: The answer.
-        multi_responses: Candidates, where several were asked for.
-        confidence: In [0, 1]; None where it is not known.
+        multi_responses: Candidates, if several were requested.
+        confidence: In [0, 1]; None if unknown.
         metadata: Anything about the call: tokens, seconds.
 
     Raises:
@@ -188,13 +185,10 @@ class GenerationResult(Generic[M_co]):
     metadata: M_co | None = None
 
     def __post_init__(self) -> None:
-        number = isinstance(self.confidence, numbers.Real) and not isinstance(self.confidence, bool)
-        if self.confidence is not None and not (number and 0.0 <= self.confidence <= 1.0):
-            msg = f"confidence is {self.confidence!r}; give a number from 0 to 1, or None where it is not known."
-            raise ConfigError(msg)
-        if isinstance(self.multi_responses, str):
-            msg = f"multi_responses is one text ({self.multi_responses[:40]!r}); give a list of texts, or None."
-            raise ConfigError(msg)
+        if self.confidence is not None:
+            validate_number("confidence", self.confidence, "a number from 0 to 1, or None", lambda one: 0 <= one <= 1)
+        responses = self.multi_responses
+        require(not isinstance(responses, str), "multi_responses", responses, "a list of texts, or None")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M_co]:
@@ -214,12 +208,8 @@ class GenerationResult(Generic[M_co]):
 def _known(values: Mapping[str, Any], names: tuple[str, ...], kind: str) -> dict[str, Any]:
     unknown = sorted(set(values) - set(names))
     if unknown:
-        msg = f"{kind} has no field {unknown[0]!r}. Known: {', '.join(names)}."
-        raise ConfigError(msg)
+        raise ConfigError(f"{kind} has no field {unknown[0]!r}. {known_names(unknown[0], names)}")
     return dict(values)
-
-
-# What a generator is given, and what it made of it: the context of a question, its sources, the cited answer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +222,8 @@ class Citation:
         document_id: Uid of its root node.
         chunk_id: Number of the cited node in its group and document, from 1.
         text_snippet: The words that are cited.
-        uid: Of the cited node; "" where it is not known.
-        place: Where it stands in the document, for people: ``"page 3"``; "" where it is not known.
+        uid: Of the cited node; "" if unknown.
+        place: Its place in the document, for people: ``"page 3"``; "" if unknown.
 
     Raises:
         ConfigError: If the index is below 1.
@@ -252,9 +242,7 @@ class Citation:
     place: str = ""
 
     def __post_init__(self) -> None:
-        if self.index < 1:
-            msg = f"A citation's index is {self.index}; citations count from 1."
-            raise ConfigError(msg)
+        require(self.index >= 1, "index", self.index, "an integer >= 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +277,9 @@ class Answer:
         text: The answer, as the model wrote it.
         citations: The sources that it cites, by their numbers, each once; a number without a source is left out, and
             stands in ``problems``.
-        context: What the model was given.
+        context: The context that the model got.
         generation: All that the model gave: candidates, confidence, tokens.
-        problems: What was wrong with the answer, one sentence each; what was warned of.
+        problems: Problems of the answer and warnings, one sentence each.
         metadata: ``"seconds"``: a mapping from stage to seconds; and anything else.
 
     Example:
@@ -310,7 +298,7 @@ class Answer:
 
     @property
     def confidence(self) -> float | None:
-        """In [0, 1]; None where it is not known."""
+        """In [0, 1]; None if unknown."""
         return self.generation.confidence
 
 
@@ -319,8 +307,8 @@ class GenerationDelta:
     """A piece of a generated answer while it is being written.
 
     Args:
-        text: What is new; may be "".
-        result: The whole, in the last piece only.
+        text: The new text; may be "".
+        result: The complete result, in the last piece only.
 
     Example:
         >>> GenerationDelta("80 degrees ").result is None
@@ -336,9 +324,9 @@ class AnswerDelta:
     """A piece of an answer while it is being written.
 
     Args:
-        text: What is new; may be "".
+        text: The new text; may be "".
         citations: Those that the new text completes, each source once in an answer.
-        answer: The whole, in the last piece only.
+        answer: The complete answer, in the last piece only.
 
     Example:
         >>> AnswerDelta("80 degrees ").answer is None

@@ -1,4 +1,4 @@
-"""Segments: nodes as a segment store holds them, and what a node may contain."""
+"""Segments: nodes as a segment store holds them, and checks of their content."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import Fields
-
-# A dict that nobody changes.
-
+from lazyrag.validation import require
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -50,10 +48,10 @@ class ReadOnly(dict[K, V]):
 
 
 LAZY_ROOT_NAME = "lazyllm_root"
-"""Name of the group of root nodes: one node per document, its whole text."""
+"""Name of the group of root nodes: one node per document, with its complete text."""
 
 Content: TypeAlias = "str | int | float | bool | Mapping[str, Any] | list[Any]"
-"""What a node holds: text or another JSON value."""
+"""Content of a node: text or another JSON value."""
 
 Span: TypeAlias = tuple[int, int]
 """Start and end of a stretch of text, in characters, end excluded."""
@@ -65,7 +63,7 @@ _FRAMES = [length.to_bytes(8, "little") for length in range(4096)]  # looked up 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A named stretch of a document's text: a page, a row, or what stands under a heading.
+    """A named stretch of a document's text: a page, a row, or the text under a heading.
 
     Args:
         start: First character in the document's text.
@@ -95,8 +93,8 @@ class Segment(NamedTuple):
         number: Its ordinal among the nodes of its group in its document, from 1.
         content: Text, or another JSON value.
         metadata: Its own metadata; for a root node, its file's.
-        fields: What filters read: the file's fields, overlaid with the node's own.
-        span: Where it stands in the text of its source, see `DocNode.source`; None where it was rewritten.
+        fields: The filterable fields: the file's, overlaid with the node's own.
+        span: Its position in the text of its source, see `DocNode.source`; None if the text was rewritten.
         places: For a root node: its pages or headings.
     """
 
@@ -194,11 +192,7 @@ def check_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         ['a']
     """
     for name, value in check_names(metadata).items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError) as exc:
-            msg = f"Metadata {name!r} is {value!r:.60} ({type(value).__name__}); only JSON values can be kept."
-            raise ConfigError(msg) from exc
+        _check_json(f"Metadata {name!r}", value)
     return ReadOnly(copy_value(dict(metadata)))
 
 
@@ -208,13 +202,9 @@ def check_names(metadata: M) -> M:
     Raises:
         ConfigError: If it is not.
     """
-    if not isinstance(metadata, Mapping):
-        msg = f"Metadata is {metadata!r:.60} ({type(metadata).__name__}); give a mapping of names to values."
-        raise ConfigError(msg)
-    for name in metadata:
-        if not isinstance(name, str):
-            msg = f"Metadata has the name {name!r}; names are text."
-            raise ConfigError(msg)
+    require(isinstance(metadata, Mapping), "Metadata", metadata, "a mapping of names to values")
+    others = [name for name in metadata if not isinstance(name, str)]
+    require(not others, "Metadata names", others, "strings")
     return metadata
 
 
@@ -259,9 +249,6 @@ def _frame(length: int) -> bytes:
     return _FRAMES[length] if length < len(_FRAMES) else length.to_bytes(8, "little")
 
 
-# What a node may hold: text, or another JSON value.
-
-
 def check_content(value: Any) -> Content:
     """A node's content, checked: text or another JSON value; numpy scalars become Python's.
 
@@ -272,13 +259,17 @@ def check_content(value: Any) -> Content:
         return str.__str__(value)  # a subclass, such as numpy's, becomes plain text
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()
+    _check_json("A node's content", value)
+    checked: Content = copy_value(value)
+    return checked
+
+
+def _check_json(name: str, value: Any) -> None:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        msg = f"A node's content is text or a JSON value, not {value!r} ({type(value).__name__})."
+        msg = f"{name} must be a string or another JSON value; got {value!r:.60} ({type(value).__name__})."
         raise ConfigError(msg) from exc
-    checked: Content = copy_value(value)
-    return checked
 
 
 def content_text(content: Content) -> str:

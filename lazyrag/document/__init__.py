@@ -1,13 +1,9 @@
-"""Documents: collections of files as trees of node groups, kept in step with their files and stores.
+"""Documents: collections of files as trees of node groups, kept in sync with their files and stores.
 
-`document`, `navigation` and `maintenance` are what users hold: one defines, one goes through the tree, one looks
-after the store. A question goes through `reader`, `relatives` and `consistency` to a view of the tree (`views`,
-`nodes`), windows of neighbours through `windows`; what is not there yet, `builder`
-builds. What is to be built is told by `definitions` (what the user defined), `ledger` (what is live) and `targets`
-(the difference). Building goes from `sync`, `upkeep` or `builder` through `bringing` (all documents) to `ingestion`
-and `indexing` (one batch), and carries each document in a `work`; `purge` removes what is live no more. `verify`,
-`repair`, `versions`, `transfer` and `dump` look at all of it, and `migration` copies it to other stores. `watching`
-asks for a sync where `file_events` tells that files have changed.
+Read it in this order. `document` is the class that users hold. Writing: `sync` compares the files (`changes`) with the
+`ledger`, `ingest` loads (`load_files`), transforms and embeds documents batch by batch, and the ledger makes each of
+them live; `indexer` builds what a query needs for the first time. `groups` and `fingerprint` tell definitions apart.
+Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, `watch`; results are in `report`.
 """
 
 from lazyrag.document.document import Document

@@ -1,95 +1,56 @@
-"""A Document as plain files, JSON lines and arrays, and back again: to move it, to keep it, to look at it."""
+"""A Document as plain files: export, import and the canonical dump, with one encoding of rows for all of them.
+
+An export is a folder: ``documents.jsonl``, ``nodes-<n>.jsonl`` for each group, ``vectors-<n>-<m>.npy`` (``.npz`` for
+sparse ones) with their uids in ``vectors-<n>-<m>.json``, and ``manifest.json``, which lists the groups, and the row
+count and SHA-256 of each file. Format 1 had no checksums and is still read.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Place, Segment, root_uid
+from lazyrag.data.segment import LAZY_ROOT_NAME, Place, Segment, key_build, key_uid, root_uid
 from lazyrag.document.groups import schema_digest
-from lazyrag.document.indexer import Builder
+from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import output_digest
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip
-from lazyrag.document.tree import LiveGroup, LiveSpace
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.document.tree import LiveGroup, LiveIndex, Tree
+from lazyrag.errors import ConfigError, LazyRAGError, StoreError
+from lazyrag.indexes.bm25 import TermPart
 from lazyrag.stores.protocol import VectorRow, collection_name
 from lazyrag.stores.sqlite import schema_text
 from lazyrag.types import SPARSE, Embedding, Embeddings, SparseVector, Vector
+from lazyrag.validation import require
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
-def write_vectors(folder: Path, name: str, vectors: Sequence[Embedding], dimension: int) -> str:
-    """Write vectors of one kind, in their order.
-
-    Dense ones become ``<name>.npy``: (n, dimension) float32. Sparse ones become ``<name>.npz``: ``starts``, (n + 1,)
-    int64, where each one begins; ``dimensions``, uint64, which ascend in each; ``weights``, float32, one for each.
-
-    Args:
-        folder: Where to.
-        name: Of the file, without its suffix.
-        vectors: Any number of them.
-        dimension: The length of each, or `SPARSE`.
-
-    Returns:
-        The file's name.
-    """
-    if dimension != SPARSE:
-        dense = cast("Sequence[Vector]", vectors)
-        matrix = np.stack(dense) if dense else np.empty((0, dimension), np.float32)
-        np.save(folder / f"{name}.npy", matrix.astype("<f4"), allow_pickle=False)
-        return f"{name}.npy"
-    rows = [sorted(vector.items()) for vector in cast("Sequence[SparseVector]", vectors)]
-    np.savez(
-        folder / f"{name}.npz",
-        starts=np.cumsum([0, *map(len, rows)]).astype("<i8"),
-        dimensions=np.array([at for row in rows for at, _ in row], "<u8"),
-        weights=np.array([weight for row in rows for _, weight in row], "<f4"),
-    )
-    return f"{name}.npz"
-
-
-def read_vectors(path: Path, count: int, dimension: int) -> Embeddings:
-    """What `write_vectors` wrote.
-
-    Args:
-        path: The file.
-        count: How many there must be.
-        dimension: The length of each, or `SPARSE`.
-
-    Raises:
-        ConfigError: If they are more or less, or others.
-    """
-    if dimension != SPARSE:
-        matrix = np.load(path, allow_pickle=False, mmap_mode="r")
-        if matrix.shape != (count, dimension):
-            msg = f"{path.name} has shape {matrix.shape} for {count} nodes of dimension {dimension}."
-            raise ConfigError(msg)
-        return cast("Embeddings", matrix)
-    with np.load(path, allow_pickle=False) as arrays:
-        starts, dimensions, weights = (arrays[name] for name in ("starts", "dimensions", "weights"))
-    if len(starts) != count + 1 or not len(dimensions) == len(weights) == starts[-1]:
-        msg = f"{path.name} has {len(starts) - 1} sparse vectors with {len(weights)} weights for {count} nodes."
-        raise ConfigError(msg)
-    pairs = list(zip(dimensions.tolist(), weights.tolist(), strict=True))
-    ends = starts.tolist()
-    return [dict(pairs[start:end]) for start, end in pairwise(ends)]
-
-
-_VERSION = 1
-_AT_ONCE = 200  # documents; bounds what is in memory
+_FORMAT = 2
+_FORMAT_WITHOUT_CHECKSUMS = 1
 _MANIFEST = "manifest.json"
+_DOCUMENTS = "documents.jsonl"
+_BATCH = 200  # documents; bounds memory
+_VOLATILE = "last_accessed_date"
 
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Vectors as they are exported."""
+    """Exported vectors of one group and embed key."""
 
     name: str
     identity: str
@@ -100,7 +61,7 @@ class _Space:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A group as it is exported."""
+    """An exported group."""
 
     name: str
     parent: str | None
@@ -109,246 +70,351 @@ class _Group:
     spaces: tuple[_Space, ...]
 
 
-def export(builder: Builder, folder: str | os.PathLike[str]) -> Path:
-    """Write what is live into a new folder, all or nothing.
+# Export
 
-    Raises:
-        ConfigError: If something is there already.
-        StoreError: If the folder cannot be written.
-    """
-    target = _path(folder, "export").absolute()
+
+def export(indexer: Indexer, folder: str | os.PathLike[str]) -> Path:
+    """Write the live state into a new folder, all or nothing; see `Document.export`."""
+    target = _folder_path(folder).absolute()
     if target.exists():
-        msg = f"{target} exists already. Give the path of a folder that export() is to make."
-        raise ConfigError(msg)
+        raise ConfigError(f"{target} exists already. Pass the path of a folder that export() can create.")
     unfinished = target.with_name(target.name + ".unfinished")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        _write(builder, unfinished)
+        _Exporter(indexer, unfinished).run()
         unfinished.replace(target)
     except OSError as exc:
         shutil.rmtree(unfinished, ignore_errors=True)
-        msg = f"The export to {target} cannot be written: {exc.strerror or exc}. Nothing of it was kept."
+        msg = f"The export to {target} cannot be written: {exc.strerror or exc}. No part of it remains."
         raise StoreError(msg, store=str(target)) from exc
     return target
 
 
-def _path(folder: Any, what: str) -> Path:
-    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
-        msg = f"{what}() got {folder!r}; give the path of a folder."
-        raise ConfigError(msg)
+def _folder_path(folder: Any) -> Path:
+    require(
+        isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder)), "folder", folder, "the path of a folder"
+    )
     return Path(folder).expanduser()
 
 
-def _write(builder: Builder, folder: Path) -> None:
-    tree = builder.ledger.tree
-    inputs: dict[str, dict[str, str]] = {uid: {} for uid in tree.documents}
-    groups = []
-    for number, group in enumerate(tree.groups.values()):
-        uids = {document.id: uid for uid, document in tree.documents.items()}
-        for row in builder.ledger.builds.live_in(group.id):
-            inputs[uids[row.document]][group.name] = row.input
-        with (folder / f"nodes-{number}.jsonl").open("w", encoding="utf-8") as file:
-            for build in tree.builds(group):
-                for segment in builder.nodes.of_build(group.collection, build):
-                    _line(file, _node_to_json(segment))
+class _Exporter:
+    """Writes an export into an empty folder."""
+
+    def __init__(self, indexer: Indexer, folder: Path) -> None:
+        self._indexer = indexer
+        self._folder = folder
+        self._tree = indexer.ledger.tree
+        self._rows: dict[str, int] = {}  # by name of the file
+
+    def run(self) -> None:
+        """Write all files, the manifest last."""
+        groups = [self._write_group(number, group) for number, group in enumerate(self._tree.groups.values())]
+        self._write_lines(_DOCUMENTS, self._documents())
+        manifest = {
+            "lazyrag export": _FORMAT,
+            "name": self._indexer.name,
+            "fields": schema_digest(self._indexer.nodes.schema),
+            "groups": [dataclasses.asdict(group) for group in groups],
+            "files": {
+                name: {"rows": rows, "sha256": _file_digest(self._folder / name)} for name, rows in self._rows.items()
+            },
+        }
+        manifest["sha256"] = _manifest_digest(manifest)
+        (self._folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+    def _write_group(self, number: int, group: LiveGroup) -> _Group:
+        builds = self._tree.builds(group)
+        segments = (one for build in builds for one in self._indexer.nodes.of_build(group.collection, build))
+        nodes = self._write_lines(f"nodes-{number}.jsonl", map(encode_node, segments))
         spaces = [
-            _write_vectors(builder, folder, f"{number}-{at}", group, space)
-            for at, space in enumerate(group.spaces.values())
-            if space.kind == "vectors" and space.whole and space.dimension
+            self._write_vectors(f"vectors-{number}-{at}", group, space)
+            for at, space in enumerate(group.indexes.values())
+            if space.kind == "vectors" and space.complete and space.dimension
         ]
-        groups.append(_Group(group.name, group.parent, group.fingerprint, f"nodes-{number}.jsonl", tuple(spaces)))
-    rows = builder.ledger.documents.all()
-    with (folder / "documents.jsonl").open("w", encoding="utf-8") as file:
-        for uid, document in tree.documents.items():
-            _line(file, {**_row_to_json(rows[document.identity]), "inputs": inputs[uid]})
-    manifest = {
-        "lazyrag export": _VERSION,
-        "name": builder.name,
-        "fields": schema_digest(builder.nodes.schema),
-        "groups": [_group_to_json(one) for one in groups],
-    }
-    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        return _Group(group.name, group.parent, group.fingerprint, nodes, tuple(spaces))
+
+    def _write_vectors(self, name: str, group: LiveGroup, space: LiveIndex) -> _Space:
+        uids: list[str] = []
+        vectors = []
+        for build in self._tree.builds(group):
+            found = {row.key: row.vector for row in self._indexer.nodes.vectors.get(space.collection, build.keys)}
+            for uid, key in zip(build.uids, build.keys, strict=True):
+                if key in found:
+                    uids.append(uid)
+                    vectors.append(found[key])
+        (self._folder / f"{name}.json").write_text(json.dumps(uids), encoding="utf-8")
+        file = write_vectors(self._folder, name, vectors, space.dimension)
+        self._rows |= dict.fromkeys((f"{name}.json", file), len(uids))
+        return _Space(space.name, space.identity, space.dimension, file, f"{name}.json")
+
+    def _documents(self) -> Iterator[dict[str, Any]]:
+        inputs: dict[int, dict[str, str]] = {document.id: {} for document in self._tree.documents.values()}
+        for group in self._tree.groups.values():
+            for build in self._indexer.ledger.builds.live_in(group.id):
+                inputs[build.document][group.name] = build.input
+        rows = self._indexer.ledger.documents.all()
+        for document in self._tree.documents.values():
+            yield {**_encode_document(rows[document.identity]), "inputs": inputs[document.id]}
+
+    def _write_lines(self, name: str, values: Iterator[dict[str, Any]]) -> str:
+        count = 0
+        with (self._folder / name).open("w", encoding="utf-8") as file:
+            for value in values:
+                file.write(json.dumps(value) + "\n")
+                count += 1
+        self._rows[name] = count
+        return name
 
 
-def _write_vectors(builder: Builder, folder: Path, number: str, group: LiveGroup, space: LiveSpace) -> _Space:
-    uids: list[str] = []
-    vectors = []
-    for build in builder.ledger.tree.builds(group):
-        found = {row.key: row.vector for row in builder.nodes.vectors.get(space.collection, build.keys)}
-        for uid, key in zip(build.uids, build.keys, strict=True):
-            if key in found:
-                uids.append(uid)
-                vectors.append(found[key])
-    written = write_vectors(folder, f"vectors-{number}", vectors, space.dimension)
-    (folder / f"vectors-{number}.json").write_text(json.dumps(uids), encoding="utf-8")
-    return _Space(space.name, space.identity, space.dimension, written, f"vectors-{number}.json")
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def import_from(builder: Builder, folder: str | os.PathLike[str]) -> int:
-    """Bring in what `export` wrote, into a Document that holds nothing yet.
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
-    Nothing is loaded, transformed or embedded for it. Lexical indexes are made when something asks for them.
 
-    Returns:
-        How many documents came in.
+# Import
+
+
+def import_from(indexer: Indexer, folder: str | os.PathLike[str]) -> int:
+    """Import what `export` wrote into an empty Document, all or nothing; see `Document.import_from`.
+
+    Lexical indexes are not exported; they are built at first use.
+    """
+    importer = _Importer(indexer, _folder_path(folder))
+    with indexer.writing():
+        if indexer.ledger.tree.documents:
+            msg = f"{indexer.where} contains documents already. Import into an empty Document, or one of another name."
+            raise ConfigError(msg)
+        return importer.run()
+
+
+class _Importer:
+    """Reads an export and writes it into an empty Document.
 
     Raises:
-        ConfigError: If the folder holds no export, or one with other fields, or the Document holds documents.
-        StoreBusyError: If another program writes.
+        ConfigError: If the folder is not an export, or has other fields.
+        StoreError: If a file is missing, cut short or altered, or lies outside of the folder.
     """
-    source = _path(folder, "import_from")
-    groups = _read_manifest(builder, source)
-    with builder.writing():
-        builder.open_root()
-        if builder.ledger.tree.documents:
-            msg = f"{builder.where} holds documents already. Import into one that is empty, or of another name."
-            raise ConfigError(msg)
-        rows = _open_groups(builder, groups)
-        vectors = {(group.name, space.name): _read_vectors(source, space) for group in groups for space in group.spaces}
-        opened = _open_spaces(builder, groups, rows)
-        nodes = {group.name: _Nodes(source / group.nodes) for group in groups}
+
+    def __init__(self, indexer: Indexer, folder: Path) -> None:
+        self._indexer = indexer
+        self._folder = folder
+        self._files: dict[str, Any] | None = None  # rows and SHA-256 by name; format 1 has none
+        self._groups = self._read_manifest()
+        files: Mapping[str, Any] = self._files or {}
+        for name, expected in files.items():
+            self._verify_file(name, expected)
+        spaces = [(group, space) for group in self._groups for space in group.spaces]
+        self._vectors = {(group.name, space.name): self._read_vectors(space) for group, space in spaces}
+        self._nodes = {group.name: _NodeLines(self._read_lines(group.nodes)) for group in self._groups}
+        self._documents = self._read_lines(_DOCUMENTS)
+        self._group_rows: dict[str, tuple[int, str]] = {}  # row and collection by name
+        self._space_rows: dict[tuple[str, str], tuple[int, str]] = {}  # the same by group and embed key
+
+    def run(self) -> int:
+        """Write everything, and make it live in one transaction; return the number of documents."""
+        self._indexer.ensure_root()
+        self._open_groups()
         flips: list[Flip] = []
-        for some in _chunks(_lines(source / "documents.jsonl")):
-            flips += _brought(builder, some, groups, rows, nodes, vectors, opened)
-        builder.ledger.flip(flips)  # all of it in one moment: what was interrupted before is as if it had never begun
-        builder.ledger.switch(
-            [number for name, (number, _) in rows.items() if name != LAZY_ROOT_NAME],
-            [one[0] for one in opened.values()],
-            [],
-        )
-    return len(flips)
+        while documents := list(itertools.islice(self._documents, _BATCH)):
+            flips += self._write(documents)
+        if any(nodes.has_more for nodes in self._nodes.values()):
+            raise self._damaged(_DOCUMENTS, "it lacks documents that have nodes")
+        ledger = self._indexer.ledger
+        ledger.flip(flips)
+        groups = [row for name, (row, _) in self._group_rows.items() if name != LAZY_ROOT_NAME]
+        ledger.switch(groups, [row for row, _ in self._space_rows.values()], [])
+        return len(flips)
 
+    def _read_manifest(self) -> list[_Group]:
+        try:
+            manifest = json.loads(self._path(_MANIFEST).read_text(encoding="utf-8"))
+            version = manifest["lazyrag export"]
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            msg = f"{self._folder} is not an export: {_MANIFEST} is missing or unreadable."
+            raise ConfigError(f"{msg} Pass a folder that export() wrote.") from exc
+        if version not in (_FORMAT, _FORMAT_WITHOUT_CHECKSUMS):
+            msg = f"The export in {self._folder} has format {version!r}; this release reads 1 and {_FORMAT}."
+            raise ConfigError(f"{msg} Import it with the release that wrote it.")
+        with self._decoding(_MANIFEST):
+            if version == _FORMAT:
+                if manifest["sha256"] != _manifest_digest(manifest):
+                    raise self._damaged(_MANIFEST, "its content differs from its SHA-256")
+                self._files = dict(manifest["files"])
+            if manifest["fields"] != schema_digest(self._indexer.nodes.schema):
+                msg = f"The export in {self._folder} was written with other doc_fields. Pass the same ones to Document."
+                raise ConfigError(msg)
+            groups = [
+                _Group(**{**group, "spaces": tuple(_Space(**space) for space in group["spaces"])})
+                for group in manifest["groups"]
+            ]
+            known: list[str | None] = [None]
+            for group in groups:
+                if group.parent not in known or (group.parent is None) != (group.name == LAZY_ROOT_NAME):
+                    raise self._damaged(_MANIFEST, "its groups do not form a tree")
+                known.append(group.name)
+        return groups
 
-def _read_manifest(builder: Builder, folder: Path) -> list[_Group]:
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        version = manifest["lazyrag export"]
-    except (OSError, ValueError, KeyError, TypeError) as exc:
-        msg = f"{folder} holds no export ({_MANIFEST} is missing or is none). Give a folder that export() wrote."
-        raise ConfigError(msg) from exc
-    if version != _VERSION:
-        msg = f"The export in {folder} has format {version}, and this release reads format {_VERSION}."
-        raise ConfigError(msg)
-    if manifest["fields"] != schema_digest(builder.nodes.schema):
-        msg = f"The export in {folder} was written with other doc_fields. Give this Document the same ones."
-        raise ConfigError(msg)
-    return [
-        _Group(**{**group, "spaces": tuple(_Space(**space) for space in group["spaces"])})
-        for group in manifest["groups"]
-    ]
+    def _path(self, name: Any) -> Path:
+        """Return the path of a file that a manifest names, which must be directly in the folder."""
+        is_plain = isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\\", ":", "\0"} & set(name)
+        path = self._folder / name if is_plain else self._folder
+        if not is_plain or path.is_symlink():
+            raise self._damaged(_MANIFEST, f"{name!r} is not a file in the folder itself")
+        return path
 
+    def _verify_file(self, name: str, expected: Mapping[str, Any]) -> None:
+        path = self._path(name)
+        with self._decoding(name):
+            if _file_digest(path) != expected["sha256"]:
+                raise self._damaged(name, "its content differs from the SHA-256 in the manifest")
+            if path.suffix == ".jsonl":
+                with path.open("rb") as file:
+                    if expected["rows"] != sum(1 for _ in file):
+                        raise self._damaged(name, "its number of rows differs from the manifest")
 
-def _open_groups(builder: Builder, groups: Sequence[_Group]) -> dict[str, tuple[int, str]]:
-    """Rows and collections of the groups, by name."""
-    root = builder.ledger.tree.groups[LAZY_ROOT_NAME]
-    rows = {LAZY_ROOT_NAME: (root.id, root.collection)}
-    token = builder.ledger.token
-    fields = schema_text(builder.nodes.schema)
-    for group in groups:
-        if group.parent is None:
-            continue
+    def _checked_path(self, name: Any) -> Path:
+        path = self._path(name)
+        if self._files is not None and name not in self._files:
+            raise self._damaged(_MANIFEST, f"it has no checksum of {name!r}")
+        return path
 
-        def name_of(suffix: str, group: _Group = group) -> str:
-            return collection_name(builder.name, group.name, token + group.fingerprint + suffix)
+    def _read_vectors(self, space: _Space) -> dict[str, Embedding]:
+        uids_path, path = self._checked_path(space.uids), self._checked_path(space.vectors)
+        with self._decoding(space.vectors):
+            uids = json.loads(uids_path.read_text(encoding="utf-8"))
+            count = len(uids) if self._files is None else self._files[space.vectors]["rows"]
+            return dict(zip(uids, read_vectors(path, count, space.dimension), strict=True))
 
-        above = rows[group.parent][0]
-        rows[group.name] = builder.ledger.groups.open(group.name, above, group.fingerprint, fields, name_of)
-        builder.nodes.segments.create(rows[group.name][1], builder.nodes.schema)
-    return rows
+    def _read_lines(self, name: Any) -> Iterator[dict[str, Any]]:
+        path = self._checked_path(name)
+        if not path.is_file():
+            raise self._damaged(name, "it is missing")
+        return self._decoded_lines(path)
 
+    def _decoded_lines(self, path: Path) -> Iterator[dict[str, Any]]:
+        with self._decoding(path.name), path.open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
 
-def _open_spaces(
-    builder: Builder, groups: Sequence[_Group], rows: Mapping[str, tuple[int, str]]
-) -> dict[tuple[str, str], tuple[int, str]]:
-    """Rows and collections of the vectors, by group and embed key."""
-    opened = {}
-    for group in groups:
-        for space in group.spaces:
-            row = rows[group.name][0]
-            collection = collection_name(
-                builder.name, group.name, f"{builder.ledger.token}{group.fingerprint}{space.identity}/{row}", space.name
+    @contextmanager
+    def _decoding(self, name: str) -> Iterator[None]:
+        """Report what cannot be decoded as damage of a file."""
+        try:
+            yield
+        except LazyRAGError:
+            raise
+        except FileNotFoundError as exc:
+            raise self._damaged(name, "it is missing") from exc
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as exc:
+            raise self._damaged(name, f"it cannot be decoded ({type(exc).__name__}: {exc})") from exc
+
+    def _damaged(self, name: str, what: str) -> StoreError:
+        msg = f"{name} of the export in {self._folder} is damaged: {what}. Nothing was imported. Copy the export again."
+        return StoreError(msg, store=str(self._folder))
+
+    def _open_groups(self) -> None:
+        """Create the rows and collections of groups and vectors."""
+        indexer = self._indexer
+        ledger, nodes = indexer.ledger, indexer.nodes
+        root = ledger.tree.groups[LAZY_ROOT_NAME]
+        self._group_rows[LAZY_ROOT_NAME] = (root.id, root.collection)
+        for group in self._groups:
+            prefix = ledger.token + group.fingerprint
+            if group.parent is not None:
+
+                def name_of(suffix: str, name: str = group.name, prefix: str = prefix) -> str:
+                    return collection_name(indexer.name, name, prefix + suffix)
+
+                parent, fields = self._group_rows[group.parent][0], schema_text(nodes.schema)
+                opened = ledger.groups.open(group.name, parent, group.fingerprint, fields, name_of)
+                self._group_rows[group.name] = opened
+                nodes.segments.create(opened[1], nodes.schema)
+            row = self._group_rows[group.name][0]
+            for space in group.spaces:
+                name = collection_name(indexer.name, group.name, f"{prefix}{space.identity}/{row}", space.name)
+                number, _ = ledger.groups.open_space(row, "vectors", space.name, space.identity, name)
+                nodes.create_vectors(name, space.dimension, space.name)
+                ledger.groups.set_dimension(number, space.dimension)
+                self._space_rows[group.name, space.name] = number, name
+
+    def _write(self, documents: Sequence[dict[str, Any]]) -> list[Flip]:
+        """Write some documents; return what has to become live of them."""
+        ledger = self._indexer.ledger
+        with self._decoding(_DOCUMENTS):
+            decoded = [_decode_document(one) for one in documents]
+            inputs = [{**one["inputs"], LAZY_ROOT_NAME: one["inputs"][LAZY_ROOT_NAME]} for one in documents]
+        registered = ledger.documents.register(decoded)
+        numbers = iter(ledger.builds.reserve(len(documents) * len(self._groups)))
+        builds: dict[str, dict[str, BuildRow]] = {row.uid: {} for row in registered}
+        uids: dict[tuple[str, str], list[str]] = {}  # by document and group
+        covered: dict[str, list[tuple[int, int]]] = {row.uid: [] for row in registered}
+        for group in self._groups:
+            new: list[BuildRow] = []
+            segments: list[Segment] = []
+            row_of_group, collection = self._group_rows[group.name]
+            for row, of_groups in zip(registered, inputs, strict=True):
+                if group.name not in of_groups:
+                    continue
+                number = next(numbers)
+                with self._decoding(group.nodes):
+                    own = [_decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
+                    counts = _child_counts(own, uids.get((row.uid, group.parent or ""), []))
+                uids[row.uid, group.name] = [one.uid for one in own]
+                parent = None if group.parent is None else builds[row.uid].get(group.parent)
+                build = builds[row.uid][group.name] = BuildRow(
+                    number,
+                    row.id,
+                    row_of_group,
+                    None if parent is None else parent.number,
+                    number if parent is None else parent.root,
+                    of_groups[group.name],
+                    json.dumps(counts),
+                    output_digest(own),
+                )
+                new.append(build)
+                segments += own
+            ledger.builds.begin(new)
+            self._indexer.nodes.segments.upsert(collection, segments)
+            ledger.builds.acknowledge(one.number for one in new)
+            for space in group.spaces:
+                vectors = self._vectors[group.name, space.name]
+                space_row, of_vectors = self._space_rows[group.name, space.name]
+                embedded = [one for one in segments if one.uid in vectors]
+                rows = [VectorRow(one.key, vectors[one.uid], one.fields) for one in embedded]
+                self._indexer.nodes.vectors.upsert(of_vectors, rows)
+                for uid in {one.document_id for one in embedded}:
+                    covered[uid].append((space_row, builds[uid][group.name].number))
+        return [
+            Flip(
+                row,
+                {build.node_group: build.number for build in builds[row.uid].values()},
+                covered[row.uid],
+                builds[row.uid][LAZY_ROOT_NAME].number,
             )
-            number, _ = builder.ledger.groups.open_space(row, "vectors", space.name, space.identity, collection)
-            builder.nodes.create_vectors(collection, space.dimension, space.name)
-            builder.ledger.groups.set_dimension(number, space.dimension)
-            opened[group.name, space.name] = number, collection
-    return opened
+            for row in registered
+        ]
 
 
-def _brought(
-    builder: Builder,
-    documents: Sequence[dict[str, Any]],
-    groups: Sequence[_Group],
-    rows: Mapping[str, tuple[int, str]],
-    nodes: Mapping[str, _Nodes],
-    vectors: Mapping[tuple[str, str], Mapping[str, Embedding]],
-    spaces: Mapping[tuple[str, str], tuple[int, str]],
-) -> list[Flip]:
-    """Write some documents; what has to become live of them."""
-    ledger = builder.ledger
-    registered = ledger.documents.register([_row_from_json(one) for one in documents])
-    numbers = iter(ledger.builds.reserve(len(documents) * len(groups)))
-    made: dict[str, dict[str, BuildRow]] = {row.uid: {} for row in registered}
-    above: dict[tuple[str, str], list[str]] = {}  # uids by document and group
-    covered: dict[str, list[tuple[int, int]]] = {row.uid: [] for row in registered}
-    for group in groups:
-        new: list[BuildRow] = []
-        segments: list[Segment] = []
-        for row, told in zip(registered, documents, strict=True):
-            if group.name not in told["inputs"]:
-                continue
-            own = nodes[group.name].of_document(row.uid)
-            above[row.uid, group.name] = [one["uid"] for one in own]
-            number = next(numbers)
-            parent = made[row.uid].get(group.parent) if group.parent is not None else None
-            counts = _counts(own, above.get((row.uid, group.parent or ""), []))
-            root = parent.root if parent is not None else number
-            build = BuildRow(
-                number,
-                row.id,
-                rows[group.name][0],
-                None if parent is None else parent.number,
-                root,
-                told["inputs"][group.name],
-                json.dumps(counts),
-            )
-            of_build = [_node_from_json(one, number) for one in own]
-            build = build._replace(output=output_digest(of_build))
-            made[row.uid][group.name] = build
-            new.append(build)
-            segments += of_build
-        ledger.builds.begin(new)
-        builder.nodes.segments.upsert(rows[group.name][1], segments)
-        ledger.builds.acknowledge(one.number for one in new)
-        for space in group.spaces:
-            known = vectors[group.name, space.name]
-            number, collection = spaces[group.name, space.name]
-            held = [VectorRow(one.key, known[one.uid], one.fields) for one in segments if one.uid in known]
-            builder.nodes.vectors.upsert(collection, held)
-            whole = {one.document_id for one in segments if one.uid in known}
-            for uid in whole:
-                covered[uid].append((number, made[uid][group.name].number))
-    return [
-        Flip(
-            row,
-            {build.node_group: build.number for build in made[row.uid].values()},
-            covered[row.uid],
-            made[row.uid][LAZY_ROOT_NAME].number,
-        )
-        for row in registered
-    ]
+class _NodeLines:
+    """Exported nodes of a group, document by document in the order of the documents."""
 
+    def __init__(self, lines: Iterator[dict[str, Any]]) -> None:
+        self._lines = lines
+        self._next = next(lines, None)
 
-class _Nodes:
-    """The nodes of a group, document by document, in the order in which documents were exported."""
-
-    def __init__(self, path: Path) -> None:
-        self._lines = _lines(path)
-        self._next = next(self._lines, None)
+    @property
+    def has_more(self) -> bool:
+        """Whether nodes are left."""
+        return self._next is not None
 
     def of_document(self, uid: str) -> list[dict[str, Any]]:
-        """The nodes of the next document."""
+        """Return the nodes of the next document."""
         own = []
         while self._next is not None and self._next["document_id"] == uid:
             own.append(self._next)
@@ -356,76 +422,184 @@ class _Nodes:
         return own
 
 
-def _counts(nodes: Sequence[Mapping[str, Any]], parents: Sequence[str]) -> list[int]:
+def _child_counts(nodes: Sequence[Segment], parents: Sequence[str]) -> list[int]:
+    """Return the number of nodes below each parent."""
     if not parents:
         return [len(nodes)]
     counts = dict.fromkeys(parents, 0)
     for node in nodes:
-        counts[node["parent"]] += 1
+        counts[str(node.parent)] += 1
     return list(counts.values())
 
 
-def _read_vectors(folder: Path, space: _Space) -> dict[str, Embedding]:
-    uids = json.loads((folder / space.uids).read_text(encoding="utf-8"))
-    vectors = read_vectors(folder / space.vectors, len(uids), space.dimension)
-    return dict(zip(uids, vectors, strict=True))
+# Dump
 
 
-def _line(file: TextIO, value: Mapping[str, Any]) -> None:
-    file.write(json.dumps(value) + "\n")
+def canonical_dump(indexer: Indexer) -> Iterator[str]:
+    """Yield a line of JSON for each live document, node, vector and indexed node, in a fixed order.
+
+    Leaves out what is independent of the content: numbers of builds and versions, timestamps, ``last_accessed_date``,
+    and how rows are distributed over files. An interrupted, resumed and repaired Document has the same dump as one that
+    was built in one go. Builds nothing.
+    """
+    tree = indexer.ledger.tree
+    for document in tree.documents.values():
+        yield _dump_line("document", {"identity": document.identity, "uid": document.uid})
+    for name in sorted(tree.groups):
+        group = tree.groups[name]
+        yield _dump_line("group", {"name": name, "parent": group.parent, "fingerprint": group.fingerprint})
+        for build in tree.builds(group):
+            for segment in indexer.nodes.of_build(group.collection, build):
+                node = encode_node(segment)
+                del node["document_id"]
+                node["metadata"].pop(_VOLATILE, None)
+                node["fields"].pop(_VOLATILE, None)
+                yield _dump_line("node", node)
+        for key in sorted(group.indexes):
+            space = group.indexes[key]
+            yield _dump_line("space", {"kind": space.kind, "name": space.name, "identity": space.identity})
+            held = (_vector_digests if space.kind == "vectors" else _term_counts)(indexer, tree, group, space)
+            yield from (_dump_line(space.kind, {"uid": uid, "holds": held[uid]}) for uid in sorted(held))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+def _dump_line(kind: str, value: Mapping[str, Any]) -> str:
+    return json.dumps({"is": kind, **value}, sort_keys=True, ensure_ascii=True)
 
 
-def _chunks(lines: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    some: list[dict[str, Any]] = []
-    for line in lines:
-        some.append(line)
-        if len(some) == _AT_ONCE:
-            yield some
-            some = []
-    if some:
-        yield some
+def _vector_digests(indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex) -> dict[str, Any]:
+    """Return digests of the vectors of live nodes, by uid."""
+    if not space.dimension:
+        return {}
+    keys = [key for build in tree.builds(group) for key in build.keys]
+    rows = indexer.nodes.vectors.get(space.collection, keys)
+    return {key_uid(row.key): hashlib.blake2b(_encode_vector(row.vector), digest_size=16).hexdigest() for row in rows}
 
 
-def _group_to_json(group: _Group) -> dict[str, Any]:
-    spaces = [{name: getattr(one, name) for name in _Space.__slots__} for one in group.spaces]
-    return {**{name: getattr(group, name) for name in _Group.__slots__}, "spaces": spaces}
+def _term_counts(indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex) -> dict[str, Any]:
+    """Return the term frequencies of live nodes, by uid."""
+    live = tree.live_set(group)
+    found: dict[str, dict[str, int]] = {}
+    for part, _ in indexer.terms.parts(tree, group, space):
+        for key, terms in _terms_by_key(part).items():
+            if key_build(key) in live:
+                found[key_uid(key)] = dict(sorted(terms.items()))
+    return found
 
 
-def _row_to_json(row: DocumentRow) -> dict[str, Any]:
-    told = {name: getattr(row, name) for name in ("identity", "origin", "content_hash", "mark")}
-    return {**told, **{name: json.loads(getattr(row, name)) for name in ("loaded", "said", "updates")}}
+def _terms_by_key(part: TermPart) -> dict[str, dict[str, int]]:
+    by_row: list[dict[str, int]] = [{} for _ in range(len(part.keys))]
+    postings = part.postings
+    for number, term in enumerate(part.vocabulary.terms()):
+        first, last = int(postings.starts[number]), int(postings.starts[number + 1])
+        for row, count in zip(postings.rows[first:last].tolist(), postings.values[first:last].tolist(), strict=True):
+            by_row[row][term] = int(count)
+    return dict(zip((key.decode() for key in part.keys.tolist()), by_row, strict=True))
 
 
-def _row_from_json(told: Mapping[str, Any]) -> DocumentRow:
+# Encoding of rows
+
+
+def encode_node(segment: Segment) -> dict[str, Any]:
+    """Return a node as JSON, without the number of its build."""
+    node = segment._asdict()
+    del node["build"]
+    places = [[one.start, one.end, one.kind, one.label] for one in segment.places]
+    return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": places}
+
+
+def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
+    span = None if node["span"] is None else tuple(node["span"])
+    places = tuple(Place(*one) for one in node["places"])
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}
+    return Segment(**{**node, "build": build, "fields": fields, "span": span, "places": places})
+
+
+def _encode_document(row: DocumentRow) -> dict[str, Any]:
+    plain = {name: getattr(row, name) for name in ("identity", "origin", "content_hash", "mark")}
+    return {
+        **plain,
+        **{name: json.loads(getattr(row, name)) for name in ("loaded", "updates")},
+        "said": json.loads(row.user_metadata),
+    }
+
+
+def _decode_document(document: Mapping[str, Any]) -> DocumentRow:
     return DocumentRow(
         0,
-        root_uid(told["identity"]),
-        told["identity"],
-        told["origin"],
-        seen_ns=-1,  # its file has not been looked at here: a sync compares the content
-        content_hash=told["content_hash"],
-        mark=told["mark"],
-        loaded=json.dumps(told["loaded"]),
-        said=json.dumps(told["said"]),
-        updates=json.dumps(told["updates"]),
+        root_uid(document["identity"]),
+        document["identity"],
+        document["origin"],
+        seen_ns=-1,  # the file has not been seen on this machine: a sync compares the content
+        content_hash=document["content_hash"],
+        mark=document["mark"],
+        loaded=json.dumps(document["loaded"]),
+        user_metadata=json.dumps(document["said"]),
+        updates=json.dumps(document["updates"]),
     )
 
 
-def _node_to_json(segment: Segment) -> dict[str, Any]:
-    told = {name: getattr(segment, name) for name in Segment._fields if name not in {"build", "places"}}
-    places = [[one.start, one.end, one.kind, one.label] for one in segment.places]
-    return {**told, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": places}
+def write_vectors(folder: Path, name: str, vectors: Sequence[Embedding], dimension: int) -> str:
+    """Write vectors of one kind to an array file, in order.
+
+    Dense vectors become ``<name>.npy``: (n, dimension) float32. Sparse vectors become ``<name>.npz``: ``starts``,
+    (n + 1,) int64, the start of each vector; ``dimensions``, uint64, ascending in each; ``weights``, float32, one per
+    dimension.
+
+    Args:
+        folder: Folder of the file.
+        name: Its name without suffix.
+        vectors: Any number of vectors.
+        dimension: Their length, or `SPARSE`.
+
+    Returns:
+        The file's name.
+    """
+    if dimension != SPARSE:
+        dense = cast("Sequence[Vector]", vectors)
+        matrix = np.stack(dense) if dense else np.empty((0, dimension), np.float32)
+        np.save(folder / f"{name}.npy", matrix.astype("<f4"), allow_pickle=False)
+        return f"{name}.npy"
+    starts, dimensions, weights = _sparse_arrays(cast("Sequence[SparseVector]", vectors))
+    np.savez(folder / f"{name}.npz", starts=starts, dimensions=dimensions, weights=weights)
+    return f"{name}.npz"
 
 
-def _node_from_json(told: Mapping[str, Any], build: int) -> Segment:
-    span = told["span"]
-    places = tuple(Place(*one) for one in told["places"])
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in told["fields"].items()}
-    own = {"build": build, "fields": fields, "span": None if span is None else tuple(span), "places": places}
-    return Segment(**{**told, **own})
+def read_vectors(path: Path, count: int, dimension: int) -> Embeddings:
+    """Read what `write_vectors` wrote.
+
+    Args:
+        path: The file.
+        count: The expected number of vectors.
+        dimension: Their expected length, or `SPARSE`.
+
+    Raises:
+        ValueError: If number or length differ.
+    """
+    if dimension != SPARSE:
+        matrix = np.load(path, allow_pickle=False, mmap_mode="r")
+        if matrix.shape != (count, dimension) or matrix.dtype != np.dtype("<f4"):
+            raise ValueError(f"shape {matrix.shape} for {count} nodes of dimension {dimension}")
+        return cast("Embeddings", matrix)
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        starts, dimensions, weights = (arrays[name] for name in ("starts", "dimensions", "weights"))
+    if len(starts) != count + 1 or not len(dimensions) == len(weights) == starts[-1]:
+        raise ValueError(f"{len(starts) - 1} sparse vectors with {len(weights)} weights for {count} nodes")
+    pairs = list(zip(dimensions.tolist(), weights.tolist(), strict=True))
+    return [dict(pairs[start:end]) for start, end in pairwise(starts.tolist())]
+
+
+def _sparse_arrays(vectors: Sequence[SparseVector]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    rows = [sorted(vector.items()) for vector in vectors]
+    return (
+        np.cumsum([0, *map(len, rows)]).astype("<i8"),
+        np.array([dimension for row in rows for dimension, _ in row], "<u8"),
+        np.array([weight for row in rows for _, weight in row], "<f4"),
+    )
+
+
+def _encode_vector(vector: Embedding) -> bytes:
+    """Return the same bytes for equal vectors."""
+    if not isinstance(vector, dict):
+        return np.ascontiguousarray(vector, "<f4").tobytes()
+    _, dimensions, weights = _sparse_arrays([vector])
+    return dimensions.tobytes() + weights.tobytes()

@@ -1,10 +1,10 @@
-"""Fingerprints of transforms: equal for equal code and parameters, whatever its comments, layout or interpreter.
+"""Fingerprints of transforms: equal for equal code and parameters, independent of comments, layout and interpreter.
 
-A function counts by its code, together with its defaults, the closure values and the globals
-it reads, as far as those are immutable plain values or functions of the same rule; an instance by its class and its
-attributes. Code of the standard library and of installed packages counts by module and name, lazyrag's own by name
-alone. What cannot be seen (a client, a model, a mutable object) is listed as unseen: only ``version=`` or an
-``identity`` attribute can tell two such apart.
+The fingerprint of a function covers its code, its defaults, and the closure values and globals that it reads, as far as
+those are immutable plain values or functions; that of an instance covers its class and attributes. Code of the standard
+library and of installed packages is identified by module and name, lazyrag's own by name alone. Anything opaque (a
+client, a model, a mutable object) is listed as unseen: only ``version=`` or an ``identity`` attribute distinguishes two
+of those.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from typing import Any
 
 from lazyrag.data.segment import digest
 
-_MOST_ATTEMPTS = 20
+_MAX_ATTEMPTS = 20
 _DEFINITIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_text(code: types.CodeType) -> str:
-    """A function's normalised syntax tree; its bytecode where no source is at hand, or it is not the code that runs.
+    """Return a function's normalised syntax tree, or its bytecode if the source is missing or differs from the code.
 
-    Bytecode is tagged with the Python version, since every version compiles in its own way.
+    Bytecode is tagged with the Python version, since each version compiles differently.
     """
     node = _definition(code)
     try:
         return _bytecode(code) if node is None else _normal(node)
-    except RecursionError:  # hundreds of branches in one another
+    except RecursionError:  # deeply nested code
         return _bytecode(code)
 
 
 def names_read(code: types.CodeType) -> Iterator[tuple[str, ...]]:
-    """The globals that a function and those inside it read, each with the attributes read from it in one go.
+    """Yield the globals that a function and its inner functions read, each with its chain of attributes.
 
     Example:
         >>> list(names_read((lambda: os.path.join).__code__))
@@ -71,11 +71,11 @@ def names_read(code: types.CodeType) -> Iterator[tuple[str, ...]]:
 
 
 def imports(code: types.CodeType) -> Iterator[str]:
-    """The modules that a function and those inside it import while they run; relative ones begin with a dot."""
+    """Yield the modules that a function and its inner functions import; relative ones begin with a dot."""
     before: list[Any] = [0, 0]
     for instruction in _instructions(code):
         if instruction.opname == "IMPORT_NAME":
-            level = before[-2]  # behind it comes the list of names
+            level = before[-2]  # followed by the list of names
             yield "." * (level if isinstance(level, int) else 0) + str(instruction.argval)
         before.append(instruction.argval)
     for inner in _inner(code):
@@ -83,7 +83,7 @@ def imports(code: types.CodeType) -> Iterator[str]:
 
 
 def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
-    """Without the prefixes that only widen the argument of the next one."""
+    """Yield instructions without the prefixes that only widen the next argument."""
     return (one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG")
 
 
@@ -100,20 +100,20 @@ def _bytecode(code: types.CodeType) -> str:
 def _constant(value: object) -> str:
     if isinstance(value, types.CodeType):
         return _bytecode(value)
-    if isinstance(value, frozenset):  # its order differs from run to run
+    if isinstance(value, frozenset):  # its order changes from run to run
         return f"frozenset{sorted(map(_constant, value))}"
     return f"tuple{list(map(_constant, value))}" if isinstance(value, tuple) else repr(value)
 
 
 def _has_docstring(code: types.CodeType) -> bool:
-    """Whether the first constant is a docstring: Python 3.14 says so, before it was so for every ``def``."""
+    """Whether the first constant is a docstring: flagged since Python 3.14, true for every ``def`` before."""
     if sys.version_info >= (3, 14):
         return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
     return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
 
 
 def _definition(code: types.CodeType) -> ast.AST | None:
-    """The syntax tree of the function that this code was compiled from, None where it cannot be told for certain."""
+    """Return the syntax tree that this code was compiled from, None if uncertain."""
     lines = linecache.getlines(code.co_filename)
     parsed = _parsed(code.co_filename, "".join(lines)) if lines else None
     if parsed is None:
@@ -131,7 +131,7 @@ def _definition(code: types.CodeType) -> ast.AST | None:
 
 @functools.lru_cache(maxsize=64)
 def _parsed(filename: str, source: str) -> tuple[Mapping[int, Sequence[ast.AST]], frozenset[types.CodeType]] | None:
-    """A file's definitions by their first line, and all the code in it."""
+    """Return a file's definitions by first line, and all code objects in it."""
     try:
         tree = _syntax_tree(source)
         codes = frozenset(_nested(compile(source, filename, "exec", dont_inherit=True)))
@@ -146,19 +146,19 @@ def _parsed(filename: str, source: str) -> tuple[Mapping[int, Sequence[ast.AST]]
 
 
 def _syntax_tree(source: str) -> ast.Module:
-    """The syntax tree of a source.
+    """Parse a source.
 
-    Python 3.11 counts the depth of this recursion for all threads together, and raises SystemError where another thread
-    parses at the same time (https://github.com/python/cpython/issues/106905).
+    Python 3.11 counts the recursion depth for all threads together, and raises SystemError if another thread parses at
+    the same time (https://github.com/python/cpython/issues/106905).
     """
     for attempt in itertools.count(1):
         try:
             return ast.parse(source)
         except SystemError:
-            if attempt == _MOST_ATTEMPTS:
+            if attempt == _MAX_ATTEMPTS:
                 raise
             time.sleep(0.001 * attempt)
-    raise AssertionError  # the count has no end
+    raise AssertionError  # unreachable
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -168,17 +168,15 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _spans(node: ast.AST, code: types.CodeType) -> bool:
-    """Whether the code's instructions lie within the node; tells apart several lambdas on a line (Python >= 3.11)."""
-    if not hasattr(code, "co_positions"):
-        return False
+    """Whether the code's instructions are within the node; distinguishes several lambdas on a line."""
     body: Any = node.body if isinstance(node, ast.Lambda) else node
     start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-    places = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
-    return bool(places) and all(start <= place <= end for place in places)
+    positions = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    return bool(positions) and all(start <= position <= end for position in positions)
 
 
 def _normal(node: Any) -> str:
-    """A syntax tree without positions, docstrings and empty parts, which differ between Python versions."""
+    """Serialise a syntax tree without positions, docstrings and empty parts, which differ between Python versions."""
     if isinstance(node, list):
         return "[" + ",".join(map(_normal, node)) + "]"
     if not isinstance(node, ast.AST):
@@ -204,10 +202,9 @@ _PRIMITIVES = (
     *(type(None), bool, int, float, complex, str, bytes, range),
     *(dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, fractions.Fraction),
 )
-# What the language or its library keeps in a class for itself.
+# Attributes of classes that Python itself sets.
 _NOT_ITS_OWN = ("_abc_impl", "_is_protocol", "_is_runtime_protocol", "__annotate__", "__annotate_func__", "__class__")
-# Groups of the first release whose transforms derive from or call these count their modules of that time, and are not
-# built again.
+# Module paths in the first release: groups whose transforms derive from or call these are not rebuilt.
 _AS_RELEASED = {
     "CharacterSplitter": ".transforms.separators",
     "CodeSplitter": ".transforms.code",
@@ -230,18 +227,18 @@ _CACHED_FUNCTION = type(functools.lru_cache(lambda: None))
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What identifies a transform.
+    """Identity of a transform.
 
     Args:
         value: 32 hexadecimal digits.
-        unseen: What the value does not tell: names and the objects behind them.
+        unseen: Names and objects that the value does not cover.
     """
 
     value: str
     unseen: tuple[tuple[str, Any], ...] = ()
 
     def tells_apart(self, other: Fingerprint) -> bool:
-        """Whether two definitions differ, as far as one can see: by value, or by an unseen object's identity."""
+        """Whether two definitions differ, by value or by an unseen object's identity."""
         if self.value != other.value or len(self.unseen) != len(other.unseen):
             return True
         pairs = zip(self.unseen, other.unseen, strict=True)
@@ -249,11 +246,11 @@ class Fingerprint:
 
 
 def fingerprint(transform: Any, *parts: str) -> Fingerprint:
-    """The fingerprint of a transform and whatever else decides about its result.
+    """Return the fingerprint of a transform.
 
     Args:
         transform: A function, an instance, a partial, a bound method.
-        parts: Further strings that take part.
+        parts: Further strings that affect its result.
 
     Example:
         >>> fingerprint(lambda d: d.split("a")).value == fingerprint(lambda d: d.split("b")).value
@@ -262,29 +259,29 @@ def fingerprint(transform: Any, *parts: str) -> Fingerprint:
     describer = _Describer(_top(_innermost(transform).__module__))
     try:
         description = describer.describe("transform", transform)
-    except RecursionError:  # a structure as deep as Python's stack
+    except RecursionError:  # deeper than Python's stack
         return Fingerprint(digest(["unseen", *parts]), (("transform", transform),))
     return Fingerprint(digest([description, *parts]), tuple(describer.unseen))
 
 
 class _CannotSee(Exception):  # noqa: N818  no error: a library's object is unseen as a whole
-    """Raised instead of listing what is unseen."""
+    """Raised instead of listing an unseen object."""
 
 
 class _Describer:
-    """Writes an object as a string that is equal for equal code; lists what it cannot see.
+    """Serialises an object to a string that is equal for equal code, and lists opaque objects.
 
-    An object that is met again counts as "again", so that work grows with the number of objects and circles end.
+    A repeated object becomes "again", so that cycles end and the cost grows with the number of objects.
 
     Args:
-        home: The transform's own top-level package, whose code counts even if it is installed.
+        home: The transform's own top-level package, whose code is included even if it is installed.
     """
 
     def __init__(self, home: str) -> None:
         self.unseen: list[tuple[str, Any]] = []
         self._home = home
-        self._whole = False  # raise _CannotSee instead of listing
-        self._met: dict[int, tuple[int, Any]] = {}  # by id: its number, and the object, which keeps the id taken
+        self._complete = False  # raise _CannotSee instead of listing unseen objects
+        self._met: dict[int, tuple[int, Any]] = {}  # number by id; the object keeps the id in use
         self._collections: dict[int, tuple[str, Any]] = {}
 
     def describe(self, name: str, value: Any) -> str:
@@ -299,15 +296,15 @@ class _Describer:
         return self._named(value) or self._callable(name, value) or self._instance(name, value)
 
     def _collection(self, name: str, value: tuple[Any, ...] | frozenset[Any]) -> str:
-        # Equal ones count as equal, whether they are one object or not, which may differ between Python versions.
+        # By equality, not identity: whether equal ones are one object depends on the Python version.
         if id(value) not in self._collections:
             parts = [self.describe(f"{name}[{index}]", one) for index, one in enumerate(value)]
-            told = f"{type(value).__name__}:{digest(sorted(parts) if isinstance(value, frozenset) else parts)}"
-            self._collections[id(value)] = (told, value)
+            text = f"{type(value).__name__}:{digest(sorted(parts) if isinstance(value, frozenset) else parts)}"
+            self._collections[id(value)] = (text, value)
         return self._collections[id(value)][0]
 
     def _named(self, value: Any) -> str | None:
-        """What counts by its name; None for anything else."""
+        """Describe objects identified by name; None for others."""
         if isinstance(value, types.ModuleType):
             return f"named:{_module_of(value.__name__)}" if self._is_library(value.__name__) else None
         if isinstance(value, types.MethodDescriptorType):
@@ -321,29 +318,29 @@ class _Describer:
         return self._identified(value)
 
     def _identified(self, value: Any) -> str | None:
-        """What says itself who it is; None for anything else."""
+        """Describe objects with an ``identity`` attribute; None for others."""
         if not hasattr(type(value), "identity") and "identity" not in getattr(value, "__dict__", {}):
-            return None  # not asked for by getattr: an object's own __getattr__ may do anything
+            return None  # not getattr: an object's own __getattr__ may do anything
         identity = value.identity
         if not isinstance(identity, str) or not identity:
             return None
-        # What an identity leaves out it may name: objects that count as they would alone.
+        # Objects that the identity does not cover are described one by one.
         rest = value.identity_rests_on if hasattr(type(value), "identity_rests_on") else {}
-        told = [f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}" for name, one in rest.items()]
-        return "".join([f"identity:{identity}", *told])
+        parts = [f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}" for name, one in rest.items()]
+        return "".join([f"identity:{identity}", *parts])
 
     def _wrapped(self, value: Any) -> str:
-        """The user's own functions in a library function's closure: those that it decorates or composes."""
-        told = ""
+        """Describe the user's functions in a library function's closure: those that it decorates or composes."""
+        text = ""
         for cell in getattr(value, "__closure__", None) or ():
             held = cell.cell_contents if _is_filled(cell) else None
             for one in held.values() if isinstance(held, dict) else (held,):
                 if isinstance(one, types.FunctionType) and not self._is_library(one.__module__):
-                    told += self.describe(one.__name__, one)
-        return told
+                    text += self.describe(one.__name__, one)
+        return text
 
     def _callable(self, name: str, value: Any) -> str | None:  # noqa: PLR0911  one return for each kind
-        """What counts by the code behind it; None for anything else."""
+        """Describe objects by the code behind them; None for others."""
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, types.FunctionType):
@@ -354,7 +351,7 @@ class _Describer:
             function = self.describe(name, value.__func__)
             code = getattr(value.__func__, "__code__", None)
             if code is not None and _installed(code.co_filename) and not isinstance(value.__self__, type):
-                # What a library's object remembers of its use is its own affair.
+                # The internal state of a library's object is not part of the definition.
                 return digest(["method", function, self._list(f"{name}.self", value.__self__)])
             return digest(["method", function, self.describe(f"{name}.self", value.__self__)])
         if isinstance(value, functools.partial):
@@ -367,7 +364,7 @@ class _Describer:
         return self._parameters(name, {**dict(enumerate(partial.args)), **partial.keywords})
 
     def _list(self, name: str, value: Any) -> str:
-        if self._whole:
+        if self._complete:
             raise _CannotSee
         self.unseen.append((name, value))
         return f"unseen:{type(value).__qualname__}"
@@ -382,7 +379,7 @@ class _Describer:
         for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 parts.append(self.describe(variable, cell.cell_contents))
-            except ValueError:  # an empty cell: assigned later, or never
+            except ValueError:  # an empty cell
                 parts.append("empty")
         read = dict(
             self._resolved(path, function.__globals__) for path in names_read(code) if path[0] in function.__globals__
@@ -394,7 +391,7 @@ class _Describer:
         return digest(parts)
 
     def _resolved(self, path: tuple[str, ...], known: Mapping[str, Any]) -> tuple[str, Any]:
-        """What a function reads by a global's name: of a module of the user's own, the attribute that is read."""
+        """Return the object that a function reads by a global's name: for the user's own modules, the attribute."""
         value = known[path[0]]
         used = 1
         while (
@@ -408,7 +405,7 @@ class _Describer:
         return ".".join(path[:used]), value
 
     def _class(self, cls: type) -> str:
-        """A class's own methods and attributes, its bases and its metaclass."""
+        """Describe a class's own methods and attributes, its bases and its metaclass."""
         parts = [
             "class",
             cls.__qualname__,
@@ -426,11 +423,11 @@ class _Describer:
             skipped |= {*cls.__members__} | {name for name in vars(cls) if re.fullmatch("_[^_].*_", name)}
         for name, member in sorted(vars(cls).items()):
             if name not in skipped:
-                parts += [f"{name}={told}" for told in self._member(f"{cls.__name__}.{name}", member)]
+                parts += [f"{name}={text}" for text in self._member(f"{cls.__name__}.{name}", member)]
         return digest(parts)
 
     def _member(self, name: str, member: Any) -> list[str]:
-        """What a class's attribute tells; nothing where the language, not the class, put it there."""
+        """Describe a class's attribute; nothing if Python itself set it."""
         if isinstance(member, property):
             member = (member.fget, member.fset, member.fdel)
         elif isinstance(member, functools.cached_property):
@@ -440,7 +437,7 @@ class _Describer:
         elif isinstance(member, (classmethod, staticmethod)):
             member = member.__func__
         if isinstance(member, types.FunctionType):
-            return [] if _is_made(member) else [self._function(name, member)]
+            return [] if _is_generated(member) else [self._function(name, member)]
         if name.rpartition(".")[2].startswith("__") and not callable(member):
             return []
         if inspect.isdatadescriptor(member) and self._is_library(type(member).__module__):
@@ -453,42 +450,42 @@ class _Describer:
             return self._list(name, value)
         if not self._is_library(type(value).__module__):
             return digest(["instance", self.describe(name, type(value)), self._parameters(name, attributes)])
-        # What is inside a library's object is its own affair: it counts as a whole or not at all.
-        met, collections, whole = dict(self._met), dict(self._collections), self._whole
-        self._whole = True
+        # A library's object is described completely or not at all.
+        met, collections, complete = dict(self._met), dict(self._collections), self._complete
+        self._complete = True
         try:
             inside = self._parameters(name, attributes)
         except _CannotSee:
             self._met, self._collections = met, collections
             inside = None
         finally:
-            self._whole = whole
+            self._complete = complete
         if inside is None:
             return self._list(name, value)
         return digest(["instance", self.describe(name, type(value)), inside])
 
     def _parameters(self, name: str, values: Mapping[Any, Any]) -> str:
-        """Parameters count by value, lists and mappings of plain values included."""
+        """Describe parameters by value, lists and mappings of plain values included."""
         parts = []
         for key, value in sorted(values.items(), key=lambda item: str(item[0])):
             parts.append(f"{key}={_plain(value) or self.describe(f'{name}.{key}', value)}")
         return digest(parts)
 
     def _is_library(self, module: str | None) -> bool:
-        """Whether code counts by name: the language's, its library's, this package's, that of other packages."""
+        """Whether code is identified by name: that of Python, this package and other installed packages."""
         top = _top(module)
         if top in sys.stdlib_module_names or top == "builtins":
             return True
-        return top != self._home and (top == "lazyrag" or _installed(_lies_in(top)))
+        return top != self._home and (top == "lazyrag" or _installed(_location_of(top)))
 
 
 def _installed(file: str) -> bool:
-    """Whether a file was put there by an installer, in this environment or one that it builds on."""
+    """Whether a file belongs to an installed package."""
     return not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
 
 
-def _lies_in(top: str) -> str:
-    """The file or folder of a top-level package, imported or not; "" where there is none."""
+def _location_of(top: str) -> str:
+    """Return the file or folder of a top-level package, imported or not; "" if there is none."""
     module = sys.modules.get(top)
     spec = getattr(module, "__spec__", None)
     if module is None:
@@ -501,7 +498,7 @@ def _lies_in(top: str) -> str:
 
 
 def _module_of(module: str, name: str = "") -> str:
-    """A module's name, but for this package's own: its classes and functions may move from module to module."""
+    """Return a module's name; for this package, one that is independent of its modules, so that code may move."""
     return f"lazyrag{_AS_RELEASED.get(name, '')}" if _top(module) == "lazyrag" else module
 
 
@@ -510,7 +507,7 @@ def _top(module: str | None) -> str:
 
 
 def _innermost(transform: Any) -> Any:
-    """The function or class whose code a transform runs."""
+    """Return the function or class whose code a transform runs."""
     while isinstance(transform, functools.partial):
         transform = transform.func
     if isinstance(transform, types.MethodType):
@@ -525,39 +522,35 @@ def _is_filled(cell: types.CellType) -> bool:
         return False
 
 
-def _is_made(function: types.FunctionType) -> bool:
-    """Whether the standard library made a method, as for dataclasses and enums: such ones differ between versions."""
+def _is_generated(function: types.FunctionType) -> bool:
+    """Whether the standard library generated a method, as for dataclasses: these differ between Python versions."""
     file = function.__code__.co_filename
-    if file.startswith("<"):  # no file: made by exec, unless all of its module is
+    if file.startswith("<"):  # generated by exec, unless the whole module is
         return bool(getattr(sys.modules.get(function.__module__), "__file__", None))
     return file.startswith(sysconfig.get_path("stdlib")) and not _installed(file)
 
 
 class _Bare:
-    """An instance of this holds nothing but its attributes."""
+    """Class whose instances contain only their attributes."""
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """An instance's attributes; None if it holds more than those, as what is written in C does."""
+    """Return an instance's attributes; None if it contains more, as objects of C extensions do."""
     cls = type(value)
     slots = _slots(cls)
     pointer = struct.calcsize("P")
     more = cls.__itemsize__ or cls.__basicsize__ > _Bare.__basicsize__ + pointer * len(slots)
     if more or not (slots or hasattr(value, "__dict__")):
         return None
-    held = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    remembered = {
+    cached = {
         name for base in cls.__mro__ for name, one in vars(base).items() if isinstance(one, functools.cached_property)
     }
-    return (
-        {**held, **{name: one for name, one in vars(value).items() if name not in remembered}}
-        if hasattr(value, "__dict__")
-        else held
-    )
+    own = {name: one for name, one in getattr(value, "__dict__", {}).items() if name not in cached}
+    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **own}
 
 
 def _slots(cls: type) -> list[str]:
-    """Names of the attributes that a class and its bases keep in slots, as they are stored."""
+    """Return the stored names of the slots of a class and its bases."""
     found = []
     for base in cls.__mro__:
         given = vars(base).get("__slots__", ())
@@ -568,7 +561,7 @@ def _slots(cls: type) -> list[str]:
 
 
 def _immutable(value: Any) -> str | None:
-    """A plain value that cannot change; None for anything else."""
+    """Describe an immutable plain value; None for others."""
     if isinstance(value, re.Pattern):
         return f"pattern:{value.pattern!r}/{value.flags}"
     if isinstance(value, PurePath):
@@ -577,7 +570,7 @@ def _immutable(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> str | None:
-    """Nested lists, tuples, sets and mappings of plain values; None for anything else."""
+    """Describe nested lists, tuples, sets and mappings of plain values; None for others."""
     if isinstance(value, (list, tuple, set, frozenset)):
         parts = [_plain(one) for one in value]
         if None in parts:

@@ -1,4 +1,4 @@
-"""A ledger's place: its row in a store file, and transactions on it."""
+"""The lease: the right to write a ledger, and transactions under it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.stores.sqlite import StoreFile
 
 LEASE_S = 60.0
-"""A lease that nobody renews ends after so many seconds: its holder's machine may be gone."""
+"""A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
 
 _RENEWED = 4  # times while a lease lasts
 _POLL_S = 0.05
@@ -27,15 +28,14 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A running program, told so that another one can see whether it still runs.
+    """A running program, described so that another one can see whether it still runs.
 
     Args:
-        id: Its own, and that of one opened ledger in it.
-        name: What it was started as.
-        host: Where.
-        pid: Its process there.
-        started: When that process began, as its system counts; 0 where that is not known. Numbers of processes are
-            used again.
+        id: Unique id of one opened ledger in it.
+        name: Name of its script.
+        host: Its machine.
+        pid: Its process id.
+        started: When that process began, as its system counts; 0 if unknown. Process ids are reused.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -45,13 +45,13 @@ class Program:
     started: int = field(default_factory=lambda: _started(os.getpid()))
 
     def to_json(self) -> str:
-        """What `from_json` reads."""
+        """JSON for `from_json`."""
         return json.dumps({"name": self.name, "host": self.host, "pid": self.pid, "started": self.started})
 
     @classmethod
-    def from_json(cls, told: str, identity: str) -> Program:
-        """A program that another one wrote down."""
-        return cls(identity, **json.loads(told))
+    def from_json(cls, text: str, identity: str) -> Program:
+        """The program that `to_json` described."""
+        return cls(identity, **json.loads(text))
 
     def __str__(self) -> str:
         here = " (this process)" if (self.host, self.pid) == (platform.node(), os.getpid()) else ""
@@ -59,11 +59,11 @@ class Program:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this very process."""
+        """Whether it is this process."""
         return (self.host, self.pid, self.started) == (platform.node(), os.getpid(), _started(os.getpid()))
 
     def has_ended(self) -> bool:
-        """Whether it is known to run no more. Of another machine's programs nothing is known."""
+        """Whether it is known to have ended; False for programs on other machines."""
         if self.host != platform.node() or sys.platform == "win32":  # a signal 0 would end a process there
             return False
         try:
@@ -76,21 +76,21 @@ class Program:
 
 
 def _started(pid: int) -> int:
-    """When a process began, in its system's own count; 0 where the system does not tell, -1 if it has ended."""
+    """When a process began, as its system counts; 0 if unknown, -1 if it has ended."""
     with suppress(OSError, ValueError, IndexError):
-        told = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        state, *rest = told.rpartition(")")[2].split()
-        return -1 if state in "ZX" else int(rest[18])  # one that has ended stays until somebody asks how
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        state, *rest = text.rpartition(")")[2].split()
+        return -1 if state in "ZX" else int(rest[18])  # a zombie has ended
     return 0
 
 
 class Lease:
-    """The right to write a ledger: taken for one operation, renewed while it goes on, given back at its end.
+    """The right to write a ledger: acquired for one operation, renewed while it runs, released at its end.
 
     Args:
         file: The store file.
         ledger: Row of the ledger.
-        program: Who wants it.
+        program: The holder.
         copies: Whether it is for a copy of other ledgers into this file; nobody else writes the file meanwhile.
     """
 
@@ -104,7 +104,7 @@ class Lease:
 
     @contextmanager
     def held(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Hold the lease; who holds it already, goes on.
+        """Hold the lease; reentrant.
 
         Args:
             wait_s: How long to wait for another program.
@@ -114,7 +114,7 @@ class Lease:
         """
         with self._turn:
             if self._depth == 0:
-                self._take(wait_s)
+                self._acquire(wait_s)
             self._depth += 1
             ended = threading.Event()
             try:
@@ -125,31 +125,31 @@ class Lease:
                 ended.set()
                 self._depth -= 1
                 if self._depth == 0:
-                    with suppress(StoreError):  # who comes next sees that it has run out
-                        self._give_back()
+                    with suppress(StoreError):  # the next holder sees that it has expired
+                        self._release()
 
     def check(self, connection: sqlite3.Connection) -> None:
-        """Make sure, inside of a writing transaction, that nobody has taken the lease over.
+        """Check, in a writing transaction, that the lease is still held.
 
         Raises:
-            StoreBusyError: If somebody has; or if a copy of other ledgers into this file has begun.
+            StoreBusyError: If another program took it over, or a copy of other ledgers into this file has begun.
         """
         self._check_copies(connection)
-        [holder, told] = connection.execute(
+        [holder, description] = connection.execute(
             "SELECT holder, holder_told FROM ledger WHERE id = ?", (self._ledger,)
         ).fetchone()
         if holder != self.program.id:
-            who = f" by {Program.from_json(told, holder)}" if holder else ""
+            who = f" by {Program.from_json(description, holder)}" if holder else ""
             msg = (
                 f"The right to write {self._file.path} has run out and was taken over{who}: this program did not go on "
                 "for too long. Nothing of what is finished is lost; do it again."
             )
             raise StoreBusyError(msg, store=str(self._file.path))
 
-    def _take(self, wait_s: float) -> None:
+    def _acquire(self, wait_s: float) -> None:
         deadline = time.monotonic() + wait_s
         while True:
-            holder = self._try_to_take()
+            holder = self._try_to_acquire()
             if holder is None:
                 return
             if time.monotonic() >= deadline:
@@ -160,15 +160,15 @@ class Lease:
                 raise StoreBusyError(msg, store=str(self._file.path))
             time.sleep(_POLL_S)
 
-    def _try_to_take(self) -> Program | None:
-        """Take it; or say who has it."""
+    def _try_to_acquire(self) -> Program | None:
+        """Acquire it; else return its holder."""
         with self._file.writing() as connection:
             self._check_copies(connection)
-            holder, told, expires = connection.execute(
+            holder, description, expires = connection.execute(
                 "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
             ).fetchone()
             if holder and holder != self.program.id and expires > time.time():
-                program = Program.from_json(told, holder)
+                program = Program.from_json(description, holder)
                 if not program.has_ended():
                     return program
             connection.execute(
@@ -178,7 +178,7 @@ class Lease:
             return None
 
     def _check_copies(self, connection: sqlite3.Connection) -> None:
-        """Rows of a copy keep their numbers, which nobody else may have taken meanwhile."""
+        """Refuse to write during a copy: its rows keep their numbers, so nobody else may take numbers."""
         if self._copies:
             return
         found = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
@@ -193,7 +193,7 @@ class Lease:
                     (time.time() + LEASE_S, self._ledger, self.program.id),
                 )
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._file.writing() as connection:
             connection.execute(
                 "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
@@ -202,7 +202,7 @@ class Lease:
 
 
 def unfinished_copy(file: StoreFile, name: str) -> str:
-    """What to tell who wants to use a file, or a Document in it, before its copy is complete."""
+    """Error message for a file, or a Document in it, whose copy is not complete."""
     return (
         f"Document {name!r} is being copied to {file.path} by migrate(), which has not come to its end. Wait for it; "
         "or call it again, if it was interrupted; or delete that file, to give the copy up."
@@ -212,23 +212,23 @@ def unfinished_copy(file: StoreFile, name: str) -> str:
 def check_definitions(
     connection: sqlite3.Connection, ledger: int, program: Program, definitions: Mapping[str, str]
 ) -> None:
-    """Enter what a program defines, unless another one that runs defines one of its groups otherwise.
+    """Register the definitions of a program, unless another running one defines one of its groups differently.
 
-    Within one process the later definition holds: somebody runs a cell of a notebook again.
+    Within one process the later definition wins: a notebook cell is run again.
 
     Args:
         connection: In a writing transaction.
         ledger: Row of the ledger.
-        program: Who asks.
+        program: The program.
         definitions: Group names to fingerprints.
 
     Raises:
         StoreBusyError: If another program has another definition; it is named.
     """
-    for identity, told, seen_at, theirs in connection.execute(
+    for identity, description, seen_at, theirs in connection.execute(
         "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (ledger, program.id)
     ).fetchall():
-        other = Program.from_json(told, identity)
+        other = Program.from_json(description, identity)
         silent = other.host != program.host and time.time() - seen_at > LEASE_S
         if silent or other.is_here or other.has_ended():
             if not other.is_here:
@@ -249,8 +249,8 @@ def check_definitions(
     )
 
 
-class LedgerPlace:
-    """Where one Document's ledger lies.
+class LedgerConnection:
+    """Connection to one Document's ledger in a store file.
 
     Args:
         file: The open store file.
@@ -274,22 +274,20 @@ class LedgerPlace:
 
     @property
     def token(self) -> str:
-        """What no other ledger has, so that two with one name do not write to the same collections of a server."""
-        with self.reading() as connection:
-            [token] = connection.execute("SELECT token FROM ledger WHERE id = ?", (self.id,)).fetchone()
+        """Unique token, so that two ledgers of one name do not write to the same collections of a server."""
+        [(token,)] = self.select("SELECT token FROM ledger WHERE id = ?", (self.id,))
         return str(token)
 
     def find_row(self) -> int:
-        """The ledger's row; 0 while nobody has made it.
+        """The ledger's row; 0 if there is none yet.
 
         Raises:
             StoreBusyError: If it is the copy of another one that is not complete.
         """
-        with self.file.reading() as connection:
-            found = connection.execute("SELECT id, incoming FROM ledger WHERE name = ?", (self.name,)).fetchone()
-        if found is None:
+        found = self.select("SELECT id, incoming FROM ledger WHERE name = ?", (self.name,))
+        if not found:
             return 0
-        number, incoming = found
+        [(number, incoming)] = found
         if incoming and not self._copies:
             raise StoreBusyError(unfinished_copy(self.file, self.name), store=str(self.file.path))
         return int(number)
@@ -297,6 +295,16 @@ class LedgerPlace:
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that reads."""
         return self.file.reading()
+
+    def select(self, query: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """The rows of a query."""
+        with self.file.reading() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def select_in(self, query: str, numbers: Collection[int], *first: Any) -> list[Any]:
+        """See the function `select_in`."""
+        with self.file.reading() as connection:
+            return select_in(connection, query, numbers, *first)
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -310,6 +318,27 @@ class LedgerPlace:
             yield connection
 
     def next_change(self, connection: sqlite3.Connection) -> int:
-        """Count a change of what is live; returns the count."""
+        """Increment and return the counter of changes of the live state."""
         connection.execute("UPDATE ledger SET changes = changes + 1 WHERE id = ?", (self.id,))
         return int(connection.execute("SELECT changes FROM ledger WHERE id = ?", (self.id,)).fetchone()[0])
+
+
+def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[int], *first: Any) -> list[Any]:
+    """The rows of a query with ``IN (?*)``, for any number of values.
+
+    Args:
+        connection: In a transaction.
+        query: The query; ``?*`` stands for the values.
+        numbers: The values.
+        first: Parameters before them.
+    """
+    rows: list[Any] = []
+    for some in chunks(sorted(numbers)):
+        rows += connection.execute(query.replace("?*", ", ".join("?" * len(some))), (*first, *some))
+    return rows
+
+
+def chunks(numbers: Sequence[int]) -> list[Sequence[int]]:
+    """Numbers in portions that a statement can take as variables."""
+    size = 500  # SQLite before 3.32 takes at most 999 variables
+    return [numbers[start : start + size] for start in range(0, len(numbers), size)]

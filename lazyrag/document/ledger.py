@@ -1,7 +1,7 @@
-"""The ledger: which documents there are, which builds were made of them, and which of those are live.
+"""The ledger: the documents, the builds that were made of them, and which of those are live.
 
-Everything that decides what a reader sees is a row here, and changes in one transaction: a document's new builds become
-live together, or not at all. Stores only hold rows; the ledger says which of them count.
+It decides what a reader sees, and changes in one transaction: a document's new builds become live together, or not at
+all. Stores only hold rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from lazyrag.document.lease import Lease, LedgerPlace, Program, check_definitions
-from lazyrag.document.tree import Build, SpaceKind, TermPartRow, Tree, load_tree, part_rows
+from lazyrag.document.lease import Lease, LedgerConnection, Program, check_definitions, chunks, select_in
+from lazyrag.document.tree import Build, IndexKind, TermPartRow, Tree, load_tree, part_rows
 from lazyrag.errors import StoreError
 from lazyrag.loaders.directory import Signature
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
@@ -30,23 +30,23 @@ DOCUMENT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """What the ledger knows of a document.
+    """A document in the ledger.
 
     Args:
         id: Its row; 0 before it has one.
         uid: Uid of its root node.
         identity: Path relative to the dataset, or the user's id.
-        origin: ``"dataset"``, ``"file"`` or ``"text"``: where it came from. A sync looks after the first kind only.
+        origin: ``"dataset"``, ``"file"`` or ``"text"``: its origin. A sync handles the first kind only.
         status: ``"new"``: nothing is live yet; ``"live"``; ``"deleted"``; ``"excluded"``: deleted by the user, though
             its file may still be there.
         signature: Of its file, when it was read; None for a text.
         seen_ns: When the signature was taken, in nanoseconds since 1970.
         content_hash: Digest of the file's bytes.
-        mark: Digest of its loader and of what the user says of it.
-        loaded: Metadata that the loader found, as JSON.
-        said: Metadata that ``file_metadata`` gave, as JSON.
-        updates: Metadata that ``update_metadata`` gave, as JSON.
-        version: Number of its live version, from 1; 0 where it has none.
+        mark: Digest of its loader and of the user's metadata.
+        loaded: Metadata from the loader, as JSON.
+        user_metadata: Metadata from ``file_metadata``, as JSON.
+        updates: Metadata from ``update_metadata``, as JSON.
+        version: Number of its live version, from 1; 0 for none.
     """
 
     id: int
@@ -59,13 +59,13 @@ class DocumentRow:
     content_hash: str = ""
     mark: str = ""
     loaded: str = "{}"
-    said: str = "{}"
+    user_metadata: str = "{}"
     updates: str = "{}"
     version: int = 0
 
 
 class BuildRow(NamedTuple):
-    """A build as the ledger keeps it; see `lazyrag.stores.sqlite`."""
+    """A build in the ledger; see `lazyrag.stores.sqlite` for the columns."""
 
     number: int
     document: int
@@ -78,7 +78,7 @@ class BuildRow(NamedTuple):
 
 
 class NewPart(NamedTuple):
-    """A part to enter into a lexical index.
+    """A part to enter into a keyword index.
 
     ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their array files.
     """
@@ -94,15 +94,15 @@ class NewPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """What becomes live for a document.
+    """The builds that become live for a document.
 
     Args:
-        row: Its row, with the values from now on.
+        row: Its row with new values.
         builds: Its live build in each group, by the group's row; all of them.
-        covered: Pairs (space, build) that spaces hold from now on.
-        root: Number of its root build, where this is a new version; None where groups are added to the present one.
-        gone: Rows of documents that are deleted in the same moment: the one that it was moved from.
-        version_hash: Digest of the file that the version was made of; "" for the file as it is now.
+        covered: Pairs (index, build) that are added to indexes.
+        root: Number of its root build, if this is a new version; None if groups are added to the present one.
+        gone: Rows of documents that are deleted in the same transaction: the one that it was moved from.
+        version_hash: Digest of the file that the version was made of; "" for the present file.
     """
 
     row: DocumentRow
@@ -114,44 +114,43 @@ class Flip:
 
 
 class Version(NamedTuple):
-    """A kept version of a document."""
+    """A stored version of a document."""
 
     number: int
     root: int
     created_at: float
     content_hash: str
     loaded: str
-    said: str
+    user_metadata: str
     updates: str
 
 
 def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
-    """Builds with those above them, by number, so that the keys of their nodes can be told."""
+    """Builds with those above them, by number, from which the keys of their nodes follow."""
     rows: dict[int, tuple[str, str, int | None, str]] = {}
     wanted = set(numbers)
     while wanted:
         found: set[int] = set()
-        for some in chunks(sorted(wanted)):
-            marks = ", ".join("?" * len(some))
-            for number, uid, name, parent, counts in connection.execute(
-                "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM build "  # noqa: S608
-                "JOIN document ON document.id = build.document JOIN node_group ON node_group.id = build.node_group "
-                f"WHERE build.number IN ({marks})",
-                some,
-            ):
-                rows[number] = uid, name, parent, counts
-                if parent is not None:
-                    found.add(parent)
+        for number, uid, name, parent, counts in select_in(
+            connection,
+            "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM build "
+            "JOIN document ON document.id = build.document JOIN node_group ON node_group.id = build.node_group "
+            "WHERE build.number IN (?*)",
+            wanted,
+        ):
+            rows[number] = uid, name, parent, counts
+            if parent is not None:
+                found.add(parent)
         wanted = found - rows.keys()
-    made: dict[int, Build] = {}
+    built: dict[int, Build] = {}
 
-    def make(number: int) -> Build:
-        if number not in made:
+    def build(number: int) -> Build:
+        if number not in built:
             uid, name, parent, counts = rows[number]
-            made[number] = Build(number, uid, name, None if parent is None else make(parent), counts)
-        return made[number]
+            built[number] = Build(number, uid, name, None if parent is None else build(parent), counts)
+        return built[number]
 
-    return {number: make(number) for number in numbers if number in rows}
+    return {number: build(number) for number in numbers if number in rows}
 
 
 def document_row(row: tuple[Any, ...]) -> DocumentRow:
@@ -168,9 +167,9 @@ def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | N
 
 
 def write_row(connection: sqlite3.Connection, flip: Flip, changes: int | None) -> None:
-    """Write what is known of a document from now on, where readers see a change."""
+    """Write a document's row, unless readers see no change."""
     row = flip.row
-    if changes is None:  # nothing that a reader sees, and nothing of the file
+    if changes is None:
         return
     connection.execute(
         "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, "
@@ -178,13 +177,13 @@ def write_row(connection: sqlite3.Connection, flip: Flip, changes: int | None) -
         "WHERE id = ?",
         (
             *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.mark),
-            *(row.loaded, row.said, row.updates, flip.root is not None, changes, row.id),
+            *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
         ),
     )
 
 
 def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int) -> None:
-    """Enter the version that has become live; let go of those, and of builds, that are not kept."""
+    """Enter the version that has become live; drop versions and builds beyond ``keep_versions``."""
     row = flip.row
     connection.execute(
         "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
@@ -204,7 +203,7 @@ def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int
 
 
 def bury(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
-    """Hide a document from every reader; its rows in stores are purged later."""
+    """Hide a document from readers; its rows in stores are purged later."""
     connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
     connection.execute("DELETE FROM version WHERE document = ?", (document,))
@@ -215,7 +214,7 @@ def bury(connection: sqlite3.Connection, document: int, status: Status, changes:
 
 
 def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
-    """Enter a part of a lexical index in the place of those that were merged into it."""
+    """Enter a part of a keyword index; it replaces those that were merged into it."""
     connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in part.replaces])
     if part.rows:
         connection.execute(
@@ -224,30 +223,24 @@ def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
         )
 
 
-def chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Numbers in portions that a statement can take as variables."""
-    size = 500  # SQLite before 3.32 takes at most 999 variables
-    return (numbers[start : start + size] for start in range(0, len(numbers), size))
-
-
 class BuildTable:
     """The builds of a ledger.
 
     Args:
-        place: Of the ledger.
+        db: Connection to the ledger.
     """
 
-    def __init__(self, place: LedgerPlace) -> None:
-        self._at = place
+    def __init__(self, db: LedgerConnection) -> None:
+        self._db = db
 
     def reserve(self, count: int) -> range:
-        """Numbers that nobody else will get."""
-        with self._at.writing() as connection:
+        """Reserve build numbers."""
+        with self._db.writing() as connection:
             return next_builds(connection, count)
 
     def begin(self, rows: Iterable[BuildRow]) -> None:
-        """Enter builds before their nodes are written, so that what a crash leaves in a store can be found."""
-        with self._at.writing() as connection:
+        """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
+        with self._db.writing() as connection:
             connection.executemany(
                 "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing')",
@@ -255,39 +248,31 @@ class BuildTable:
             )
 
     def acknowledge(self, numbers: Iterable[int]) -> None:
-        """The store has acknowledged the nodes of these builds."""
-        with self._at.writing() as connection:
+        """Mark builds as written: the store has acknowledged their nodes."""
+        with self._db.writing() as connection:
             connection.executemany("UPDATE build SET status = 'written' WHERE number = ?", [(one,) for one in numbers])
 
     def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
-        """The live builds of some documents in all groups, whole or being built: by document, then by group."""
+        """The live builds of some documents in all groups, complete or not: by document, then by group."""
         found: dict[int, dict[int, BuildRow]] = {}
-        with self._at.reading() as connection:
-            for some in chunks(sorted(documents)):
-                marks = ", ".join("?" * len(some))
-                for row in map(
-                    BuildRow._make,
-                    connection.execute(
-                        "SELECT build.number, build.document, build.node_group, build.parent, build.root, build.input, "  # noqa: S608
-                        "build.counts, build.output FROM live JOIN build ON build.number = live.build "
-                        f"WHERE live.document IN ({marks})",
-                        some,
-                    ),
-                ):
-                    found.setdefault(row.document, {})[row.node_group] = row
+        for row in self._db.select_in(
+            "SELECT build.number, build.document, build.node_group, build.parent, build.root, build.input, "
+            "build.counts, build.output FROM live JOIN build ON build.number = live.build "
+            "WHERE live.document IN (?*)",
+            documents,
+        ):
+            build = BuildRow._make(row)
+            found.setdefault(build.document, {})[build.node_group] = build
         return found
 
     def input_of(self, number: int) -> str:
-        """The digest of what a build was made of; "" for an unknown one."""
-        with self._at.reading() as connection:
-            found = connection.execute("SELECT input FROM build WHERE number = ?", (number,)).fetchone()
-        return found[0] if found else ""
+        """The input digest of a build; "" for an unknown one."""
+        found = self._db.select("SELECT input FROM build WHERE number = ?", (number,))
+        return found[0][0] if found else ""
 
     def known(self, group: int) -> list[int]:
-        """Numbers of all builds of a group, also of those that wait to be purged."""
-        with self._at.reading() as connection:
-            rows = connection.execute("SELECT number FROM build WHERE node_group = ?", (group,))
-            return [number for (number,) in rows]
+        """Numbers of all builds of a group, including those that wait to be purged."""
+        return [number for (number,) in self._db.select("SELECT number FROM build WHERE node_group = ?", (group,))]
 
     def live_in(self, group: int) -> list[BuildRow]:
         """The live builds of a group."""
@@ -295,16 +280,15 @@ class BuildTable:
             "SELECT number, build.document, build.node_group, parent, root, input, counts, output "
             "FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"
         )
-        with self._at.reading() as connection:
-            return list(map(BuildRow._make, connection.execute(query, (group,))))
+        return list(map(BuildRow._make, self._db.select(query, (group,))))
 
     def abandon(self) -> None:
-        """Let go of builds that a program left that was killed, and that nobody will use.
+        """Mark the unused builds of killed programs as dead.
 
-        Those that a group is being built of stay, and those of documents that failed in another step: they are used
-        when it is tried again.
+        Builds of groups under construction stay, and those of documents that failed in another step: they are used when
+        it is tried again.
         """
-        with self._at.writing() as connection:
+        with self._db.writing() as connection:
             connection.execute(
                 "UPDATE build SET status = 'dead', dead_at = ? WHERE document IN "
                 "(SELECT id FROM document WHERE ledger = ?) AND (status = 'writing' OR (status = 'written' "
@@ -315,29 +299,20 @@ class BuildTable:
                 "AND document NOT IN (SELECT document.id FROM failure JOIN document "
                 "ON document.ledger = failure.ledger AND document.identity = failure.identity) "
                 "AND node_group IN (SELECT id FROM node_group WHERE status = 'live')))",
-                (time.time(), self._at.id),
+                (time.time(), self._db.id),
             )
 
     def discard(self, numbers: Iterable[int]) -> None:
-        """Let go of builds that are not what they should be, and of all that was made of them."""
+        """Discard damaged builds, and all builds that were made of them."""
         now = time.time()
-        with self._at.writing(durable=True) as connection:
-            changes = self._at.next_change(connection)
+        with self._db.writing(durable=True) as connection:
+            changes = self._db.next_change(connection)
             waiting = set(numbers)
             gone: set[int] = set()
             while waiting:
                 gone |= waiting
-                below: set[int] = set()
-                for some in chunks(sorted(waiting)):
-                    marks = ", ".join("?" * len(some))
-                    below.update(
-                        number
-                        for (number,) in connection.execute(
-                            f"SELECT number FROM build WHERE parent IN ({marks})",  # noqa: S608
-                            some,
-                        )
-                    )
-                waiting = below - gone
+                below = select_in(connection, "SELECT number FROM build WHERE parent IN (?*)", waiting)
+                waiting = {number for (number,) in below} - gone
             rows = [(number,) for number in sorted(gone)]
             connection.executemany(
                 "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE number = ?)",
@@ -351,103 +326,82 @@ class BuildTable:
             )
 
     def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Forget that spaces hold builds: pairs (space, build)."""
-        with self._at.writing() as connection:
+        """Remove pairs (index, build) from the builds that indexes cover."""
+        with self._db.writing() as connection:
             connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", list(pairs))
 
     def written(self, group: int, documents: Collection[int]) -> list[BuildRow]:
-        """Builds of some documents in a group that a store has acknowledged, whether they are live or not."""
-        found: list[BuildRow] = []
-        with self._at.reading() as connection:
-            for some in chunks(sorted(documents)):
-                marks = ", ".join("?" * len(some))
-                found += map(
-                    BuildRow._make,
-                    connection.execute(
-                        "SELECT number, document, node_group, parent, root, input, counts, output FROM build "  # noqa: S608
-                        f"WHERE node_group = ? AND status = 'written' AND document IN ({marks}) ORDER BY number",
-                        (group, *some),
-                    ),
-                )
-        return found
+        """Builds of some documents in a group that a store has acknowledged, live or not."""
+        query = (
+            "SELECT number, document, node_group, parent, root, input, counts, output FROM build "
+            "WHERE node_group = ? AND status = 'written' AND document IN (?*) ORDER BY number"
+        )
+        return list(map(BuildRow._make, self._db.select_in(query, documents, group)))
 
     def kept(self, numbers: Collection[int]) -> list[int]:
         """Those of some builds that are not dead."""
-        found: list[int] = []
-        with self._at.reading() as connection:
-            for some in chunks(sorted(numbers)):
-                marks = ", ".join("?" * len(some))
-                query = f"SELECT number FROM build WHERE status <> 'dead' AND number IN ({marks})"  # noqa: S608
-                found += [number for (number,) in connection.execute(query, some)]
-        return found
+        query = "SELECT number FROM build WHERE status <> 'dead' AND number IN (?*)"
+        return [number for (number,) in self._db.select_in(query, numbers)]
 
     def dead(self, before: float) -> list[tuple[int, int, str]]:
         """Builds of groups in use that have been dead since before a time: number, row of the group, its collection."""
-        with self._at.reading() as connection:
-            return connection.execute(
-                "SELECT build.number, build.node_group, node_group.collection FROM build "
-                "JOIN node_group ON node_group.id = build.node_group "
-                "WHERE build.status = 'dead' AND build.dead_at <= ? AND node_group.ledger = ? "
-                "AND node_group.status <> 'dropped' ORDER BY build.node_group, build.number",
-                (before, self._at.id),
-            ).fetchall()
+        return self._db.select(
+            "SELECT build.number, build.node_group, node_group.collection FROM build "
+            "JOIN node_group ON node_group.id = build.node_group "
+            "WHERE build.status = 'dead' AND build.dead_at <= ? AND node_group.ledger = ? "
+            "AND node_group.status <> 'dropped' ORDER BY build.node_group, build.number",
+            (before, self._db.id),
+        )
 
     def with_parents(self, numbers: Collection[int]) -> dict[int, Build]:
         """Builds by number, with those above them."""
-        with self._at.reading() as connection:
+        with self._db.reading() as connection:
             return build_objects(connection, numbers)
 
     def missing(self, group: int) -> set[int]:
         """Rows of the live documents that have no live build in a group."""
-        with self._at.reading() as connection:
-            rows = connection.execute(
-                "SELECT id FROM document WHERE ledger = ? AND status = 'live' EXCEPT "
-                "SELECT document FROM live WHERE node_group = ?",
-                (self._at.id, group),
-            )
-            return {row for (row,) in rows}
+        rows = self._db.select(
+            "SELECT id FROM document WHERE ledger = ? AND status = 'live' EXCEPT "
+            "SELECT document FROM live WHERE node_group = ?",
+            (self._db.id, group),
+        )
+        return {row for (row,) in rows}
 
     def missing_cover(self, group: int, space: int) -> set[int]:
-        """Rows of the documents whose live build in a group is not held by a space."""
-        with self._at.reading() as connection:
-            rows = connection.execute(
-                "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
-                "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)",
-                (group, space),
-            )
-            return {row for (row,) in rows}
+        """Rows of the documents whose live build in a group is not in an index."""
+        rows = self._db.select(
+            "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
+            "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)",
+            (group, space),
+        )
+        return {row for (row,) in rows}
 
     def covered(self, space: int, builds: Collection[int]) -> set[int]:
-        """Those of some builds that a space holds."""
-        found: set[int] = set()
-        with self._at.reading() as connection:
-            for some in chunks(sorted(builds)):
-                marks = ", ".join("?" * len(some))
-                query = f"SELECT build FROM covered WHERE space = ? AND build IN ({marks})"  # noqa: S608
-                found.update(row for (row,) in connection.execute(query, (space, *some)))
-        return found
+        """Those of some builds that are in an index."""
+        query = "SELECT build FROM covered WHERE space = ? AND build IN (?*)"
+        return {build for (build,) in self._db.select_in(query, builds, space)}
 
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""
-        with self._at.reading() as connection:
-            return int(connection.execute("SELECT count(*) FROM live WHERE node_group = ?", (group,)).fetchone()[0])
+        [(count,)] = self._db.select("SELECT count(*) FROM live WHERE node_group = ?", (group,))
+        return int(count)
 
     def count_covered(self, space: int) -> int:
-        """How many live builds a space holds."""
+        """How many live builds are in an index."""
         query = "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE covered.space = ?"
-        with self._at.reading() as connection:
-            return int(connection.execute(query, (space,)).fetchone()[0])
+        [(count,)] = self._db.select(query, (space,))
+        return int(count)
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Builds whose nodes no store holds any longer."""
+        """Remove builds whose nodes are purged."""
         rows = [(number,) for number in numbers]
-        with self._at.writing() as connection:
+        with self._db.writing() as connection:
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM build WHERE number = ?", rows)
 
 
 def next_builds(connection: sqlite3.Connection, count: int) -> range:
-    """Build numbers that nobody else will get; in a writing transaction."""
+    """Reserve build numbers, in a writing transaction."""
     [first] = connection.execute("SELECT next FROM build_sequence").fetchone()
     connection.execute("UPDATE build_sequence SET next = ?", (first + count,))
     return range(first, first + count)
@@ -455,7 +409,7 @@ def next_builds(connection: sqlite3.Connection, count: int) -> range:
 
 _AT_ONCE = 500  # builds
 
-# What was dropped waits for its removal, and stays behind.
+# Dropped groups and indexes are not copied.
 _KEPT = """WITH
 kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
 kept_space AS (SELECT id FROM space WHERE node_group IN kept_group AND status <> 'dropped')
@@ -484,18 +438,18 @@ _ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND spa
 
 @dataclass(frozen=True, slots=True)
 class CopiedSpace:
-    """An index over a group that is to be copied.
+    """An index to copy.
 
     Args:
         id: Its row.
         kind: Terms or vectors.
         name: The analyser, or the embed key.
         collection: Of its vectors; "" for terms.
-        dimension: Of its vectors; 0 where there are none yet.
+        dimension: Of its vectors; 0 while there are none.
     """
 
     id: int
-    kind: SpaceKind
+    kind: IndexKind
     name: str
     collection: str
     dimension: int
@@ -503,29 +457,29 @@ class CopiedSpace:
 
 @dataclass(frozen=True, slots=True)
 class CopiedGroup:
-    """A group that is to be copied.
+    """A group to copy.
 
     Args:
         id: Its row.
         name: Its name.
         collection: Of its segments.
-        fields: The fields that filters may read, as text; "" where an earlier release did not note them.
-        spaces: The indexes over it.
+        fields: The filterable fields, as text; "" from an earlier release that did not store them.
+        indexes: The indexes over it.
     """
 
     id: int
     name: str
     collection: str
     fields: str
-    spaces: tuple[CopiedSpace, ...]
+    indexes: tuple[CopiedSpace, ...]
 
 
-def copied_groups(place: LedgerPlace) -> list[CopiedGroup]:
-    """The groups of a ledger that a copy of it holds, those above first."""
+def copied_groups(place: LedgerConnection) -> list[CopiedGroup]:
+    """The groups of a ledger to copy, parents first."""
     with place.reading() as connection:
         spaces: dict[int, list[CopiedSpace]] = {}
-        for group, *told in _kept(connection, _SPACES, place.id):
-            spaces.setdefault(group, []).append(CopiedSpace(*told))
+        for group, *values in _kept(connection, _SPACES, place.id):
+            spaces.setdefault(group, []).append(CopiedSpace(*values))
         return [
             CopiedGroup(group, name, collection, fields, tuple(spaces.get(group, ())))
             for group, name, collection, fields in _kept(connection, _GROUPS, place.id)
@@ -533,10 +487,10 @@ def copied_groups(place: LedgerPlace) -> list[CopiedGroup]:
 
 
 class CopiedBuild(NamedTuple):
-    """A build whose rows are to be copied.
+    """A build to copy.
 
     Args:
-        build: It, with those above it.
+        build: The build, with those above it.
         output: Digest of its nodes.
     """
 
@@ -544,10 +498,12 @@ class CopiedBuild(NamedTuple):
     output: str
 
 
-def copied_builds(place: LedgerPlace, group: CopiedGroup, space: CopiedSpace | None = None) -> Iterator[CopiedBuild]:
-    """The builds of a group that its store has acknowledged, or those of them that a space holds, by number.
+def copied_builds(
+    place: LedgerConnection, group: CopiedGroup, space: CopiedSpace | None = None
+) -> Iterator[CopiedBuild]:
+    """The written builds of a group, or those of them in an index, by number.
 
-    What an interrupted sync had not finished, and what waits for its removal, are no rows that anybody will ask for.
+    Builds of an interrupted sync and dead ones are left out: nobody reads them.
     """
     query, row = (_BUILDS, group.id) if space is None else (_COVERED, space.id)
     last = 0
@@ -562,13 +518,13 @@ def copied_builds(place: LedgerPlace, group: CopiedGroup, space: CopiedSpace | N
         last = some[-1][0]
 
 
-def begin_copies(places: Sequence[tuple[LedgerPlace, LedgerPlace]]) -> None:
-    """Mark ledgers as copies in the making, each of another one; what was begun of the same ones is gone on with.
+def begin_copies(places: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> None:
+    """Mark ledgers as unfinished copies; a copy that was begun is continued.
 
     From here on nobody else writes their file.
 
     Args:
-        places: Ledgers in one file, each with the one that it is to be copied to, in another file. The leases are held.
+        places: Ledgers in one file, each with its copy in another file. The leases are held.
 
     Raises:
         StoreError: If that file has documents, or copies of other ledgers.
@@ -599,27 +555,27 @@ def begin_copies(places: Sequence[tuple[LedgerPlace, LedgerPlace]]) -> None:
             connection.execute("UPDATE ledger SET incoming = ? WHERE name = ?", (token, name))
 
 
-def copy_array_files(here: LedgerPlace, there: LedgerPlace) -> None:
-    """Copy the array files of a ledger's lexical indexes."""
+def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
+    """Copy the array files of a ledger's keyword indexes."""
     with here.reading() as connection:
         names = _kept(connection, _ARRAY_FILES, here.id).fetchall()
     for (name,) in names:
         there.file.arrays.write(here.file.arrays.open(name))
 
 
-def copy_ledgers(places: Sequence[tuple[LedgerPlace, LedgerPlace]], collections: Mapping[str, str]) -> None:
-    """Copy ledgers, each to an empty one, in one transaction, after which Documents can be opened there.
+def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]) -> None:
+    """Copy ledgers to empty ones, in one transaction; then Documents can be opened there.
 
-    Rows keep their numbers, since keys of rows in stores contain those of builds.
+    Rows keep their numbers, since store keys contain build numbers.
 
     Args:
-        places: Ledgers in one file, each with the one that it is copied to, in another file. The leases are held.
-        collections: From the names of collections to those of their copies.
+        places: Ledgers in one file, each with its copy in another file. The leases are held.
+        collections: From names of collections to those of their copies.
 
     Raises:
         StoreBusyError: If another program has taken a lease over.
     """
-    # What `begin_copies` found is so still: nobody else writes the file.
+    # `begin_copies` has checked the target, and nobody else writes its file since.
     [(first, target), *_] = places
     with first.reading() as source, target.file.writing(durable=True) as connection:
         connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may stand before the one above it
@@ -652,12 +608,12 @@ def _kept(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cu
 def _changed(rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]) -> Iterator[dict[str, object]]:
     names = [name for name, *_ in rows.description]
     for row in rows:
-        told = dict(zip(names, row, strict=True))
-        if "ledger" in told:
-            told["ledger"] = ledger
-        if told.get("collection"):
-            told["collection"] = collections[told["collection"]]
-        yield told
+        values = dict(zip(names, row, strict=True))
+        if "ledger" in values:
+            values["ledger"] = ledger
+        if values.get("collection"):
+            values["collection"] = collections[values["collection"]]
+        yield values
 
 
 def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[dict[str, object]]) -> None:
@@ -670,53 +626,49 @@ class DocumentTable:
     """The documents of a ledger.
 
     Args:
-        place: Of the ledger.
+        db: Connection to the ledger.
     """
 
-    def __init__(self, place: LedgerPlace) -> None:
-        self._at = place
+    def __init__(self, db: LedgerConnection) -> None:
+        self._db = db
 
     def all(self) -> dict[str, DocumentRow]:
-        """Every document that is known, also those that are deleted, by identity."""
-        with self._at.reading() as connection:
-            rows = connection.execute(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._at.id,))  # noqa: S608
-            return {row.identity: row for row in map(document_row, rows)}
+        """All documents by identity, including deleted ones."""
+        rows = self._db.select(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._db.id,))  # noqa: S608
+        return {row.identity: row for row in map(document_row, rows)}
 
     def identities(self) -> list[tuple[str, int]]:
-        """Identity and row of every document that is known, in the order of identities."""
-        with self._at.reading() as connection:
-            rows = connection.execute("SELECT identity, id FROM document WHERE ledger = ?", (self._at.id,))
-            return sorted((read_text(identity), row) for identity, row in rows)
+        """Identity and row of all documents, in the order of identities."""
+        rows = self._db.select("SELECT identity, id FROM document WHERE ledger = ?", (self._db.id,))
+        return sorted((read_text(identity), row) for identity, row in rows)
 
     def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
-        """The rows of some documents, in their order; read as they are asked for."""
+        """The rows of some documents, in their order; read lazily."""
         for some in chunks(list(numbers)):
-            marks = ", ".join("?" * len(some))
-            with self._at.reading() as connection:
-                found = connection.execute(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN ({marks})", some)  # noqa: S608
-                by_number = {row.id: row for row in map(document_row, found)}
+            found = self._db.select_in(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN (?*)", some)  # noqa: S608
+            by_number = {row.id: row for row in map(document_row, found)}
             yield from (by_number[number] for number in some)
 
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
-        """Rows for documents; one that was known gets its old row's number and its version's."""
-        with self._at.writing() as connection:
+        """Enter documents; a known one gets the number of its old row and of its version."""
+        with self._db.writing() as connection:
             connection.executemany(
                 "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?, 'new') "
                 "ON CONFLICT (ledger, uid) DO NOTHING",
-                [(self._at.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
+                [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
             )
             found = [
                 connection.execute(
-                    "SELECT id, version FROM document WHERE ledger = ? AND uid = ?", (self._at.id, row.uid)
+                    "SELECT id, version FROM document WHERE ledger = ? AND uid = ?", (self._db.id, row.uid)
                 ).fetchone()
                 for row in rows
             ]
         return [replace(row, id=number, version=version) for row, (number, version) in zip(rows, found, strict=True)]
 
     def note_files(self, rows: Iterable[DocumentRow]) -> None:
-        """Renew what is known of files whose content is as it was."""
+        """Update the rows of files whose content has not changed."""
         rows = list(rows)
-        with self._at.writing() as connection:
+        with self._db.writing() as connection:
             # The live version was made of a file of the same text, unless an earlier one was made live again.
             connection.executemany(
                 "UPDATE version SET content_hash = ? WHERE document = ? "
@@ -730,92 +682,88 @@ class DocumentTable:
             )
 
     def forget_files(self, uids: Iterable[str]) -> None:
-        """Documents whose files have to be read again, whatever they look like."""
-        with self._at.writing() as connection:
+        """Force the files of some documents to be read again."""
+        with self._db.writing() as connection:
             connection.executemany(
                 "UPDATE document SET content_hash = '', seen_ns = 0 WHERE ledger = ? AND uid = ?",
-                [(self._at.id, uid) for uid in uids],
+                [(self._db.id, uid) for uid in uids],
             )
 
     def tombstone(self, documents: Iterable[int], status: Status) -> None:
-        """Hide documents from every reader at once; their rows are purged later."""
-        with self._at.writing(durable=True) as connection:
-            changes = self._at.next_change(connection)
+        """Hide documents from readers at once; their rows are purged later."""
+        with self._db.writing(durable=True) as connection:
+            changes = self._db.next_change(connection)
             for document in documents:
                 bury(connection, document, status, changes)
 
     def forget_deleted(self) -> None:
-        """Remove the rows of documents of which nothing is left, in the stores and in the ledger."""
+        """Remove the rows of deleted documents without builds."""
         gone = (
             "FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
             "AND NOT EXISTS (SELECT 1 FROM build WHERE build.document = document.id)"
         )
-        with self._at.reading() as connection:
-            if not connection.execute(f"SELECT 1 {gone} LIMIT 1", (self._at.id,)).fetchone():
-                return
-        with self._at.writing() as connection:
-            if connection.execute(f"DELETE {gone}", (self._at.id,)).rowcount:
-                connection.execute("UPDATE ledger SET forgotten = changes WHERE id = ?", (self._at.id,))
+        if not self._db.select(f"SELECT 1 {gone} LIMIT 1", (self._db.id,)):
+            return
+        with self._db.writing() as connection:
+            if connection.execute(f"DELETE {gone}", (self._db.id,)).rowcount:
+                connection.execute("UPDATE ledger SET forgotten = changes WHERE id = ?", (self._db.id,))
 
     def rolled_back(self) -> set[int]:
-        """Rows of the documents whose live version was made of another file than what is there now."""
-        with self._at.reading() as connection:
-            rows = connection.execute(
-                "SELECT document.id FROM document JOIN version ON version.document = document.id "
-                "AND version.number = document.version "
-                "WHERE ledger = ? AND version.content_hash <> document.content_hash",
-                (self._at.id,),
-            )
-            return {row for (row,) in rows}
+        """Rows of the documents whose live version was made of another file than the present one."""
+        rows = self._db.select(
+            "SELECT document.id FROM document JOIN version ON version.document = document.id "
+            "AND version.number = document.version "
+            "WHERE ledger = ? AND version.content_hash <> document.content_hash",
+            (self._db.id,),
+        )
+        return {row for (row,) in rows}
 
     def versions(self, document: int) -> list[Version]:
-        """The versions of a document that are kept, oldest first."""
-        with self._at.reading() as connection:
-            rows = connection.execute(
-                "SELECT number, root, created_at, content_hash, loaded, said, updates FROM version "
-                "WHERE document = ? ORDER BY number",
-                (document,),
-            )
-            return list(map(Version._make, rows))
+        """The stored versions of a document, oldest first."""
+        rows = self._db.select(
+            "SELECT number, root, created_at, content_hash, loaded, said, updates FROM version "
+            "WHERE document = ? ORDER BY number",
+            (document,),
+        )
+        return list(map(Version._make, rows))
 
     def set_failures(self, identities: Iterable[str] | None, failures: Iterable[tuple[str, str, str, str]]) -> None:
-        """Replace what is known of the failures of some documents.
+        """Replace the failures of some documents.
 
         Args:
-            identities: Of those that were tried; None for all.
+            identities: Of the documents that were tried; None for all.
             failures: Identity, stage, class of the error and message of each that failed.
         """
         now = time.time()
-        with self._at.writing() as connection:
+        with self._db.writing() as connection:
             if identities is None:
-                connection.execute("DELETE FROM failure WHERE ledger = ?", (self._at.id,))
+                connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
             else:
-                tried = [(self._at.id, stored_text(one)) for one in identities]
+                tried = [(self._db.id, stored_text(one)) for one in identities]
                 connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
             connection.executemany(
                 "INSERT OR REPLACE INTO failure VALUES (?, ?, ?, ?, ?, ?)",
-                [(self._at.id, *map(stored_text, failure), now) for failure in failures],
+                [(self._db.id, *map(stored_text, failure), now) for failure in failures],
             )
 
     def failures(self) -> list[tuple[str, str, str, str]]:
-        """Identity, stage, class of the error and message of all that failed when it was last tried."""
-        with self._at.reading() as connection:
-            rows = connection.execute(
-                "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
-                (self._at.id,),
-            )
-            return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
+        """Identity, stage, class of the error and message of all failures at the last try."""
+        rows = self._db.select(
+            "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
+            (self._db.id,),
+        )
+        return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
 
 
 class GroupTable:
     """The groups of a ledger, and their spaces.
 
     Args:
-        place: Of the ledger.
+        db: Connection to the ledger.
     """
 
-    def __init__(self, place: LedgerPlace) -> None:
-        self._at = place
+    def __init__(self, db: LedgerConnection) -> None:
+        self._db = db
 
     def open(
         self,
@@ -827,25 +775,25 @@ class GroupTable:
         *,
         fresh: bool = False,
     ) -> tuple[int, str]:
-        """The row of a group under some definitions, and its collection; where there is none, a new one.
+        """The row and the collection of a group under some definitions; created if missing.
 
         Args:
             name: Its name.
             parent: Row of the group above it; None for the root group.
             fingerprint: Of the definitions.
-            fields: The fields that filters may read, as text.
+            fields: The filterable fields, as text.
             collection: From a suffix, which tells collections of the same definitions apart, to a collection's name.
-            fresh: Do not go on with one that is there: what cannot be seen of the definitions is another thing now.
+            fresh: Create a new row: the definition has changed in a way that its fingerprint cannot show.
         """
-        with self._at.writing() as connection:
-            # One that was dropped is not taken up again: it waits to be removed, and what it was made of may be gone.
+        with self._db.writing() as connection:
+            # A dropped group is not reused: it waits to be purged, and its parents' nodes may be gone.
             present = connection.execute(
                 "SELECT id, collection FROM node_group WHERE ledger = ? AND name = ? AND parent IS ? "
                 "AND fingerprint = ? AND status <> 'dropped' ORDER BY id DESC",
-                (self._at.id, name, parent, fingerprint),
+                (self._db.id, name, parent, fingerprint),
             ).fetchone()
             if present is not None and not fresh:
-                # A ledger of an earlier format may not know them.
+                # A ledger of an earlier format may lack them.
                 connection.execute(
                     "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''", (fields, present[0])
                 )
@@ -856,13 +804,13 @@ class GroupTable:
             made = connection.execute(
                 "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection, status) "
                 "VALUES (?, ?, ?, ?, ?, ?, 'building')",
-                (self._at.id, name, parent, fingerprint, fields, place),
+                (self._db.id, name, parent, fingerprint, fields, place),
             )
             return int(made.lastrowid or 0), place
 
-    def open_space(self, group: int, kind: SpaceKind, name: str, identity: str, collection: str) -> tuple[int, int]:
-        """The row of a space, and the dimension of its vectors as far as it is known."""
-        with self._at.writing() as connection:
+    def open_space(self, group: int, kind: IndexKind, name: str, identity: str, collection: str) -> tuple[int, int]:
+        """The row of an index, created if missing, and the dimension of its vectors."""
+        with self._db.writing() as connection:
             key = (group, kind, name, identity)
             where = "node_group = ? AND kind = ? AND name = ? AND identity = ?"
             connection.execute(
@@ -878,46 +826,43 @@ class GroupTable:
             return int(number), int(dimension)
 
     def set_dimension(self, space: int, dimension: int) -> None:
-        """Note how long the vectors of a space are, or that they are sparse."""
-        with self._at.writing() as connection:
+        """Store the dimension of an index's vectors."""
+        with self._db.writing() as connection:
             connection.execute("UPDATE space SET dimension = ? WHERE id = ?", (dimension, space))
 
     def vector_collections(self, group: int) -> list[str]:
-        """Where the vectors of a group are, of all its spaces that have any."""
-        with self._at.reading() as connection:
-            rows = connection.execute(
-                "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0", (group,)
-            )
-            return [collection for (collection,) in rows]
+        """The collections of a group's vectors."""
+        rows = self._db.select(
+            "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0", (group,)
+        )
+        return [collection for (collection,) in rows]
 
     def dropped_groups(self, before: float) -> list[tuple[int, str]]:
-        """Groups that have been dropped since before a time, and their collections; those beneath others first."""
-        with self._at.reading() as connection:
-            return connection.execute(
-                "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND dropped_at <= ? "
-                "ORDER BY id DESC",
-                (self._at.id, before),
-            ).fetchall()
+        """Groups that have been dropped since before a time, and their collections; children first."""
+        return self._db.select(
+            "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND dropped_at <= ? "
+            "ORDER BY id DESC",
+            (self._db.id, before),
+        )
 
     def dropped_spaces(self, before: float) -> list[tuple[int, str]]:
-        """Spaces that have been dropped since before a time, and the collections of their vectors."""
-        with self._at.reading() as connection:
-            return connection.execute(
-                "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id = space.node_group "
-                "WHERE node_group.ledger = ? AND space.status = 'dropped' AND space.dropped_at <= ?",
-                (self._at.id, before),
-            ).fetchall()
+        """Indexes that have been dropped since before a time, and the collections of their vectors."""
+        return self._db.select(
+            "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id = space.node_group "
+            "WHERE node_group.ledger = ? AND space.status = 'dropped' AND space.dropped_at <= ?",
+            (self._db.id, before),
+        )
 
     def abandon(self, fingerprints: Mapping[str, str]) -> None:
-        """Let go of groups that were being built by definitions that do not hold any longer.
+        """Drop unfinished groups of definitions that are not current any more.
 
         Args:
             fingerprints: Of the present definitions, by group name.
         """
-        with self._at.writing() as connection:
+        with self._db.writing() as connection:
             rows = connection.execute(
                 "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status = 'building' ORDER BY id",
-                (self._at.id,),
+                (self._db.id,),
             ).fetchall()
             newest = {name: number for number, name, _ in rows}  # earlier ones were begun by definitions before it
             gone = [
@@ -929,21 +874,21 @@ class GroupTable:
             connection.executemany("DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone])
 
     def discard_parts(self, parts: Iterable[int]) -> None:
-        """Let go of parts of lexical indexes that cannot be used."""
-        with self._at.writing() as connection:
-            self._at.next_change(connection)
+        """Remove damaged parts of keyword indexes."""
+        with self._db.writing() as connection:
+            self._db.next_change(connection)
             connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in parts])
 
     def empty_space(self, space: int) -> None:
-        """A space holds nothing any longer."""
-        with self._at.writing() as connection:
-            self._at.next_change(connection)
+        """Mark an index as empty."""
+        with self._db.writing() as connection:
+            self._db.next_change(connection)
             connection.execute("DELETE FROM covered WHERE space = ?", (space,))
             connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (space,))
 
     def forget_group(self, group: int) -> None:
-        """A group that no store holds any longer, with its builds and spaces."""
-        with self._at.writing() as connection:
+        """Remove a purged group, with its builds and indexes."""
+        with self._db.writing() as connection:
             spaces = "(SELECT id FROM space WHERE node_group = ?)"
             for table in ("covered", "term_part"):
                 connection.execute(f"DELETE FROM {table} WHERE space IN {spaces}", (group,))  # noqa: S608  one of two
@@ -954,34 +899,33 @@ class GroupTable:
             connection.execute("DELETE FROM node_group WHERE id = ?", (group,))
 
     def forget_space(self, space: int) -> None:
-        """A space that no store holds any longer."""
-        with self._at.writing() as connection:
+        """Remove a purged index."""
+        with self._db.writing() as connection:
             for table in ("covered", "term_part"):
                 connection.execute(f"DELETE FROM {table} WHERE space = ?", (space,))  # noqa: S608  one of two
             connection.execute("DELETE FROM space WHERE id = ?", (space,))
 
     def term_parts(self, space: int) -> tuple[TermPartRow, ...]:
-        """The parts of a lexical index, also of one that is being built."""
-        with self._at.reading() as connection:
+        """The parts of a keyword index, complete or not."""
+        with self._db.reading() as connection:
             return part_rows(connection, space)
 
     def part_arrays(self, part: int) -> bytes | None:
-        """The arrays of a part that lies in its row; None where it has a file.
+        """The arrays of a part in its row; None if it has a file.
 
         Raises:
-            StoreError: If there is no such part any more.
+            StoreError: If the part is gone.
         """
-        with self._at.reading() as connection:
-            found = connection.execute("SELECT arrays FROM term_part WHERE id = ?", (part,)).fetchone()
-        if found is None:
-            msg = "A part of an index was merged into another one meanwhile. Ask again."
-            raise StoreError(msg, store=str(self._at.file.path))
-        arrays: bytes | None = found[0]
+        found = self._db.select("SELECT arrays FROM term_part WHERE id = ?", (part,))
+        if not found:
+            msg = "A part of an index was merged into another one meanwhile. Try again."
+            raise StoreError(msg, store=str(self._db.file.path))
+        arrays: bytes | None = found[0][0]
         return arrays
 
 
 class Ledger:
-    """One Document's ledger in a store file. Who writes holds its `lease`.
+    """One Document's ledger in a store file. A writer holds its `lease`.
 
     Args:
         file: The open store file.
@@ -990,27 +934,27 @@ class Ledger:
 
     def __init__(self, file: StoreFile, name: str) -> None:
         self.file = file
-        self._at = LedgerPlace(file, name)
-        self.documents = DocumentTable(self._at)
-        self.groups = GroupTable(self._at)
-        self.builds = BuildTable(self._at)
+        self._db = LedgerConnection(file, name)
+        self.documents = DocumentTable(self._db)
+        self.groups = GroupTable(self._db)
+        self.builds = BuildTable(self._db)
         self._reading = threading.Lock()
         self._state = Tree(), 0  # what is live, and the counter of removals
         self._seen = -1  # value of file.changed() at which they were read
 
     @property
     def token(self) -> str:
-        """See `LedgerPlace.token`."""
-        return self._at.token
+        """See `LedgerConnection.token`."""
+        return self._db.token
 
     @property
     def lease(self) -> Lease:
         """The right to write."""
-        return self._at.lease
+        return self._db.lease
 
     @property
     def tree(self) -> Tree:
-        """What is live now."""
+        """The present live state."""
         return self.state()[0]
 
     @property
@@ -1019,7 +963,7 @@ class Ledger:
         return self.state()[1]
 
     def state(self) -> tuple[Tree, int]:
-        """What is live now, and the counter of removals, read in one transaction."""
+        """The present live state and the counter of removals, read in one transaction."""
         seen = self.file.changed()
         if seen != self._seen:
             self._refresh(seen)
@@ -1027,32 +971,32 @@ class Ledger:
 
     def _refresh(self, seen: int) -> None:
         with self._reading:
-            self._at.id = self._at.id or self._at.find_row()
-            if not self._at.id:
+            self._db.id = self._db.id or self._db.find_row()
+            if not self._db.id:
                 return
-            with self._at.reading() as connection:
+            with self._db.reading() as connection:
                 changes, removals = connection.execute(
-                    "SELECT changes, removals FROM ledger WHERE id = ?", (self._at.id,)
+                    "SELECT changes, removals FROM ledger WHERE id = ?", (self._db.id,)
                 ).fetchone()
                 tree = self._state[0]
                 if changes != tree.changes:
-                    tree = load_tree(connection, self._at.id, tree)
+                    tree = load_tree(connection, self._db.id, tree)
             self._state = tree, removals
             self._seen = seen
 
     def claim(self, definitions: Mapping[str, str]) -> None:
-        """Say by which definitions this program works.
+        """Register the definitions of this program.
 
         Raises:
-            StoreBusyError: If another running program has others.
+            StoreBusyError: If another running program has different ones.
         """
         with self.file.writing() as connection:
-            check_definitions(connection, self._at.id, self._at.program, definitions)
+            check_definitions(connection, self._db.id, self._db.program, definitions)
 
     def unclaim(self) -> None:
-        """Take back what this program said of its definitions."""
+        """Unregister the definitions of this program."""
         with self.file.writing() as connection:
-            connection.execute("DELETE FROM program WHERE id = ?", (self._at.program.id,))
+            connection.execute("DELETE FROM program WHERE id = ?", (self._db.program.id,))
 
     def flip(
         self,
@@ -1064,18 +1008,18 @@ class Ledger:
         partial_spaces: Iterable[int] = (),
         visible: bool = True,
     ) -> None:
-        """Make builds live, all of them in one transaction.
+        """Make builds live, in one transaction.
 
         Args:
-            flips: What becomes live for each document; what was live for it before is so no longer.
-            parts: Parts of lexical indexes that hold the builds.
-            keep_versions: How many versions before the present one are kept.
-            partial_groups: Groups of other programs, which these documents are missing in from now on.
-            partial_spaces: The same for spaces.
-            visible: False where only groups and spaces change that nobody sees yet.
+            flips: The builds of each document, which replace its live ones.
+            parts: Parts of keyword indexes with these builds.
+            keep_versions: How many versions before the present one are stored.
+            partial_groups: Groups of other programs, which lack these documents from now on.
+            partial_spaces: The same for indexes.
+            visible: False if readers see no change.
         """
-        with self._at.writing(durable=True) as connection:
-            changes = self._at.next_change(connection) if visible else None
+        with self._db.writing(durable=True) as connection:
+            changes = self._db.next_change(connection) if visible else None
             for one in flips:
                 write_row(connection, one, changes)
             connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
@@ -1099,10 +1043,10 @@ class Ledger:
             connection.executemany("UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_spaces])
 
     def switch(self, groups: Iterable[int], spaces: Iterable[int], dropped: Iterable[int]) -> None:
-        """Make groups and spaces live, built for every document, and others not, in one transaction."""
+        """Make complete groups and indexes live and drop others, in one transaction."""
         now = time.time()
-        with self._at.writing(durable=True) as connection:
-            changes = self._at.next_change(connection)
+        with self._db.writing(durable=True) as connection:
+            changes = self._db.next_change(connection)
             for group in dropped:
                 connection.execute(
                     "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE id = ?", (now, group)
@@ -1115,11 +1059,11 @@ class Ledger:
                 [status, parent] = connection.execute(
                     "SELECT status, parent FROM node_group WHERE id = ?", (group,)
                 ).fetchone()
-                if status == "live":  # readers hold a part of it, and have to look at every document again
+                if status == "live":  # readers have a part of it, and have to reload every document
                     connection.execute(
-                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self._at.id)
+                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self._db.id)
                     )
-                elif parent is None:  # another root group: the versions of its documents begin anew
+                elif parent is None:  # another root group: its documents start with new versions
                     connection.execute(
                         "INSERT OR REPLACE INTO version SELECT document.id, version, live.build, ?, content_hash, "
                         "loaded, said, updates FROM live JOIN document ON document.id = live.document "
@@ -1128,7 +1072,7 @@ class Ledger:
                     )
                 connection.execute("UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,))
             for space in spaces:
-                # Under another identity the same name had other vectors, or other terms.
+                # Another identity of the same name has other vectors, or other terms.
                 connection.execute(
                     "UPDATE space SET status = 'dropped', whole = 0, dropped_at = ? WHERE status = 'live' AND id <> ? "
                     "AND (node_group, kind, name) = (SELECT node_group, kind, name FROM space WHERE id = ?)",
@@ -1138,13 +1082,12 @@ class Ledger:
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""
-        with self._at.reading() as connection:
-            found = connection.execute(
-                "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self._at.id, time.time())
-            ).fetchone()
-        return str(Program.from_json(found[1], found[0])) if found and found[0] else ""
+        found = self._db.select(
+            "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self._db.id, time.time())
+        )
+        return str(Program.from_json(found[0][1], found[0][0])) if found and found[0][0] else ""
 
     def announce_removal(self) -> None:
-        """Tell readers that rows are about to be removed from stores."""
-        with self._at.writing() as connection:
-            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self._at.id,))
+        """Notify readers that rows are about to be removed from stores."""
+        with self._db.writing() as connection:
+            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self._db.id,))

@@ -1,4 +1,4 @@
-"""Loading files, in this process or in others."""
+"""Load files: which reader loads which file, in this process or in others."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ from lazyrag.loaders.base import (
 )
 from lazyrag.loaders.detect import sniff
 from lazyrag.loaders.directory import FoundFile
-from lazyrag.validation import known_keywords
+from lazyrag.validation import known_keywords, require
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
 ReaderLike: TypeAlias = "Callable[[Path], Loadable] | type[DataLoader] | DataLoader"
-"""What may read a file: a function of its path, a loader class without arguments, a loader."""
+"""A function of a file's path, a loader class without arguments, or a loader."""
 
 R = TypeVar("R", bound="Callable[[Path], Loadable] | type[DataLoader] | DataLoader")
 
-_SPECIAL = frozenset("*?[")
-_MOST_OPEN = 4  # of ``**/`` in a pattern that may stand for no folder
+_WILDCARDS = frozenset("*?[")
+_MAX_OPTIONAL = 4  # of ``**/`` in a pattern that may match no folder
 _CONTAINERS = frozenset(
     f"lazyrag.loaders.{target}"
     for target in ("mail:EmlLoader", "mail:MboxLoader", "msg:MsgLoader", "archives:ZipLoader")
 )
-"""Loaders of files that hold other files, which readers are asked for as well."""
+"""Loaders of files that contain other files, which readers apply to as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedReader:
-    """What a user reads files of certain names with.
+    """A user's reader for files of certain names.
 
     Args:
-        pattern: Their names, as given.
-        given: What was given.
-        fingerprint: Of what was given.
-        version: What the user says besides.
+        pattern: Pattern of their names.
+        given: The user's reader.
+        fingerprint: Its fingerprint.
+        version: The user's version.
     """
 
     pattern: str
@@ -74,16 +74,16 @@ class NamedReader:
 
     @property
     def identity(self) -> str:
-        """What tells it from others, which may read the same files otherwise."""
+        """Distinguishes it from other readers of the same files."""
         return f"reader {self.fingerprint.value} {self.version or ''}"
 
     def reader(self) -> FileReader:
-        """The same for one file."""
+        """Return the reader as a function of one file."""
         return as_reader(self.pattern, self.given)
 
 
 def as_reader(pattern: str, given: Any) -> FileReader:
-    """What loads a file: a loader's method, a class's anew for each file, or the function itself."""
+    """Return the function that loads a file: a loader's method, a new instance's method, or the function itself."""
     if isinstance(given, type):
         return FileReader(given.__name__, lambda path: given().load(path), pattern)
     if callable(getattr(given, "load", None)):
@@ -92,7 +92,7 @@ def as_reader(pattern: str, given: Any) -> FileReader:
 
 
 class Readers:
-    """Readers by pattern, before those of a base: an instance's before its class's.
+    """Readers by pattern, which take precedence over those of a base: a class's for an instance.
 
     Args:
         base: Readers to fall back to.
@@ -102,10 +102,10 @@ class Readers:
         self._base = base
         self._lock = threading.Lock()
         self._suffixes: dict[str, NamedReader] = {}
-        self._patterns: tuple[NamedReader, ...] = ()  # the last that was named first
+        self._patterns: tuple[NamedReader, ...] = ()  # the newest first
 
     def add(self, reader: NamedReader) -> None:
-        """Enter a reader; one of the same pattern goes."""
+        """Add a reader, replacing one of the same pattern."""
         suffix = _suffix_of(reader.pattern)
         with self._lock:
             if suffix:
@@ -115,24 +115,24 @@ class Readers:
                 self._patterns = (reader, *others)
 
     def find(self, *names: str) -> NamedReader | None:
-        """The reader for a file: the first of `all` that reads files of one of its names.
+        """Return the reader of a file: the first of `all` that matches one of its names.
 
         Args:
             names: Its names: relative to its dataset or archive, and its own.
         """
         if not (self._suffixes or self._patterns):  # nearly always
             return None if self._base is None else self._base.find(*names)
-        return next((reader for reader in self.all() if reads(reader.pattern, names)), None)
+        return next((reader for reader in self.all() if matches(reader.pattern, names)), None)
 
     def all(self) -> list[NamedReader]:
-        """All of them: by suffix, the longest first; by pattern, the last that was named first; then the base's."""
+        """Return all readers: by suffix, the longest first; by pattern, the newest first; then the base's."""
         suffixes = sorted(self._suffixes.items(), key=lambda item: -len(item[0]))
         own = [*(reader for _, reader in suffixes), *self._patterns]
         return [*own, *(self._base.all() if self._base is not None else ())]
 
 
 class AddReader(Protocol):
-    """What `Document.add_reader` is to type checkers: a call, or the maker of a decorator."""
+    """Type of `Document.add_reader`: a call, or a decorator factory."""
 
     @overload
     def __call__(self, pattern: str, func: R, *, version: str | None = None) -> R: ...
@@ -144,25 +144,25 @@ class AddReader(Protocol):
 def add_reader(
     self_or_class: Any, /, pattern: str, func: ReaderLike | None = None, *, version: str | None = None
 ) -> Any:
-    """Say what reads files of certain names, whatever is registered for their suffix.
+    """Set the reader of files of certain names, whatever loader is registered for their suffix.
 
-    On the class it holds for every Document, on an instance for that one, where it goes before the class's. A suffix
-    goes before a pattern, a longer suffix before a shorter one, a later pattern before an earlier one; the same pattern
-    again takes the earlier one's place. Files that are read otherwise now are read at the next sync.
+    Called on the class, it applies to every Document; called on an instance, to that one, where it takes precedence.
+    Suffixes take precedence over patterns, longer suffixes over shorter ones, newer patterns over older ones; the same
+    pattern again replaces its reader. The next sync loads the affected files again.
 
     Args:
         self_or_class: The Document, or its class.
-        pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, that a file's
-            path relative to the dataset matches, or its name. Case does not matter.
+        pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, for a file's path
+            relative to the dataset, or its name. Case does not matter.
         func: A function of the file's `pathlib.Path` that returns its text, or whatever loaders return; a loader class
-            without arguments, or an instance. None makes this a decorator.
-        version: Tells readers apart that look the same: the version of a model, of a program.
+            without arguments, or an instance. None returns a decorator.
+        version: Distinguishes readers that look the same: the version of a model, of a program.
 
     Returns:
-        What was given, unchanged; the decorator, if nothing was.
+        ``func`` unchanged; a decorator without it.
 
     Raises:
-        ConfigError: If the pattern is none, or what is given cannot read files.
+        ConfigError: If the pattern is invalid, or ``func`` cannot read files.
 
     Example:
         >>> from lazyrag import Document
@@ -171,113 +171,100 @@ def add_reader(
         ... def read_motd(path):
         ...     return path.read_text(encoding="utf-8")
     """
-    if not isinstance(pattern, str) or not pattern.strip() or pattern == ".":
-        msg = f"add_reader got the pattern {pattern!r}; give a suffix ('*.log', '.log') or a pattern ('notes/*.txt')."
-        raise ConfigError(msg)
+    is_pattern = isinstance(pattern, str) and bool(pattern.strip()) and pattern != "."
+    require(is_pattern, "pattern", pattern, "a suffix such as '*.log' or '.log', or a pattern such as 'notes/*.txt'")
     if f".{pattern.lower()}" in loaders:
-        msg = (
-            f"add_reader got the pattern {pattern!r}, which only a file of that whole name matches. "
-            f"Give '.{pattern.lower()}' for the suffix; '**/{pattern}' if the name is meant."
-        )
-        raise ConfigError(msg)
-    if version is not None and not isinstance(version, str):
-        msg = f"add_reader({pattern!r}) got version={version!r}; give a text, or None."
-        raise ConfigError(msg)
+        msg = f"add_reader got the pattern {pattern!r}, which only a file of that complete name matches."
+        raise ConfigError(f"{msg} Pass '.{pattern.lower()}' for the suffix, or '**/{pattern}' for the name.")
+    require(version is None or isinstance(version, str), "version", version, "a text or None")
 
-    def enter(given: R) -> R:
-        _check(pattern, given)
+    def add(given: R) -> R:
+        _validate_reader(pattern, given)
         self_or_class._file_readers.add(NamedReader(pattern, given, fingerprint(given), version))
         return given
 
-    return enter if func is None else enter(func)
+    return add if func is None else add(func)
 
 
-def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
-    """A function from a file to what tells its reader from others, which may read it otherwise.
-
-    Nothing is imported for it. Files whose suffix no loader reads are looked into, as loading them does; of the others
-    that would take too long, so that one whose content contradicts its suffix counts by its suffix.
-    """
-    asked = readers.all()
-    inside = " ".join(("", *(f"{reader.pattern} {reader.identity}" for reader in asked)))
-
-    @functools.cache
-    def of_suffix(suffix: str) -> str:
-        if suffix not in loaders:
-            return suffix
-        target = loaders.target(suffix)
-        held = inside if target in _CONTAINERS else ""
-        return f"{suffix} {target or fingerprint(loaders[suffix]).value}{held}"
-
-    def of_file(file: FoundFile) -> str:
-        path = file.path
-        for reader in asked:
-            if reads(reader.pattern, (file.identity, path.name)):
-                return reader.identity
-        suffix = known_suffix(path)
-        if suffix in loaders:
-            return of_suffix(suffix)
-        try:
-            found = sniff(path)
-        except OSError:  # loading it says why
-            found = None
-        is_read = found is not None and found.suffix in loaders and found.decides(suffix)
-        return f"{suffix} as {of_suffix(found.suffix)}" if found is not None and is_read else suffix
-
-    return of_file
-
-
-def _check(pattern: str, given: Any) -> None:
-    """Refuse what reads no files."""
-    loads = getattr(given, "load", None)
-    if isinstance(given, type) and callable(loads):
+def _validate_reader(pattern: str, given: Any) -> None:
+    load = getattr(given, "load", None)
+    name = f"The reader of {pattern!r}"
+    if isinstance(given, type) and callable(load):
         needed = [
             name
             for name, one in inspect.signature(given).parameters.items()
             if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         ]
         if needed:
-            msg = (
-                f"add_reader({pattern!r}) got the class {given.__name__}, which needs {', '.join(needed)}. "
-                f"Give an instance: {given.__name__}({needed[0]}=...)."
-            )
-            raise ConfigError(msg)
-    elif isinstance(given, type) or not (callable(loads) or callable(given)):
-        msg = (
-            f"add_reader({pattern!r}) got {given!r}; give a function of the file's path, "
-            "a loader class with load(self, path), or an instance of one."
-        )
-        raise ConfigError(msg)
-    if inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(loads):
-        msg = f"add_reader({pattern!r}) got {given!r}, which is asynchronous; give a function that returns the text."
-        raise ConfigError(msg)
+            msg = f"{name} is the class {given.__name__}, which needs {', '.join(needed)}."
+            raise ConfigError(f"{msg} Pass an instance: {given.__name__}({needed[0]}=...).")
+    else:
+        is_reader = not isinstance(given, type) and (callable(load) or callable(given))
+        require(is_reader, name, given, "a function of the path, a loader class with load(self, path), or an instance")
+    is_async = inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(load)
+    require(not is_async, name, given, "a function that is not asynchronous")
 
 
-def reads(pattern: str, names: Iterable[str]) -> bool:
-    """Whether a pattern stands for a file of some names.
+def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
+    """Return a function from a file to the identity of its reader or loader.
 
-    Case does not matter, and ``**/`` stands for any folders or none.
+    Nothing is imported. Files with an unknown suffix are sniffed as in loading; sniffing all files would take too long,
+    so a file whose content contradicts its suffix is identified by its suffix.
+    """
+    named = readers.all()
+    inside = " ".join(("", *(f"{reader.pattern} {reader.identity}" for reader in named)))
+
+    @functools.cache
+    def of_suffix(suffix: str) -> str:
+        if suffix not in loaders:
+            return suffix
+        target = loaders.target(suffix)
+        nested = inside if target in _CONTAINERS else ""
+        return f"{suffix} {target or fingerprint(loaders[suffix]).value}{nested}"
+
+    def of_file(file: FoundFile) -> str:
+        path = file.path
+        for reader in named:
+            if matches(reader.pattern, (file.identity, path.name)):
+                return reader.identity
+        suffix = known_suffix(path)
+        if suffix in loaders:
+            return of_suffix(suffix)
+        try:
+            found = sniff(path)
+        except OSError:  # loading reports it
+            found = None
+        if found is not None and found.suffix in loaders and found.decides(suffix):
+            return f"{suffix} as {of_suffix(found.suffix)}"
+        return suffix
+
+    return of_file
+
+
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether a pattern matches one of a file's names.
+
+    Case does not matter, and ``**/`` matches any folders or none.
 
     Example:
-        >>> reads("*.log", ["a/b.LOG"]), reads("a/**/b.*", ["a/b.log"]), reads("a/*", ["b.log"])
+        >>> matches("*.log", ["a/b.LOG"]), matches("a/**/b.*", ["a/b.log"]), matches("a/*", ["b.log"])
         (True, True, False)
     """
-    wanted = pattern.lower()
     suffix = _suffix_of(pattern)
     for name in map(str.lower, names):
         own_name = name.rpartition("/")[2]
         if suffix:
             if own_name.endswith(suffix) and own_name != suffix:
                 return True
-        elif any(fnmatch.fnmatchcase(one, form) for one in (name, own_name) for form in _forms(wanted)):
+        elif any(fnmatch.fnmatchcase(one, form) for one in (name, own_name) for form in _variants(pattern.lower())):
             return True
     return False
 
 
 @functools.lru_cache(maxsize=256)
-def _forms(pattern: str) -> tuple[str, ...]:
-    """A pattern with and without each of its ``**/``, which stand for any folders or none."""
-    first, *rest = re.split(r"(?<![^/])\*\*/", pattern, maxsplit=_MOST_OPEN)
+def _variants(pattern: str) -> tuple[str, ...]:
+    """Return a pattern with and without each of its ``**/``."""
+    first, *rest = re.split(r"(?<![^/])\*\*/", pattern, maxsplit=_MAX_OPTIONAL)
     forms = [first]
     for piece in rest:
         forms = [f"{form}{folders}{piece}" for form in forms for folders in ("**/", "")]
@@ -285,22 +272,125 @@ def _forms(pattern: str) -> tuple[str, ...]:
 
 
 def _suffix_of(pattern: str) -> str:
-    """The suffix that a pattern stands for, lower case; "" for other patterns."""
+    """Return the suffix that a pattern matches, in lower case; "" for other patterns."""
     suffix = pattern.removeprefix("*").lower()
-    return suffix if suffix.startswith(".") and "/" not in suffix and _SPECIAL.isdisjoint(suffix) else ""
+    return suffix if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix) else ""
 
 
-_LOOKED_AT_EVERY_S = 0.1
-_LOOKS_AFTER_PARENT_EVERY_S = 1.0
+_EXIT_WAIT_S = 5.0  # for an idle process to end by itself
+
+
+class Loading:
+    """Calls readers and loaders, in separate processes if requested and if they can be imported there.
+
+    A process that ends while it loads (a parser that crashes or exhausts memory) fails only its own file: each process
+    has one file at a time, and its own pipe. (A broken `concurrent.futures.ProcessPoolExecutor` fails the files of all
+    its processes, and may hang on one that was about to start.) A process that exceeds its time or memory is killed,
+    which fails its file too.
+
+    Args:
+        processes: Number of processes; 0 for none.
+        limits: Limits of one file.
+        readers: The user's readers.
+    """
+
+    def __init__(self, processes: int = 0, limits: LoadLimits = DEFAULT_LIMITS, readers: Readers | None = None) -> None:
+        self.processes = processes
+        self.readers = readers or Readers()
+        self._limits = limits
+        self._idle: LifoQueue[LoadingProcess | None] | None = None  # None for a process that is not started yet
+        self._table = ReaderTable()
+
+    @contextmanager
+    def running(self, count: int) -> Iterator[None]:
+        """Keep processes for a number of files; each starts when it is needed."""
+        if not self.processes or not count or self._idle is not None:
+            yield
+            return
+        self._table = ReaderTable(
+            tuple((one.pattern, portable(one.given)) for one in self.readers.all()), importable_loaders()
+        )
+        idle: LifoQueue[LoadingProcess | None] = LifoQueue()
+        for _ in range(self.processes):
+            idle.put(None)
+        self._idle = idle
+        try:
+            yield
+        finally:
+            self._idle = None
+            started = [process for process in idle.queue if process is not None]
+            for process in started:
+                process.dismiss()
+            for process in started:
+                process.end(within=_EXIT_WAIT_S)
+
+    def load(self, file: FoundFile) -> LoadedFile:
+        """Load a file; see `lazyrag.loaders.base.load_file`.
+
+        Raises:
+            LoadError: If it cannot be loaded, or exceeds a limit.
+            IngestionError: If no process can be started.
+        """
+        idle = self._idle
+        if idle is None or not self._is_for_processes(file):
+            return self._load_here(file)
+        process = idle.get()
+        try:
+            if process is None or not process.is_alive():
+                process = None
+                process = LoadingProcess()
+            request = Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table)
+            loaded = process.load(request)
+        except BaseException as exc:
+            if process is not None and not isinstance(exc, LoadError):
+                process.end()  # its answer may still arrive
+            raise
+        finally:
+            most = self._limits.files_per_process
+            if process is not None and most is not None and process.count >= most:
+                process.end(within=_EXIT_WAIT_S)
+                process = None
+            idle.put(process)
+        return self._load_here(file) if loaded is None else loaded
+
+    def _is_for_processes(self, file: FoundFile) -> bool:
+        """Whether the reader of a file, judged by its name, can be imported in another process."""
+        names = file.identity, file.path.name
+        for pattern, packed in self._table.readers:
+            if matches(pattern, names):
+                return packed is not None
+        return dict(self._table.loaders).get(known_suffix(file.path), "") is not None
+
+    def _name_of(self, file: FoundFile) -> str:
+        """Return the name of a file's reader, judged by the file's name."""
+        named = self.readers.find(file.identity, file.path.name)
+        if named is not None:
+            return named.reader().name
+        suffix = known_suffix(file.path)
+        if suffix not in loaders:
+            return "its loader"
+        target = loaders.target(suffix)
+        return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
+
+    def _load_here(self, file: FoundFile) -> LoadedFile:
+        return load_file(file.path, name=file.identity, limits=self._limits, readers=self._find)
+
+    def _find(self, *names: str) -> FileReader | None:
+        named = self.readers.find(*names)
+        return None if named is None else named.reader()
+
+
+_POLL_S = 0.1
+_PARENT_POLL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderTable:
-    """What reads which files in the process that asks, as far as it is not the same in every process.
+    """Readers and loaders of the parent process, except for built-in loaders.
 
     Args:
-        readers: Patterns with what the user named for them, packed by `portable`, in the order in which they are asked.
-        loaders: Suffixes of loaders that are not built in, with where they can be imported from.
+        readers: Patterns with the user's readers, pickled by `portable`, in order of precedence.
+        loaders: Suffixes of loaders that are not built in, with their import paths.
     """
 
     readers: tuple[tuple[str, bytes | None], ...] = ()
@@ -309,14 +399,14 @@ class ReaderTable:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A file to be loaded.
+    """A file to load.
 
     Args:
-        path: Where it lies.
+        path: Its path.
         name: Its identity.
-        loader: What reads it, as far as its name tells, for messages.
-        limits: What it may take.
-        table: What reads which files.
+        loader: Name of its reader, for messages.
+        limits: Limits of the file.
+        table: Readers and loaders of the parent process.
     """
 
     path: str
@@ -328,7 +418,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What became of a file: its text, or why there is none. Neither means that only the asking process can load it."""
+    """The loaded file or its error. Neither means that only the parent process can load it."""
 
     loaded: LoadedFile | None = None
     error: LoadError | None = None
@@ -336,20 +426,20 @@ class _Answer:
 
 
 class LoadingProcess:
-    """Another process, which loads one file after the other.
+    """A process that loads one file at a time.
 
     Raises:
         IngestionError: If it does not start.
     """
 
     def __init__(self) -> None:
-        import multiprocessing  # which few programs need, and all would wait for
+        import multiprocessing  # imports slowly, and few programs need it
 
         self.count = 0
-        # A fork would copy locks that other threads hold.
+        # A fork would copy locks held by other threads.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # what it leaves behind when it is killed goes with it
+        self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # for its temporary files, also when it is killed
         self._process = context.Process(target=_serve, args=(theirs, self._folder))
         try:
             with theirs:
@@ -358,18 +448,17 @@ class LoadingProcess:
         except OSError as exc:
             shutil.rmtree(self._folder, ignore_errors=True)
             msg = (
-                "No process to load files in could be started; what it had to say stands on the error output. "
-                "A program that asks for processes lies in a file and does so under `if __name__ == '__main__':`. "
-                "Document(processes=0) does without."
+                "No loading process could be started; see the error output. Run the program from a file, under "
+                "`if __name__ == '__main__':`, or pass Document(processes=0)."
             )
             raise IngestionError(msg) from exc
 
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it accepts requests."""
         return self._process.is_alive()
 
     def load(self, request: Request) -> LoadedFile | None:
-        """Load a file; None if something that reads it is not to be had in another process.
+        """Load a file; None if its reader exists only in the parent process.
 
         Raises:
             LoadError: If it cannot be loaded, or exceeds a limit.
@@ -395,10 +484,10 @@ class LoadingProcess:
         return answer.loaded
 
     def _wait(self, limits: LoadLimits) -> Any:
-        """What it says next; an OSError if it ends instead, a LoadError if it takes too long or too much."""
+        """Return its next answer; OSError if it ends instead, LoadError if it exceeds its time or memory."""
         started = time.monotonic()
-        # A process that it began may hold its end of the pipe: nothing but a look tells that it has ended.
-        while not self._connection.poll(_LOOKED_AT_EVERY_S):
+        # Its subprocesses may hold its end of the pipe open: polling is the only way to see that it has ended.
+        while not self._connection.poll(_POLL_S):
             if not self._process.is_alive() and not self._connection.poll():
                 raise ConnectionResetError
             if limits.time_s is not None and time.monotonic() - started > limits.time_s:
@@ -411,11 +500,11 @@ class LoadingProcess:
             raise ConnectionResetError from exc
 
     def dismiss(self) -> None:
-        """Tell it that no more files come."""
+        """Send no more files."""
         self._connection.close()
 
     def end(self, *, within: float = 0.0) -> None:
-        """Wait for it to end by itself, if so long; then end it, with the processes that it began."""
+        """Wait for it to end by itself; then kill it, with its subprocesses."""
         self.dismiss()
         self._process.join(within)
         if self._process.is_alive():
@@ -426,7 +515,7 @@ class LoadingProcess:
 
 
 def _kill(pid: int | None) -> None:
-    """Kill a process and those that it began, where the system has groups of them and it has come to lead one."""
+    """Kill a process with its process group, if it leads one."""
     if pid is not None and hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             if os.getpgid(pid) == pid:
@@ -434,7 +523,7 @@ def _kill(pid: int | None) -> None:
 
 
 def resident_bytes(pid: int | None) -> int:
-    """What a process has in memory; 0 where the system does not tell.
+    """Return the resident memory of a process; 0 on systems that do not report it.
 
     Example:
         >>> resident_bytes(None)
@@ -453,10 +542,7 @@ def _too_much_memory(limits: LoadLimits) -> LoadError:
 
 
 def portable(given: Any) -> bytes | None:
-    """A reader, so that another process can have it; None for what only this one has.
-
-    A function or class goes by its name, an instance by its class's and its attributes.
-    """
+    """Return a reader pickled for another process; None if it cannot be imported there."""
     from multiprocessing.reduction import ForkingPickler
     from pickle import PicklingError
 
@@ -470,7 +556,7 @@ def portable(given: Any) -> bytes | None:
 
 
 def importable_loaders() -> tuple[tuple[str, str | None], ...]:
-    """Suffixes whose loaders are not built in, and where other processes can import them from; None for nowhere."""
+    """Return the suffixes of loaders that are not built in, with their import paths; None for no path."""
     found: list[tuple[str, str | None]] = []
     for suffix in loaders:
         if is_built_in(suffix):
@@ -485,10 +571,8 @@ def importable_loaders() -> tuple[tuple[str, str | None], ...]:
 
 
 def _cannot_pass(request: Request, error: Exception) -> LoadError:
-    told = sentence(f"{type(error).__name__}: {error}")
-    msg = (
-        f"{request.loader}, or what it gives, cannot pass between processes: {told} Document(processes=0) does without."
-    )
+    cause = sentence(f"{type(error).__name__}: {error}")
+    msg = f"{request.loader}, or its result, cannot pass between processes: {cause} Pass Document(processes=0)."
     return _failed(request, msg)
 
 
@@ -496,31 +580,31 @@ def _failed(request: Request, message: object) -> LoadError:
     return LoadError(str(message), path=request.path, loader=request.loader)
 
 
-# What follows runs in the other process.
+# The rest of this section runs in the loading process.
 
 
-class _OnlyThere(BaseException):
-    """Something that reads the file, or one within it, is to be had only in the process that asks.
+class _OnlyInParent(BaseException):
+    """The reader of the file, or of one inside it, exists only in the parent process.
 
-    No Exception: nothing between here and `_answer` may take it for a failure of the file.
+    Not an Exception: nothing between here and `_answer` may mistake it for a failure of the file.
     """
 
 
-class _OnlyThereLoader:
-    """Stands for a loader that cannot be imported here."""
+class _ParentLoader:
+    """Placeholder of a loader that cannot be imported here."""
 
     def load(self, path: Path) -> NoReturn:
-        raise _OnlyThere(path)
+        raise _OnlyInParent(path)
 
 
 def _serve(connection: Connection, folder: str) -> None:
-    """Say that this process is there, then load what is asked for, until nobody asks any longer."""
+    """Report that this process has started, then load requested files until the pipe is closed."""
     from multiprocessing.reduction import ForkingPickler
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes of a terminal; who asks decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
     if hasattr(os, "setsid"):
         with suppress(OSError):
-            os.setsid()  # whoever kills this process kills those that it began
+            os.setsid()  # so that killing this process kills its subprocesses
     tempfile.tempdir = folder
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection.send(None)
@@ -531,34 +615,34 @@ def _serve(connection: Connection, folder: str) -> None:
             return
         try:
             data = ForkingPickler.dumps(_answer(request))
-        except Exception as exc:  # noqa: BLE001  told to who asked
+        except Exception as exc:  # noqa: BLE001  reported to the parent
             data = ForkingPickler.dumps(_Answer(error=_cannot_pass(request, exc)))
         connection.send_bytes(data)
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that asks is gone, be it in the midst of a file that never ends."""
+    """End this process when its parent is gone, even while it loads a file."""
     while os.getppid() == parent:
-        time.sleep(_LOOKS_AFTER_PARENT_EVERY_S)
+        time.sleep(_PARENT_POLL_S)
     os._exit(1)
 
 
 def _answer(request: Request) -> _Answer:
-    """A file, loaded by what reads it in the process that asks."""
+    """Load a file by the readers and loaders of the parent process."""
     for suffix, target in request.table.loaders:
         if target is None:
-            loaders.register(suffix, _OnlyThereLoader, replace=True)
+            loaders.register(suffix, _ParentLoader, replace=True)
         elif loaders.target(suffix) != target:
             loaders.declare(suffix, target, replace=True)
     _limit_memory(request.limits.memory_bytes)
 
     def find(*names: str) -> FileReader | None:
-        return next((_unpacked(*one) for one in request.table.readers if reads(one[0], names)), None)
+        return next((_unpickle(*one) for one in request.table.readers if matches(one[0], names)), None)
 
     try:
         limits = replace(request.limits, time_s=None, memory_bytes=None)
         return _Answer(load_file(request.path, name=request.name, limits=limits, readers=find))
-    except _OnlyThere:
+    except _OnlyInParent:
         return _Answer()
     except LoadError as exc:
         return _Answer(error=exc, lacks_memory=isinstance(exc.__cause__, MemoryError))
@@ -566,18 +650,16 @@ def _answer(request: Request) -> _Answer:
         return _Answer(lacks_memory=True)
 
 
-def _unpacked(pattern: str, packed: bytes | None) -> FileReader:
+def _unpickle(pattern: str, pickled: bytes | None) -> FileReader:
     from multiprocessing.reduction import ForkingPickler
 
-    if packed is None:
-        return as_reader(pattern, _OnlyThereLoader)
-    return as_reader(pattern, ForkingPickler.loads(packed))
+    return as_reader(pattern, _ParentLoader if pickled is None else ForkingPickler.loads(pickled))
 
 
 def _limit_memory(most: int | None) -> None:
-    """Have the system refuse what goes beyond the limit, where it can: looks from time to time find it later.
+    """Let the operating system enforce the memory limit if it can; polling detects an excess later.
 
-    Not for the default limit: programs that a loader begins inherit it, and some reserve far more than they use.
+    Not for the default limit: subprocesses of loaders inherit it, and some reserve far more than they use.
     """
     try:
         import resource
@@ -587,110 +669,7 @@ def _limit_memory(most: int | None) -> None:
         return
     page = os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    unused = (int(sizes[0]) - int(sizes[1])) * page  # addresses that take no memory
+    unused = (int(sizes[0]) - int(sizes[1])) * page  # reserved addresses
     soft = hard if most in (None, DEFAULT_LIMITS.memory_bytes) else unused + (most or 0)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-
-_ENDS_WITHIN_S = 5.0  # an idle process, when nobody asks it for anything any longer
-
-
-class Loading:
-    """Calls readers and loaders, in processes of its own where that is asked for and they can be imported there.
-
-    A process that ends while it loads (a parser that crashes, or eats all memory) fails its file, and no other one:
-    each has one file at a time, and a pipe of its own. (What breaks a `concurrent.futures.ProcessPoolExecutor` fails
-    the files of all its processes, and can leave the program waiting for one that was about to start.) So does one that
-    exceeds its time or memory, and is killed for it.
-
-    Args:
-        processes: How many; 0 for none.
-        limits: What one file may take.
-        readers: What the user named for files of certain names.
-    """
-
-    def __init__(self, processes: int = 0, limits: LoadLimits = DEFAULT_LIMITS, readers: Readers | None = None) -> None:
-        self.processes = processes
-        self.readers = readers or Readers()
-        self._limits = limits
-        self._idle: LifoQueue[LoadingProcess | None] | None = None  # None for one that is yet to start
-        self._table = ReaderTable()
-
-    @contextmanager
-    def running(self, count: int) -> Iterator[None]:
-        """Have processes ready for so many files, as far as they are wanted; each starts when it is needed."""
-        if not self.processes or not count or self._idle is not None:
-            yield
-            return
-        self._table = ReaderTable(
-            tuple((one.pattern, portable(one.given)) for one in self.readers.all()), importable_loaders()
-        )
-        idle: LifoQueue[LoadingProcess | None] = LifoQueue()
-        for _ in range(self.processes):
-            idle.put(None)
-        self._idle = idle
-        try:
-            yield
-        finally:
-            self._idle = None
-            started = [process for process in idle.queue if process is not None]
-            for process in started:
-                process.dismiss()
-            for process in started:
-                process.end(within=_ENDS_WITHIN_S)
-
-    def load(self, file: FoundFile) -> LoadedFile:
-        """Load a file; see `lazyrag.loaders.base.load_file`.
-
-        Raises:
-            LoadError: If it cannot be loaded, or exceeds a limit.
-            IngestionError: If a process is wanted, and none can be started.
-        """
-        idle = self._idle
-        if idle is None or not self._is_for_processes(file):
-            return self._load_here(file)
-        process = idle.get()
-        try:
-            if process is None or not process.is_alive():
-                process = None
-                process = LoadingProcess()
-            request = Request(str(file.path), file.identity, self._name_of(file), self._limits, self._table)
-            loaded = process.load(request)
-        except BaseException as exc:
-            if process is not None and not isinstance(exc, LoadError):
-                process.end()  # an answer that nobody waits for any longer may be on its way
-            raise
-        finally:
-            most = self._limits.files_per_process
-            if process is not None and most is not None and process.count >= most:
-                process.end(within=_ENDS_WITHIN_S)
-                process = None
-            idle.put(process)
-        return self._load_here(file) if loaded is None else loaded
-
-    def _is_for_processes(self, file: FoundFile) -> bool:
-        """Whether what reads a file can be imported elsewhere, as far as its name tells."""
-        names = file.identity, file.path.name
-        for pattern, packed in self._table.readers:
-            if reads(pattern, names):
-                return packed is not None
-        return dict(self._table.loaders).get(known_suffix(file.path), "") is not None
-
-    def _name_of(self, file: FoundFile) -> str:
-        """What reads a file, as far as its name tells."""
-        named = self.readers.find(file.identity, file.path.name)
-        if named is not None:
-            return named.reader().name
-        suffix = known_suffix(file.path)
-        if suffix not in loaders:
-            return "its loader"
-        target = loaders.target(suffix)
-        return target.rpartition(":")[2].rpartition(".")[2] if target else loaders[suffix].__name__
-
-    def _load_here(self, file: FoundFile) -> LoadedFile:
-        return load_file(file.path, name=file.identity, limits=self._limits, readers=self._find)
-
-    def _find(self, *names: str) -> FileReader | None:
-        named = self.readers.find(*names)
-        return None if named is None else named.reader()

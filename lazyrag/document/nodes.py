@@ -1,11 +1,11 @@
-"""The live nodes of a Document, in its two stores. The only module that reads from both."""
+"""The live nodes of a Document in its two stores. The only module that reads both."""
 
 from __future__ import annotations
 
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -15,7 +15,7 @@ from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids, store_key
-from lazyrag.document.tree import Build, LiveGroup, LiveSpace, View
+from lazyrag.document.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.errors import StaleNodeError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
 from lazyrag.stores.protocol import Approximate, NativeText, NativeVectors, SegmentStore, VectorSchema, VectorStore
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _FIRST_CHILDREN = 32
 
 SearchMode: TypeAlias = Literal["exact", "approximate", "native"]
-"""How vectors are searched: exactly, approximately, or as the store does it by itself."""
+"""Vector search: exact, approximate, or the store's native one."""
 
 
 class NodeStore:
-    """Segments and vectors by group and document, as a view of the tree tells them.
+    """Segments and vectors by group and document, in a view of the tree.
 
     Args:
         segments: An open segment store.
@@ -66,22 +66,9 @@ class NodeStore:
             nodes.append(own)
         return nodes
 
-    def of_document(self, group: LiveGroup, document: str) -> list[Segment]:
-        """A document's nodes of a group, in order; [] where it has none."""
-        build = group.builds.get(document)
-        return self.of_build(group.collection, build) if build is not None else []
-
     def pages(self, view: View, group: LiveGroup, size: int) -> Iterator[list[Segment]]:
-        """All nodes of a group, document by document, in pages of about that many."""
-        builds: list[Build] = []
-        count = 0
-        for build in view.tree.builds(group):
-            builds.append(build)
-            count += len(build.uids)
-            if count >= size:
-                yield [segment for own in self.of_builds(group.collection, builds) for segment in own]
-                builds, count = [], 0
-        if builds:
+        """All nodes of a group, document by document, in pages of about ``size``."""
+        for builds in _batches(view.tree.builds(group), size):
             yield [segment for own in self.of_builds(group.collection, builds) for segment in own]
 
     def parent(self, view: View, segment: Segment) -> Segment | None:
@@ -100,7 +87,7 @@ class NodeStore:
         return found[0]
 
     def parents(self, view: View, segments: Sequence[Segment]) -> dict[str, Segment]:
-        """The live parents of nodes by their uids, as far as they are there: one look at the store for each group."""
+        """The live parents of nodes by their uids, as far as they exist; one request for each group."""
         wanted: dict[str, dict[str, str]] = {}
         for one in segments:
             own = view.groups.get(one.group)
@@ -120,14 +107,14 @@ class NodeStore:
         if not found:
             msg = f"Document {segment.path!r} is gone. Retrieve the node again."
             raise StaleNodeError(msg)
-        # Builds are numbered as they are begun, so that a later root is not what the node was made of. Its group may
-        # have been built anew meanwhile: that does not concern the root.
+        # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
+        # rebuilt meanwhile: that does not concern the root.
         if found[0].build > segment.build:
             self.followed(view, segment)
         return found[0]
 
     def children(self, view: View, segment: Segment, group: LiveGroup) -> list[Segment]:
-        """What a child group made of a node, in order.
+        """The children of a node in a group, in order.
 
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
@@ -137,7 +124,7 @@ class NodeStore:
     def child_pages(self, view: View, segment: Segment, group: LiveGroup) -> Iterator[list[Segment]]:
         """The same in pages, each larger than the one before.
 
-        Ordinals begin at 1 without a gap, so the uids are known: they are asked for until one is missing.
+        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
         """
         self.followed(view, segment)
         first, size = 1, _FIRST_CHILDREN
@@ -150,7 +137,7 @@ class NodeStore:
             first, size = first + size, 4 * size
 
     def ordinal(self, view: View, segment: Segment) -> tuple[Build, int]:
-        """The live build that a node stands in, and which of its nodes it is, from 0.
+        """The live build of a node, and its position in it, from 0.
 
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
@@ -183,24 +170,19 @@ class NodeStore:
         return nodes
 
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
-        """Make a collection of an embed key's vectors ready: `SPARSE` ones, or dense ones of that length.
+        """Create a collection for vectors of an embed key: `SPARSE` ones, or dense ones of that length.
 
         Raises:
-            UnsupportedError: If the store keeps no sparse vectors.
+            UnsupportedError: If the store has no sparse vectors.
         """
         schema = VectorSchema(dimension, metric_of(dimension), self.schema, embed_key=embed_key)
         self.vectors.create(collection, schema)
 
-    def vector_of(self, segment: Segment, space: LiveSpace) -> Embedding | None:
-        """A node's stored vector in a space."""
-        rows = self.vectors.get(space.collection, [segment.key]) if space.dimension else []
-        return rows[0].vector if rows else None
-
     def vector_search(self, mode: SearchMode) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
-        """The vector store's exact search, its approximate one, or its own as it comes.
+        """The vector store's exact, approximate or native search.
 
         Raises:
-            UnsupportedError: If it has no approximate one.
+            UnsupportedError: If it has no approximate search.
         """
         store = self.vectors
         if mode == "native" and "native vectors" in store.features and isinstance(store, NativeVectors):
@@ -216,10 +198,10 @@ class NodeStore:
         return store.search_approximately
 
     def text_search(self) -> NativeText:
-        """The segment store that ranks by text itself.
+        """The segment store, if it has a full-text search of its own.
 
         Raises:
-            UnsupportedError: If it does not.
+            UnsupportedError: If it has none.
         """
         store = self.segments
         if "native text" not in store.features or not isinstance(store, NativeText):
@@ -231,10 +213,10 @@ class NodeStore:
         return store
 
     def followed(self, view: View, segment: Segment) -> LiveGroup:
-        """The group of a node, if the live tree holds the node or an equal one in its place.
+        """The group of a node, if the node or an equal one in its place is live.
 
         Raises:
-            StaleNodeError: If it does not.
+            StaleNodeError: If neither is.
         """
         group = view.groups.get(segment.group)
         build = group.builds.get(segment.document_id) if group is not None else None
@@ -254,7 +236,7 @@ class NodeStore:
 
 
 def metric_of(dimension: int) -> Metric:
-    """What a Document's vectors of a dimension are ranked by: dense ones by cosine, sparse ones by inner product."""
+    """The metric for vectors of a dimension: cosine for dense ones, the inner product for sparse ones."""
     return "ip" if dimension == SPARSE else "cosine"
 
 
@@ -291,8 +273,8 @@ class NodePage:
     """The nodes that a similarity function sees at once.
 
     Args:
-        nodes: n nodes, as a reader without a scope shows them.
-        embeddings: The n mappings that they carry; None where they carry none.
+        nodes: n nodes of a reader without a scope.
+        embeddings: The n mappings that they carry; None if they carry none.
         rows: Their keys and fields.
     """
 
@@ -301,11 +283,11 @@ class NodePage:
     rows: RowBlock
 
     def seen(self, filter: Filter | None, reader: NodeSource | None) -> list[DocNode]:  # noqa: A002
-        """The nodes that a bound filter lets through.
+        """The nodes that match a bound filter.
 
         Args:
-            filter: None lets all through.
-            reader: Through which they are to reach their neighbours; None for one without a scope.
+            filter: None matches all.
+            reader: Their source; None for the one without a scope.
         """
         mask = None if filter is None else self.rows.mask(filter)
         nodes = self.nodes if mask is None else list(itertools.compress(self.nodes, mask))
@@ -323,8 +305,8 @@ class NodePage:
 class _Part(NamedTuple):
     """The nodes of one build.
 
-    ``embeddings`` are what they carry, ``lacking`` is how many are left out since they have no vector, ``size`` is what
-    all this takes, in bytes, roughly.
+    ``embeddings`` are those that they carry, ``lacking`` is the number of nodes without a vector, which are left out,
+    ``size`` is in bytes, roughly.
     """
 
     nodes: list[DocNode]
@@ -338,11 +320,11 @@ class _Table:
     """The nodes of a group in one state.
 
     Args:
-        numbers: Of the builds that live in it, ascending.
-        changes: The ledger's counter in that state, where some nodes lack a vector that they may get later; else -1.
+        numbers: Of its live builds, ascending.
+        changes: The ledger's counter in that state, if some nodes lack a vector that they may get later; else -1.
         parts: The nodes by build.
-        pages: The same nodes in pages; None where they are too many to be kept.
-        size: What all this takes, in bytes, roughly.
+        pages: The same nodes in pages; None if they do not fit.
+        size: Its size in bytes, roughly.
     """
 
     numbers: NDArray[np.int64]
@@ -352,137 +334,125 @@ class _Table:
     size: int
 
     def is_of(self, view: View, group: LiveGroup) -> bool:
-        """Whether it is what a view sees of a group."""
+        """Whether it is valid for a view of a group."""
         numbers = view.tree.live_numbers(group)
         same = self.numbers is numbers or np.array_equal(self.numbers, numbers)
         return same and self.changes in (-1, view.tree.changes)
 
 
-class NodeTables:
+class NodeCache:
     """Keeps the nodes of the groups that similarity functions rank, as far as they fit into memory.
 
-    What a build has made never changes, so a table is what a view sees as long as the same builds live; after a change
-    the builds that still live are taken over, and only the others are read.
+    A build never changes, so a table is valid as long as the same builds live. After a change the builds that still
+    live are taken over, and only the others are read.
 
     Args:
         nodes: The stores.
-        most_bytes: How much all tables may take, roughly. A group that takes more is read anew with each question.
+        most_bytes: Bound for all tables, roughly. A group that takes more is read again for each query.
     """
 
     def __init__(self, nodes: NodeStore, most_bytes: int = _MOST_BYTES) -> None:
         self._nodes = nodes
         self._most_bytes = most_bytes
         self._lock = threading.Lock()  # nobody who holds it waits for anything but a store
-        self._tables: dict[tuple[int, int], _Table] = {}  # by group and space; the last used is the last
+        self._tables: dict[tuple[int, int], _Table] = {}  # by group and index; the last used is the last
 
     def pages(
-        self, view: View, group: LiveGroup, embed_key: str | None, space: LiveSpace | None, reader: NodeSource
+        self, view: View, group: LiveGroup, embed_key: str | None, index: LiveIndex | None, reader: NodeSource
     ) -> list[NodePage] | None:
-        """The nodes of a group in pages, in the documents' order; None where they are too many to be kept.
+        """The nodes of a group in pages, in the documents' order; None if they do not fit.
 
         Args:
-            view: What is to be seen of it.
+            view: The live state.
             group: The group.
-            embed_key: The key whose vector they are to carry; those without one are left out. None for no vectors.
-            space: The vectors under this key.
-            reader: Without a scope.
+            embed_key: The key whose vectors they carry; nodes without one are left out. None for no vectors.
+            index: The vectors under this key.
+            reader: Their source, without a scope.
 
         Raises:
             StoreError: If some are missing in the store.
         """
-        key = group.id, 0 if space is None else space.id
+        key = group.id, 0 if index is None else index.id
         with self._lock:
             table = self._tables.pop(key, None)
             if table is None or not table.is_of(view, group):
                 before = {} if table is None else table.parts
-                del table  # what is not taken over can go while the rest is read
+                del table  # what is not taken over can be freed while the rest is read
                 beside = [table.parts for (number, _), table in self._tables.items() if number == group.id]
-                making = _Making(self._nodes, view, group, embed_key, space, reader)
-                table = making.table(before, dict(item for parts in beside for item in parts.items()), self._most_bytes)
+                known = dict(item for parts in beside for item in parts.items())
+                carried = None if embed_key is None or index is None else (embed_key, index)
+
+                def read(builds: list[Build]) -> list[_Part]:
+                    return self._read(group, builds, known, carried, reader)
+
+                table = self._table(view, group, before, read)
                 self._make_room(view, table.size)
             self._tables[key] = table
             return table.pages
 
+    def _table(
+        self, view: View, group: LiveGroup, before: Mapping[int, _Part], read: Callable[[list[Build]], list[_Part]]
+    ) -> _Table:
+        """The table of a group, which takes over parts of an earlier one."""
+        numbers = view.tree.live_numbers(group)
+        builds = list(view.tree.builds(group))
+        size = sum(build.size for build in builds) * _NODE_BYTES
+        parts = {build.number: before[build.number] for build in builds if build.number in before}
+        new = _batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
+        while size <= self._most_bytes and (some := next(new, None)):
+            parts.update(zip([build.number for build in some], read(some), strict=True))
+            size = max(size, sum(part.size for part in parts.values()))
+        if size > self._most_bytes:
+            return _Table(numbers, -1, {}, None, 0)
+        pages = [_page([parts[build.number] for build in some]) for some in _batches(builds, PAGE)]
+        complete = {number: part for number, part in parts.items() if not part.lacking}
+        changes = -1 if len(complete) == len(parts) else view.tree.changes
+        return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
+
+    def _read(
+        self,
+        group: LiveGroup,
+        builds: list[Build],
+        known: Mapping[int, _Part],
+        carried: tuple[str, LiveIndex] | None,
+        reader: NodeSource,
+    ) -> list[_Part]:
+        """The nodes of some builds; ``known`` are those of the group with other vectors or none."""
+        stored = iter(self._nodes.of_builds(group.collection, [one for one in builds if one.number not in known]))
+        read = [
+            [node.segment for node in known[build.number].nodes] if build.number in known else next(stored)
+            for build in builds
+        ]
+        if carried is None:
+            return [
+                _Part([DocNode.from_segment(one, reader) for one in segments], None, 0, sum(map(_size_of, segments)))
+                for segments in read
+            ]
+        embed_key, index = carried
+        keys = [one.key for segments in read for one in segments]
+        rows = self._nodes.vectors.get(index.collection, keys) if index.dimension else []
+        vectors: dict[str, Carried] = {row.key: {embed_key: row.vector} for row in rows}
+        parts = []
+        for segments in read:
+            kept = [one for one in segments if one.key in vectors]
+            own = [vectors[one.key] for one in kept]
+            nodes = [
+                DocNode.from_segment(one, reader, embeddings=embeddings)
+                for one, embeddings in zip(kept, own, strict=True)
+            ]
+            size = sum(map(_size_of, kept)) + sum(_bytes_of(one[embed_key]) for one in own)
+            parts.append(_Part(nodes, own, len(segments) - len(kept), size))
+        return parts
+
     def _make_room(self, view: View, size: int) -> None:
-        """Let go of the tables of what is not live, then of those that were not used for the longest time."""
+        """Drop the tables of groups that are not live, then the least recently used ones."""
         live = {group.id for group in view.tree.groups.values()}
         self._tables = {key: table for key, table in self._tables.items() if key[0] in live}
         while self._tables and size + sum(table.size for table in self._tables.values()) > self._most_bytes:
             del self._tables[next(iter(self._tables))]
 
 
-class _Making:
-    """The making of one table; see `NodeTables.pages`."""
-
-    def __init__(
-        self,
-        nodes: NodeStore,
-        view: View,
-        group: LiveGroup,
-        embed_key: str | None,
-        space: LiveSpace | None,
-        reader: NodeSource,
-    ) -> None:
-        self._nodes = nodes
-        self._view = view
-        self._group = group
-        self._embed_key = embed_key
-        self._space = space
-        self._reader = reader
-
-    def table(self, before: Mapping[int, _Part], beside: Mapping[int, _Part], most_bytes: int) -> _Table:
-        """The table.
-
-        Args:
-            before: Parts of an earlier one, to be taken over.
-            beside: Parts of the group with other vectors or none, whose segments serve here as well.
-            most_bytes: How much it may take.
-        """
-        numbers = self._view.tree.live_numbers(self._group)
-        builds = list(self._view.tree.builds(self._group))
-        size = sum(build.size for build in builds) * _NODE_BYTES
-        parts = {build.number: before[build.number] for build in builds if build.number in before}
-        new = _batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
-        while size <= most_bytes and (some := next(new, None)):
-            parts.update(zip([build.number for build in some], self._read(some, beside), strict=True))
-            size = max(size, sum(part.size for part in parts.values()))
-        if size > most_bytes:
-            return _Table(numbers, -1, {}, None, 0)
-        pages = [_page([parts[build.number] for build in some]) for some in _batches(builds, PAGE)]
-        whole = {number: part for number, part in parts.items() if not part.lacking}
-        changes = -1 if len(whole) == len(parts) else self._view.tree.changes
-        return _Table(numbers, changes, whole, [page for page in pages if page.nodes], size)
-
-    def _read(self, builds: list[Build], beside: Mapping[int, _Part]) -> list[_Part]:
-        """The nodes of some builds."""
-        missing = [build for build in builds if build.number not in beside]
-        stored = iter(self._nodes.of_builds(self._group.collection, missing))
-        read = [
-            [node.segment for node in beside[build.number].nodes] if build.number in beside else next(stored)
-            for build in builds
-        ]
-        if self._space is None:
-            return [self._part(segments, None) for segments in read]
-        keys = [one.key for segments in read for one in segments]
-        rows = self._nodes.vectors.get(self._space.collection, keys) if self._space.dimension else []
-        vectors = {row.key: row.vector for row in rows}
-        return [self._part(segments, vectors) for segments in read]
-
-    def _part(self, segments: list[Segment], vectors: dict[str, Embedding] | None) -> _Part:
-        if vectors is None or self._embed_key is None:
-            nodes = [DocNode.from_segment(one, self._reader) for one in segments]
-            return _Part(nodes, None, 0, sum(map(_size_of, segments)))
-        kept = [one for one in segments if one.key in vectors]
-        carried: list[Carried] = [{self._embed_key: vectors[one.key]} for one in kept]
-        nodes = [
-            DocNode.from_segment(one, self._reader, embeddings=embeddings)
-            for one, embeddings in zip(kept, carried, strict=True)
-        ]
-        own = sum(_bytes_of(vectors[one.key]) for one in kept)
-        return _Part(nodes, carried, len(segments) - len(kept), own + sum(map(_size_of, kept)))
-
-
-def _batches(builds: list[Build], size: int) -> Iterator[list[Build]]:
+def _batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
     """Builds with about so many nodes together."""
     some: list[Build] = []
     count = 0
@@ -509,6 +479,6 @@ def _bytes_of(vector: Embedding) -> int:
 
 
 def _size_of(one: Segment) -> int:
-    """About how many bytes a node takes, with what is made of its metadata when somebody reads them."""
+    """Approximate size of a node in bytes, with the copy of its metadata that reading makes."""
     content = one.content if isinstance(one.content, str) else repr(one.content)
     return _NODE_BYTES + sys.getsizeof(content) + (8 * len(repr(one.metadata)) if one.metadata else 0)

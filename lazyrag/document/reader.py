@@ -1,16 +1,16 @@
-"""The query side of a Document: whatever leaves it as a node passes here, through the reader's scope."""
+"""A Document within a scope, as its nodes and retrievers see it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import ReadOnly, Segment, copy_value
-from lazyrag.document.indexer import Builder, report_of
+from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.report import IngestReport
 from lazyrag.document.snapshot import NOTHING, ActiveRead, CollectionState, LocalSnapshot, Needs, read, related
 from lazyrag.document.tree import View
@@ -22,24 +22,24 @@ R = TypeVar("R")
 
 
 class Reader:
-    """A Document as its nodes and retrievers see it, within a scope: a `SnapshotSource` and a `NodeSource`.
+    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns lies in the scope.
 
     Args:
-        builder: Builds the tree.
-        scope: A bound filter that every node must satisfy that leaves this reader: hits, parents, children, roots.
-        whole: The reader without a scope; None for that one itself.
+        indexer: Of the Document.
+        scope: A bound filter that every visible node must satisfy: hits, parents, children, roots.
+        unscoped: The reader without a scope; None for that one itself.
     """
 
-    def __init__(self, builder: Builder, scope: Filter | None = None, whole: Reader | None = None) -> None:
-        self.tree = builder
+    def __init__(self, indexer: Indexer, scope: Filter | None = None, unscoped: Reader | None = None) -> None:
+        self.tree = indexer
         self.scope = scope
-        self.unscoped = whole or self
+        self.unscoped = unscoped or self
 
     def __str__(self) -> str:
         return self.tree.where
 
     def report(self) -> IngestReport | None:
-        """What became of the files that may be seen; None before the first use."""
+        """The report of the last sync, with the visible files; None before the first use."""
         return report_of(self.tree, None if self.scope is None else self._sees)
 
     @property
@@ -51,26 +51,26 @@ class Reader:
         """A reader whose scope is this one's and the filter's.
 
         Raises:
-            ConfigError: If there is no condition in the filter: what was to be hidden would be seen.
+            ConfigError: If the filter has no condition: it would hide nothing.
         """
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
-            msg = f"The filter to restrict a Document by is {filters!r}, which looks at no field. Give a condition."
+            msg = f"The filter of restricted() must have a condition; got {filters!r}."
             raise ConfigError(msg)
         return Reader(self.tree, both(self.scope, bound), self.unscoped)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
-        """A filter checked against the schema."""
+        """Check a filter against the schema."""
         if filters is None:
             return None
         parsed = parse_filter(filters)
         return None if parsed is None else bind_filter(parsed, self.schema)
 
     def embedders(self, keys: Sequence[str] | None) -> list[CheckedEmbedder]:
-        """The embedders of some keys; of all where keys is None.
+        """The embedders of some keys; all of them for None.
 
         Raises:
-            ConfigError: If there are none, or a key is not one of them.
+            ConfigError: If there are none, or a key is unknown.
         """
         known = self.tree.embedders
         if not known:
@@ -93,42 +93,25 @@ class Reader:
 
     def open(self, needs: Needs, part: int) -> CollectionState:
         """See `SnapshotSource.open`."""
-        return CollectionState(self, self.build(needs), part)
+        return CollectionState(self.tree, self.build(needs), part)
 
     def snapshot(self, active: ActiveRead, state: CollectionState) -> LocalSnapshot:
         """See `SnapshotSource.snapshot`."""
         return LocalSnapshot(self, active, state)
 
-    def require(self, state: CollectionState, needs: Needs) -> None:
-        """See `CollectionState.require`."""
-        state.require(needs, self)
-
-    def has(self, view: View, needs: Needs) -> bool:
-        """Whether all that is needed is built in a state."""
-        return self.tree.has(view, needs)
-
-    @property
-    def removals(self) -> int:
-        """Grows when something is removed: what was read before and after may not fit together."""
-        return self.tree.ledger.removals
-
-    @property
-    def changes(self) -> int:
-        """Grows with every change."""
-        return self.tree.ledger.tree.changes
-
     def build(self, needs: Needs) -> View:
-        """The present view, with all that is needed built."""
+        """The present live state, with everything that is needed built."""
         if self.scope is None:
             return self.tree.view(needs)
-        with _hiding_files():
+        try:
             return self.tree.view(needs)
+        except IngestionError:  # it names files, which may be out of scope
+            msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
+            raise IngestionError(msg) from None
 
-    @contextmanager
-    def pause_writers(self, timeout_s: float) -> Iterator[bool]:
+    def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
         """See `SnapshotSource.pause_writers`."""
-        with self.tree.paused(timeout_s) as paused:
-            yield paused
+        return self.tree.paused(timeout_s)
 
     def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
         """Read one state of this Document; see `read`."""
@@ -137,12 +120,16 @@ class Reader:
     # Nodes
 
     def held(self, uid: str) -> list[Segment]:
-        """The live nodes with a uid that may be seen, of every group that is built; at most one of each."""
+        """The live, visible nodes with a uid: at most one of each group that is built."""
         return self.read(lambda snapshot: [one for _, one in snapshot.find(uid)])
 
     def related(self, nodes: Sequence[DocNode], target: str) -> list[DocNode]:
         """The nodes of another group that nodes lead to; see `lazyrag.document.snapshot.related`."""
         return self.read(lambda snapshot: [node for node, _ in related([(snapshot, one) for one in nodes], target)])
+
+    def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
+        """The stored vectors of nodes; see `LocalSnapshot.vectors`."""
+        return self.read(lambda snapshot: snapshot.vectors(segments, embed_key))
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
@@ -155,7 +142,7 @@ class Reader:
 
     def root(self, segment: Segment) -> DocNode:
         """See `NodeSource.root`."""
-        return self.show(self._root(segment))
+        return self.show(self.read(lambda snapshot: snapshot.root(segment)))
 
     def source(self, segment: Segment) -> Segment | None:
         """See `NodeSource.source`."""
@@ -163,15 +150,12 @@ class Reader:
 
     def file_metadata(self, segment: Segment) -> Mapping[str, Any]:
         """See `NodeSource.file_metadata`."""
-        return ReadOnly(copy_value(dict(self._root(segment).metadata)))
+        root = self.read(lambda snapshot: snapshot.root(segment))
+        return ReadOnly(copy_value(dict(root.metadata)))
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """See `NodeSource.embeddings`."""
         return self.read(lambda snapshot: snapshot.embeddings(segment))
-
-    def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
-        """The stored vectors of nodes; see `LocalSnapshot.vectors`."""
-        return self.read(lambda snapshot: snapshot.vectors(segments, embed_key))
 
     def show(self, segment: Segment) -> DocNode:
         """See `NodeSource.show`."""
@@ -180,18 +164,5 @@ class Reader:
             raise StaleNodeError(msg)
         return DocNode.from_segment(segment, self)
 
-    def _root(self, segment: Segment) -> Segment:
-        return self.read(lambda snapshot: snapshot.root(segment))
-
     def _sees(self, segment: Segment) -> bool:
         return self.scope is None or matches(self.scope, segment.fields)
-
-
-@contextmanager
-def _hiding_files() -> Iterator[None]:
-    """What the builder says of failures names files that may be hidden from a restricted Document."""
-    try:
-        yield
-    except IngestionError:
-        msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
-        raise IngestionError(msg) from None

@@ -1,7 +1,7 @@
-"""Snapshots: reading one state of Documents.
+"""Snapshots: read transactions over one or several Documents.
 
-A read is a function of one state. `read` opens a snapshot, calls the function with it, and calls it again where that
-state was removed meanwhile. There is no other way to read a Document.
+`read` opens a snapshot, calls a function with it, and calls it again if that state was removed meanwhile. There is no
+other way to read a Document.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
-from lazyrag.data.node import DocNode, NodeSource
+from lazyrag.data.node import DocNode
 from lazyrag.data.segment import ReadOnly, Segment, Span, digest, store_key
 from lazyrag.document.groups import Step
 from lazyrag.document.nodes import PAGE, SearchMode, metric_of
-from lazyrag.document.tree import Build, LiveGroup, LiveSpace, Tree, View
+from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.models.embedding import length_of
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:
-    from lazyrag.document.indexer import Builder
+    from lazyrag.document.indexer import Indexer
+    from lazyrag.document.reader import Reader
 
 
 R = TypeVar("R")
@@ -120,7 +121,7 @@ class Snapshot(Protocol):
         """
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
-        """By what the vectors of a group are ranked; empty where there are none."""
+        """The metrics that rank the vectors of a group; empty if there are none."""
 
     def size(self, group: str) -> int:
         """How many live nodes a group has, seen here or not: a bound for ``topk``."""
@@ -134,101 +135,65 @@ class Snapshot(Protocol):
 
 
 class SnapshotSource(Protocol):
-    """What snapshots are taken of: a Document, or a restricted view of one."""
+    """Source of snapshots: a Document, or a restricted view of one."""
 
     @property
     def tree(self) -> object:
         """The collection: the same object for every view of one Document."""
 
     def open(self, needs: Needs, part: int) -> CollectionState:
-        """The present state, after what is missing was built.
+        """The present state; builds what is missing.
 
         Args:
             needs: What must be built.
             part: The number of the collection in the read.
         """
 
-    def require(self, state: CollectionState, needs: Needs) -> None:
-        """See `CollectionState.require`."""
+    def build(self, needs: Needs) -> View:
+        """The present live state, with everything that is needed built."""
 
     def snapshot(self, read: ActiveRead, state: CollectionState) -> LocalSnapshot:
         """The state as it is seen from here."""
 
     def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
-        """Keep other threads from changing the collection; False where that was not possible in time."""
-
-
-class LocalSource(SnapshotSource, NodeSource, Protocol):
-    """A Document whose stores are open in this process: the source of a `LocalSnapshot`."""
-
-    @property
-    def tree(self) -> Builder:
-        """See `SnapshotSource.tree`."""
-
-    @property
-    def scope(self) -> Filter | None:
-        """The bound filter that every node must satisfy that can be seen; None for no bound."""
-
-    @property
-    def unscoped(self) -> NodeSource:
-        """The same Document without a scope."""
-
-    @property
-    def removals(self) -> int:
-        """Grows when something is removed from a store."""
-
-    @property
-    def changes(self) -> int:
-        """Grows with every change."""
-
-    def has(self, view: View, needs: Needs) -> bool:
-        """Whether all that is needed is built in a state."""
-
-    def build(self, needs: Needs) -> View:
-        """The present state, with all that is needed built."""
-
-    def bind(self, filters: FilterLike | None) -> Filter | None:
-        """A filter checked against the schema."""
-
-    def line(self, group: str) -> list[str]:
-        """A group and those above it, the root group last."""
+        """Keep other threads from changing the collection; yields False after a timeout."""
 
 
 class CollectionState:
-    """The state of one collection that a read keeps to.
+    """The state of one collection in a read.
 
     Args:
-        source: Where it comes from.
-        view: What is live.
+        indexer: Of the collection.
+        view: The live state.
         part: The number of the collection in the read.
     """
 
-    __slots__ = ("has_moved", "part", "source", "view")
+    __slots__ = ("_indexer", "has_moved", "part", "view")
 
-    def __init__(self, source: LocalSource, view: View, part: int) -> None:
-        self.source = source
+    def __init__(self, indexer: Indexer, view: View, part: int) -> None:
+        self._indexer = indexer
         self.view = view
         self.part = part
         self.has_moved = False
 
-    def require(self, needs: Needs, source: LocalSource) -> None:
-        """Build what nobody had named before the read began; the whole read is then done again.
+    def require(self, needs: Needs, source: SnapshotSource) -> None:
+        """Build what was not known to be needed when the read began; the whole read is then repeated.
 
         Args:
             needs: What is needed.
-            source: Who needs it: errors name no more than can be seen from there.
+            source: Who needs it: errors name no more than its scope shows.
         """
-        if not source.has(self.view, needs):
+        if not self._indexer.has(self.view, needs):
             self.view = source.build(needs)
             self.has_moved = True
 
     def is_valid(self) -> bool:
         """Whether nothing was removed since it was opened, and nothing had to be built in between."""
-        return not self.has_moved and self.source.removals == self.view.removals
+        return not self.has_moved and self._indexer.ledger.removals == self.view.removals
 
     def is_current(self) -> bool:
         """Whether nothing has changed at all since then."""
-        return self.is_valid() and self.source.changes == self.view.tree.changes
+        return self.is_valid() and self._indexer.ledger.tree.changes == self.view.tree.changes
 
 
 class ActiveRead:
@@ -243,7 +208,7 @@ class ActiveRead:
         self._collections: list[object] = [] if outer is None else list(outer._collections)
 
     def state_of(self, source: SnapshotSource) -> CollectionState | None:
-        """The state of a source's collection; None where it takes no part in the read."""
+        """The state of a source's collection; None if the read does not cover it."""
         found = self._states.get(id(source.tree))
         return self.outer.state_of(source) if found is None and self.outer is not None else found
 
@@ -260,7 +225,7 @@ class ActiveRead:
                 part = self.part_of(source.tree)
                 state = self._states[id(source.tree)] = source.open(needs, part)
             elif needs and needs not in state.view.met:
-                source.require(state, needs)
+                state.require(needs, source)
             parts.append(source.snapshot(self, state))
         return parts[0] if len(parts) == 1 else UnionSnapshot(self, parts)
 
@@ -377,21 +342,21 @@ class UnionSnapshot:
 
 
 class LocalSnapshot:
-    """One state of one Document within a scope. See `Snapshot`.
+    """One state of one Document within a scope; see `Snapshot`.
 
-    What it leads to lies in the scope; what it leads over need not.
+    Returned nodes are in scope; the path that leads to them may pass other nodes.
 
     Args:
-        source: The Document, or the restricted view of it, that it is seen through.
+        source: The Document, or the restricted view of it.
         read: The read that it belongs to.
-        state: What that read keeps to.
+        state: The state that the read sees.
     """
 
-    __slots__ = ("_above", "_nodes", "_read", "_scope", "builder", "part", "source", "state")
+    __slots__ = ("_above", "_nodes", "_read", "_scope", "indexer", "part", "source", "state")
 
-    def __init__(self, source: LocalSource, read: ActiveRead, state: CollectionState) -> None:
+    def __init__(self, source: Reader, read: ActiveRead, state: CollectionState) -> None:
         self.source = source
-        self.builder = source.tree
+        self.indexer = source.tree
         self.state = state
         self.part = state.part
         self._read = read
@@ -490,14 +455,14 @@ class LocalSnapshot:
         return {metric_of(dimension)} if dimension else set()
 
     def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
-        """The nodes of a group that a filter lets through, in the documents' order; no page is empty.
+        """The nodes of a group that match a filter, in the documents' order; no page is empty.
 
-        They are kept in memory for the next time, as far as they fit, see `NodeTables`. With an embed key only nodes
+        They are cached as far as they fit, see `NodeCache`. With an embed key only nodes
         that have a vector under it, each carrying that one.
         """
         live, wanted = self.group(group), self._wanted(filters)
         space = None if embed_key is None else self.space(group, embed_key)
-        kept = self.builder.tables.pages(self.state.view, live, embed_key, space, self.source.unscoped)
+        kept = self.indexer.node_cache.pages(self.state.view, live, embed_key, space, self.source.unscoped)
         pages = (
             self._read_pages(live, wanted, embed_key, space)
             if kept is None
@@ -506,7 +471,7 @@ class LocalSnapshot:
         return (page for page in pages if page)
 
     def walk(self, group: str, filters: FilterLike | None) -> Iterator[DocNode]:
-        """The nodes of a group that a filter lets through, one by one, in the documents' order."""
+        """The nodes of a group that match a filter, one by one, in the documents' order."""
         wanted = self._wanted(filters)
         return (node for page in self._read_pages(self.group(group), wanted) for node in page)
 
@@ -544,16 +509,11 @@ class LocalSnapshot:
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors of a node by embed key, for the keys that are embedded."""
-        found = {}
-        for embed_key in self.builder.embedders:
-            space = self._known_space(segment.group, embed_key)
-            vector = self._nodes.vector_of(segment, space) if space is not None else None
-            if vector is not None:
-                found[embed_key] = vector
-        return found
+        found = ((key, self.vectors([segment], key)[0]) for key in self.indexer.embedders)
+        return {key: vector for key, vector in found if vector is not None}
 
     def vectors(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
-        """The stored vectors of nodes, by one look at the store for each of their groups; None where there is none."""
+        """The stored vectors of nodes, None for a node without; one request for each of their groups."""
         found: dict[tuple[str, str], Embedding] = {}
         for name in dict.fromkeys(one.group for one in segments):
             space = self._known_space(name, embed_key)
@@ -563,7 +523,7 @@ class LocalSnapshot:
         return [found.get((one.group, one.key)) for one in segments]
 
     def sees(self, segment: Segment) -> bool:
-        """Whether a node lies in the scope."""
+        """Whether a node is in scope."""
         return self._scope is None or matches(self._scope, segment.fields)
 
     # From node to node
@@ -574,7 +534,7 @@ class LocalSnapshot:
         Raises:
             ConfigError: If it belongs to another one.
         """
-        if node.reader is not None and node.reader.tree is not self.builder:
+        if node.reader is not None and node.reader.tree is not self.indexer:
             msg = f"{node!r} belongs to another Document. Ask the Document that it was retrieved from."
             raise ConfigError(msg)
         return node.segment
@@ -594,7 +554,7 @@ class LocalSnapshot:
         return self._above[segment.parent]
 
     def look_above(self, segments: Sequence[Segment]) -> None:
-        """Read the parents of nodes together, where `above` would read them one by one."""
+        """Read the parents of nodes with one request; `above` would read them one by one."""
         unknown = [one for one in segments if one.parent is not None and one.parent not in self._above]
         self._above |= self._nodes.parents(self.state.view, unknown)
 
@@ -669,48 +629,48 @@ class LocalSnapshot:
         found = self._nodes.stretches(self.state.view, wanted)
         return [[one for one in nodes if self.sees(one)] for nodes in found]
 
-    # What is built
+    # Groups and indexes
 
     def group(self, name: str) -> LiveGroup:
         """A group, built."""
         found = self.state.view.groups.get(name)
         return self._require(Step(name)).groups[name] if found is None else found
 
-    def space(self, group: str, embed_key: str) -> LiveSpace:
+    def space(self, group: str, embed_key: str) -> LiveIndex:
         """The vectors of a group under an embed key, built."""
         return self._space(Step(group, embed_key=embed_key))
 
     def _terms(self, group: str, analyser: str) -> LexicalState:
-        """The index over a group's terms, built; it counts what is in scope and nothing else."""
+        """The keyword index of a group, built; it counts only nodes in scope."""
         found: LexicalState | None = self.state.view.handles.get((group, analyser))
         if found is None:
             space = self._space(Step(group, analyser=analyser))
             view = self.state.view
-            found = view.handles[group, analyser] = self.builder.terms.state(view.tree, view.groups[group], space)
+            found = view.handles[group, analyser] = self.indexer.terms.state(view.tree, view.groups[group], space)
         return found if self._scope is None else found.restricted_to(self._scope)
 
-    def _space(self, step: Step) -> LiveSpace:
-        found: LiveSpace | None = self.state.view.handles.get(step)
+    def _space(self, step: Step) -> LiveIndex:
+        found: LiveIndex | None = self.state.view.handles.get(step)
         if found is None:
-            key = self.builder.targets.space_key(step)
+            key = self.indexer.planner.index_key(step)
             group = self.state.view.groups.get(step.group)
-            found = None if group is None or key is None else group.spaces.get(key)
-            if found is None or not found.whole:
-                found = self._require(step).groups[step.group].spaces.get(key) if key is not None else None
+            found = None if group is None or key is None else group.indexes.get(key)
+            if found is None or not found.complete:
+                found = self._require(step).groups[step.group].indexes.get(key) if key is not None else None
             if found is None:
                 msg = f"The analyzer or embedding needed to {step} was replaced during the query. Retry the query."
                 raise StaleNodeError(msg)
             self.state.view.handles[step] = found
         return found
 
-    def _known_space(self, group: str, embed_key: str) -> LiveSpace | None:
+    def _known_space(self, group: str, embed_key: str) -> LiveIndex | None:
         """The vectors of a group under an embed key, if they are built."""
         live = self.state.view.groups.get(group)
-        key = self.builder.targets.space_key(Step(group, embed_key=embed_key))
-        return live.spaces.get(key) if live is not None and key is not None else None
+        key = self.indexer.planner.index_key(Step(group, embed_key=embed_key))
+        return live.indexes.get(key) if live is not None and key is not None else None
 
     def _wanted(self, filters: FilterLike | None) -> Filter | None:
-        """The scope, and what is asked for within it."""
+        """A filter within the scope."""
         return both(self._scope, self.source.bind(filters))
 
     def _require(self, step: Step) -> Any:
@@ -718,7 +678,7 @@ class LocalSnapshot:
         return self.state.view
 
     def _read_pages(
-        self, live: LiveGroup, wanted: Filter | None, embed_key: str | None = None, space: LiveSpace | None = None
+        self, live: LiveGroup, wanted: Filter | None, embed_key: str | None = None, space: LiveIndex | None = None
     ) -> Iterator[list[DocNode]]:
         for page in self._nodes.pages(self.state.view, live, PAGE):
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
@@ -734,7 +694,7 @@ class LocalSnapshot:
                 ]
 
     def _beneath(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
-        """What is beneath a node, down through groups one after the other, as far as it is in scope."""
+        """The nodes below a node, down through some groups, that are in scope."""
         segments = [top]
         for name in groups:
             live = self.group(name)
@@ -786,12 +746,12 @@ _ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", defau
 def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R:
     """Call a function with a snapshot of some sources.
 
-    What is live when the read begins stays what it sees. Where something was removed under it, or had to be built in
-    the middle, it is done again. A read inside another one joins it, as far as that covers its sources.
+    The body sees the state that is live when the read begins. If something of it was removed meanwhile, or had to
+    be built in the middle, the body is called again. A read inside another one joins it, if that covers its sources.
 
     Args:
-        sources: What is read, with what has to be built before.
-        body: Gets the `Snapshot`. It may be called several times, so it has no other effects.
+        sources: The sources, with what has to be built before.
+        body: Called with the `Snapshot`, perhaps several times, so it has no other effects.
 
     Raises:
         RetrievalError: If the body itself redefines groups, whenever it is called.
@@ -808,7 +768,7 @@ def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R
 
 
 def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
-    """Whether this thread is inside of a read of all these sources; of any read where there are none."""
+    """Whether this thread is in a read of all these sources; in any read if there are none."""
     active = _ACTIVE.get()
     return active is not None and active.covers(sources)
 
@@ -816,7 +776,7 @@ def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
 def _attempt(
     sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
 ) -> tuple[tuple[R] | None, bool]:
-    """What a body returns for one state, if it was valid to the end; and whether the body moved it itself."""
+    """The body's result for one state, or None if the state became invalid; and whether the body itself moved it."""
     active = ActiveRead(outer)
     snapshot = active.open(sources)
     token = _ACTIVE.set(active)
@@ -835,7 +795,7 @@ def _attempt(
 
 
 def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]) -> R:
-    """The same once more, until it is of one state; after some tries with writers paused."""
+    """Repeat until one state stays valid; after some tries with writers paused."""
     deadline = time.monotonic() + _PATIENCE_S
     for tries in itertools.count(2):
         with ExitStack() as stack:
@@ -849,7 +809,7 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
             raise RetrievalError(msg)
         if tries > 2 * _TRIES and time.monotonic() > deadline:
             where = " and ".join(dict.fromkeys(str(one) for one in sources))
-            msg = f"{where} is being changed faster than it can be read. Ask again when it is changed less."
+            msg = f"{where} is being changed faster than it can be read. Try again when it is changed less."
             raise StoreError(msg)
         if tries > _TRIES:
             time.sleep(min(_LONGEST_PAUSE_S, 0.001 * 2**tries))
@@ -857,7 +817,7 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
 
 
 def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
-    """Pause the writers of all sources, each collection once and in one order; none, if one cannot be paused soon."""
+    """Pause the writers of all collections, in one order; False, and none of them, if one cannot be paused soon."""
     with ExitStack() as taken:
         for source in sorted({id(one.tree): one for one in sources}.values(), key=lambda one: id(one.tree)):
             if not taken.enter_context(source.pause_writers(_LOCK_S)):
@@ -870,8 +830,8 @@ def _described(dimension: int) -> str:
     return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
 
 
-# How many times as many rows are looked through next. Where half is live or more, what is missing is soon there; where
-# less is, a document was changed, and all of the nearest may be what it was before, or several versions are kept.
+# Factors for the next depth. With half of the hits live or more, the missing ones are near; with less, a document was
+# changed and its former nodes may be all of the nearest, or several versions are stored.
 _DEEPER = 4
 _FAR_DEEPER = 16
 
@@ -882,19 +842,19 @@ Search: TypeAlias = Callable[[int], Ranking]
 def live_hits(
     tree: Tree, group: LiveGroup, collection: str, topk: int, search: Search, *, instead: Search | None = None
 ) -> Ranking:
-    """The best live nodes. Where what is not live yet, or no more, is among them, more is fetched.
+    """Filter store hits to live builds, over-fetching as needed.
 
     Args:
-        tree: What is live.
+        tree: The live state.
         group: The group that is ranked.
-        collection: Where the store has its nodes, or their vectors.
-        topk: How many are wanted.
+        collection: Of its nodes, or of their vectors.
+        topk: Number of hits.
         search: The store's search.
-        instead: One of the store that reaches all rows, where ``search`` may not: it answers in place of an answer that
-            would be short since some of what was reached is not live.
+        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that are not live leave too
+            few.
 
     Raises:
-        StoreError: If what is stored is not as the ledger says.
+        StoreError: If the store contradicts the ledger.
     """
     numbers = tree.sets.get(group.name) or tree.live_set(group)
     depth = topk
@@ -932,7 +892,7 @@ class _Stretch:
     score: float | None
     own: dict[str, float | None] = field(default_factory=dict)
 
-    def takes_in(self, other: _Stretch) -> bool:
+    def absorb(self, other: _Stretch) -> bool:
         """Grow by another stretch that begins no earlier, if they overlap or touch."""
         if self.build is not other.build or other.first > self.last + 1:
             return False
@@ -942,75 +902,53 @@ class _Stretch:
         return True
 
 
-def windows(snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int) -> list[DocNode]:
-    """The nodes of the windows of some nodes, window by window; see `Document.window`.
-
-    Raises:
-        StaleNodeError: If a node is not in the live tree any more, or lies outside of the scope.
-        ConfigError: If a node belongs to another Document.
-    """
-    return [node for _, window in _windows(snapshot, nodes, (before, after)) for node in window]
-
-
-def merged_windows(snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int) -> list[DocNode]:
-    """The windows of some nodes, each as one node; see `windows`."""
-    return [_merged(snapshot, window, score) for score, window in _windows(snapshot, nodes, (before, after))]
-
-
-def ranked_windows(
+def windows(
     snapshot: LocalSnapshot, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
 ) -> list[tuple[int, list[DocNode]]]:
-    """The windows of some nodes, each with the place of the first one that led there, from 0; see `windows`.
+    """The windows of some nodes, each with the rank (from 0) of the first node that led there; see `Document.window`.
+
+    They come in the order of these nodes, and carry their scores. Windows that overlap or touch are one.
 
     Args:
-        snapshot: In which they are read.
+        snapshot: Where they are read.
         nodes: Of one Document, best first.
         before: How many neighbours before each.
         after: How many behind each.
-        merge: Give each window as one node.
+        merge: Return each window as one node.
+
+    Raises:
+        StaleNodeError: If a node is not in the live tree any more, or is out of scope.
+        ConfigError: If a node belongs to another Document.
     """
-    found = []
-    for score, window in _windows(snapshot, nodes, (before, after)):
-        uids = {node.uid for node in window}
-        rank = next(at for at, node in enumerate(nodes) if node.uid in uids)
-        found.append((rank, [_merged(snapshot, window, score)] if merge else window))
-    return found
-
-
-def _windows(
-    snapshot: LocalSnapshot, nodes: Sequence[DocNode], reach: tuple[int, int]
-) -> list[tuple[float | None, list[DocNode]]]:
-    """The windows in the order of the first node that leads to each, with its score; those that meet are one."""
-    before, after = reach
+    source = snapshot.source
     found = []
     for rank, node in enumerate(nodes):
-        segment = snapshot.source.show(snapshot.checked(node)).segment
-        build, at = snapshot.ordinal(segment)
+        build, at = snapshot.ordinal(source.show(snapshot.checked(node)).segment)
         last = min(len(build.uids) - 1, at + after)
         found.append(_Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score}))
     joined: list[_Stretch] = []
     for stretch in sorted(found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)):
-        if not (joined and joined[-1].takes_in(stretch)):
+        if not (joined and joined[-1].absorb(stretch)):
             joined.append(stretch)
     joined.sort(key=lambda one: one.rank)
-    source = snapshot.source
     read = snapshot.stretches([(one.build, one.first, one.last) for one in joined])
-    return [
-        (one.score, [DocNode.from_segment(node, source, score=one.own.get(node.uid, one.score)) for node in nodes])
-        for one, nodes in zip(joined, read, strict=True)
-    ]
+    result = []
+    for one, segments in zip(joined, read, strict=True):
+        window = [DocNode.from_segment(node, source, score=one.own.get(node.uid, one.score)) for node in segments]
+        result.append((one.rank, [_merged(snapshot, window, one.score)] if merge else window))
+    return result
 
 
 def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
-    """A window as one node, whose text holds nothing twice where spans tell what its nodes share.
+    """Merge a window into one node. Spans tell what its nodes share, so that no text is repeated.
 
-    White space and punctuation that no node holds come back from the source. Where spans are missing, or letters
-    stand between two nodes, the texts are joined by the end of a line, and there is no span.
+    White space and punctuation between nodes are taken from the source. If spans are missing, or letters are between
+    two nodes, the texts are joined by a newline, and there is no span.
 
     Args:
-        snapshot: In which they are read.
+        snapshot: Where they are read.
         nodes: At least one, in the order of the document.
-        score: What it carries.
+        score: Its score.
 
     Returns:
         A node with the first one's place in the tree and a uid of its own; the node itself, if there is only one.
@@ -1031,7 +969,7 @@ def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | No
 
 
 def is_window(node: DocNode) -> bool:
-    """Whether a node is a merged window, which has no place of its own in the tree."""
+    """Whether a node is a merged window, which is not in the tree."""
     return bool(node.merged_from) and node.uid == _window_uid(node.merged_from)
 
 
@@ -1040,9 +978,9 @@ def _window_uid(uids: Sequence[str]) -> str:
 
 
 def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]) -> tuple[str, Span | None]:
-    """The texts of neighbours as one, and its span, if all of it stands there."""
+    """The text of neighbours, and its span; None for the span if the text is not all of it."""
     text = DocNode.from_segment(segments[0], None).text
-    reach, is_whole = segments[0].span, True
+    reach, is_contiguous = segments[0].span, True
     for last, segment in itertools.pairwise(segments):
         own = DocNode.from_segment(segment, None).text
         more = None
@@ -1055,12 +993,12 @@ def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment 
             reach = (reach[0], max(reach[1], segment.span[1]))
         else:
             text += own if text.endswith("\n") else "\n" + own
-            reach, is_whole = segment.span, False
-    return text, reach if is_whole else None
+            reach, is_contiguous = segment.span, False
+    return text, reach if is_contiguous else None
 
 
 def _more(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
-    """What a node adds to a stretch of its source; None where it does not follow."""
+    """The text that a node adds to a stretch of its source; None if it does not follow."""
     if reach[0] <= span[0] <= reach[1]:
         return text[reach[1] - span[0] :]
     between = DocNode.from_segment(source, None).text[reach[1] : span[0]]

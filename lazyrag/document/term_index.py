@@ -1,4 +1,4 @@
-"""The lexical indexes of a Document: parts that its ledger lists, and what a view of the tree reads of them."""
+"""The keyword indexes of a Document: immutable parts that its ledger lists, and their live rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyrag.document.ledger import Ledger, NewPart
-from lazyrag.document.tree import LiveGroup, LiveSpace, TermPartRow, Tree
+from lazyrag.document.tree import LiveGroup, LiveIndex, TermPartRow, Tree
 from lazyrag.errors import StoreError
 from lazyrag.indexes.bm25 import LexicalState, TermPart
 from lazyrag.indexes.tiers import tail_to_join
-from lazyrag.storage.arrays import Arrays, DamagedError, damage_of, decoded, encoded, joined
+from lazyrag.storage.arrays import Arrays, DamagedError, damage_of, decoded, joined
 from lazyrag.types import Fields
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class BuildTerms:
         build: Its number.
         keys: n keys.
         terms: The terms of each.
-        fields: What filters read of each.
+        fields: The filterable fields of each.
     """
 
     build: int
@@ -43,11 +43,11 @@ class BuildTerms:
     fields: Sequence[Fields]
 
 
-class TermSpaces:
-    """Reads and extends the lexical indexes that a ledger lists.
+class TermIndexes:
+    """Reads and extends the keyword indexes of a ledger.
 
-    A part holds the nodes of some builds, one build after the other, and is never changed; which of its rows count
-    follows from which builds live.
+    A part has the nodes of some builds, one build after the other, and is never changed; its live rows are those of
+    live builds.
 
     Args:
         ledger: The ledger.
@@ -59,8 +59,8 @@ class TermSpaces:
         self._parts: dict[int, TermPart] = {}
         self._states: dict[int, tuple[tuple[int, ...], NDArray[np.int64], LexicalState]] = {}
 
-    def state(self, tree: Tree, group: LiveGroup, space: LiveSpace) -> LexicalState:
-        """What a query reads of a space in one state of the tree."""
+    def state(self, tree: Tree, group: LiveGroup, space: LiveIndex) -> LexicalState:
+        """The index in one state of the tree."""
         numbers, ids = tree.live_numbers(group), tuple(part.id for part in space.parts)
         known = self._states.get(space.id)
         if known is not None and known[0] == ids and (known[1] is numbers or np.array_equal(known[1], numbers)):
@@ -76,16 +76,16 @@ class TermSpaces:
             self._forget(tree)
         return state
 
-    def parts(self, tree: Tree, group: LiveGroup, space: LiveSpace) -> list[tuple[TermPart, NDArray[np.bool_]]]:
-        """The parts of a space, and which of their rows live in one state of the tree."""
+    def parts(self, tree: Tree, group: LiveGroup, space: LiveIndex) -> list[tuple[TermPart, NDArray[np.bool_]]]:
+        """The parts of an index, with masks of their live rows in one state of the tree."""
         numbers = tree.live_numbers(group)
         with self._lock:
             return [(self._part(row), np.repeat(np.isin(row.builds, numbers), row.rows)) for row in space.parts]
 
     def extended(self, group: int, space: int, builds: Sequence[BuildTerms]) -> list[NewPart]:
-        """The part that holds some builds' terms, to be entered into the ledger; small parts before it are merged in.
+        """Make the part of some builds' terms, to be entered into the ledger; small parts before it are merged in.
 
-        Array files are on the disk when this returns.
+        Array files are on disk when this returns.
         """
         own = [one for one in builds if one.keys]
         if not own:
@@ -103,7 +103,7 @@ class TermSpaces:
         tail = before[len(before) + 1 - count :] if count else ()
         merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
         if merged:
-            # What comes again was not as it should be: its old rows go.
+            # A build that comes again was damaged: its old rows are dropped.
             held = {number for row in merged for number in row.builds.tolist()}
             kept = np.array(self._ledger.builds.kept(held), np.int64)
             masks = [np.isin(row.builds, kept) & ~np.isin(row.builds, numbers) for row in merged]
@@ -119,27 +119,24 @@ class TermSpaces:
         return [made._replace(replaces=tuple(row.id for row in merged), retired=old)]
 
     def _live(self, group: int, parts: Sequence[TermPartRow]) -> int:
-        """How many rows of some parts belong to live builds; all, while the group is being built."""
+        """The number of rows of live builds in some parts; all rows while the group is being built."""
         tree = self._ledger.tree
         live = next((tree.live_numbers(one) for one in tree.groups.values() if one.id == group), None)
         masks = [np.ones(len(row.builds), np.bool_) if live is None else np.isin(row.builds, live) for row in parts]
         return sum(int(row.rows[mask].sum()) for row, mask in zip(parts, masks, strict=True))
 
     def _written(self, space: int, part: TermPart, builds: NDArray[np.int64]) -> NewPart:
-        arrays = part.arrays()
         pairs = np.ascontiguousarray(builds, "<i8").tobytes()
-        if sum(array.nbytes for array in arrays.values()) < _SMALL_BYTES:
-            name, pieces = encoded(arrays)
-            return NewPart(space, name, bytes(joined(pieces)), len(part), pairs)
-        return NewPart(space, self._ledger.file.arrays.write(arrays), None, len(part), pairs)
+        name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
+        return NewPart(space, name, content, len(part), pairs)
 
     def damage(self, row: TermPartRow) -> str:
-        """What is wrong with a part, all of which is read; "" if it is whole."""
+        """Check all of a part; "" if it is undamaged, else what is wrong."""
         inline = self._ledger.groups.part_arrays(row.id)
         return self._ledger.file.arrays.check(row.file) if inline is None else damage_of(inline, row.file)
 
     def _part(self, row: TermPartRow) -> TermPart:
-        """A part, opened once; who asks, holds the lock."""
+        """A part, opened once; the caller holds the lock."""
         part = self._parts.get(row.id)
         if part is None:
             try:
@@ -161,12 +158,12 @@ class TermSpaces:
             raise self._damaged(str(exc)) from exc
 
     def _damaged(self, how: str) -> StoreError:
-        msg = f"A part of a lexical index in {self._ledger.file.path} {how}. Run verify() and repair()."
+        msg = f"A part of a keyword index in {self._ledger.file.path} {how}. Run verify() and repair()."
         return StoreError(msg, store=str(self._ledger.file.path))
 
     def _forget(self, tree: Tree) -> None:
-        """Let go of the parts that the tree lists no longer."""
-        listed = {part.id for group in tree.groups.values() for one in group.spaces.values() for part in one.parts}
-        spaces = {space.id for group in tree.groups.values() for space in group.spaces.values()}
+        """Close the parts that the tree does not list any more."""
+        listed = {part.id for group in tree.groups.values() for one in group.indexes.values() for part in one.parts}
+        spaces = {space.id for group in tree.groups.values() for space in group.indexes.values()}
         self._parts = {number: part for number, part in self._parts.items() if number in listed}
         self._states = {number: state for number, state in self._states.items() if number in spaces}

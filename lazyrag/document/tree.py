@@ -1,4 +1,4 @@
-"""What is live in a Document: one unchanging state of it, as its ledger tells."""
+"""The live state of a Document: an immutable tree of groups, builds and indexes, loaded from its ledger."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-SpaceKind: TypeAlias = Literal["terms", "vectors"]
-SpaceKey: TypeAlias = "tuple[SpaceKind, str, str]"
+IndexKind: TypeAlias = Literal["terms", "vectors"]
+IndexKey: TypeAlias = "tuple[IndexKind, str, str]"
 """Kind, name (analyser or embed key) and identity of a space."""
 
 
 class Build:
-    """What one transform made of one document.
+    """The nodes that one transform made of one document.
 
     Args:
-        number: With a uid it makes a store's key.
+        number: Its number; with a uid it makes a store key.
         document: Uid of the document.
         group: Name of the group.
-        parent: The build it was made of; None in the root group.
+        parent: The build above it; None in the root group.
         counts: How many nodes each node of the parent build gave, as JSON.
     """
 
@@ -46,8 +46,8 @@ class Build:
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """Uids of its nodes, in order. They follow from the counts, so that nobody has to keep them."""
-        if self._uids is None:  # several threads may work them out at once; each finds the same
+        """Uids of its nodes, in order; computed from the counts."""
+        if self._uids is None:  # several threads may compute them at once, with the same result
             counts = json.loads(self.counts)
             parents = () if self.parent is None else self.parent.uids
             if self.parent is None and self.group == LAZY_ROOT_NAME and counts == [1]:
@@ -60,8 +60,8 @@ class Build:
                 )
             else:
                 msg = (
-                    f"The ledger contradicts itself: what it says of group {self.group!r} of document {self.document} "
-                    "does not fit what it says of the group above it. Run verify() and repair()."
+                    f"The ledger contradicts itself: group {self.group!r} of document {self.document} does not fit the "
+                    "group above it. Run verify() and repair()."
                 )
                 raise StoreError(msg)
         return self._uids
@@ -99,13 +99,13 @@ class LiveDocument:
 
 @dataclass(frozen=True, slots=True)
 class TermPartRow:
-    """Where a part of a lexical index lies.
+    """One part of a keyword index in the ledger.
 
     Args:
         id: Its row in the ledger.
-        file: Name of its array file, or the name that it would have: a small part lies in its row.
-        builds: (b,) int64, the builds in it, in the rows' order.
-        rows: (b,) int64, how many rows each has.
+        file: Name of its array file, or the name that it would have: a small part is in its row.
+        builds: (b,) int64, its builds, in the order of rows.
+        rows: (b,) int64, the number of rows of each.
         in_file: Whether it has an array file.
     """
 
@@ -117,7 +117,7 @@ class TermPartRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveSpace:
+class LiveIndex:
     """An index over a group.
 
     Args:
@@ -125,40 +125,40 @@ class LiveSpace:
         kind: ``"terms"`` or ``"vectors"``.
         name: The analyser, or the embed key.
         identity: Of the analyser or the embed callable.
-        collection: Where the vectors are; "" for terms.
+        collection: Of the vectors; "" for terms.
         dimension: Of the vectors, or `lazyrag.types.SPARSE`; 0 while there is none, and for terms.
-        whole: Whether it holds every document.
-        parts: Of a lexical index.
+        complete: Whether it has every document.
+        parts: Of a keyword index.
     """
 
     id: int
-    kind: SpaceKind
+    kind: IndexKind
     name: str
     identity: str
     collection: str
     dimension: int
-    whole: bool
+    complete: bool
     parts: tuple[TermPartRow, ...] = ()
 
     @property
-    def key(self) -> SpaceKey:
-        """What it is found by."""
+    def key(self) -> IndexKey:
+        """Its key in `LiveGroup.indexes`."""
         return self.kind, self.name, self.identity
 
 
 @dataclass(frozen=True, slots=True)
 class LiveGroup:
-    """A node group as far as it is live.
+    """The live part of a node group.
 
     Args:
         id: Its row in the ledger.
         name: Its name.
-        parent: Name of the group it was made of; None for the root group.
-        fingerprint: Of the definitions it was made by.
-        collection: Where its segments are.
-        whole: Whether it was built for every document; before, it is nobody's children.
+        parent: Name of the group above it; None for the root group.
+        fingerprint: Of its definition and those above it.
+        collection: Of its segments.
+        complete: Whether it was built for every document; until then no node has children in it.
         builds: The live build of each document, by the document's uid.
-        spaces: The indexes over it.
+        indexes: The indexes over it.
     """
 
     id: int
@@ -166,21 +166,21 @@ class LiveGroup:
     parent: str | None
     fingerprint: str
     collection: str
-    whole: bool
+    complete: bool
     builds: Mapping[str, Build] = field(default_factory=dict)
-    spaces: Mapping[SpaceKey, LiveSpace] = field(default_factory=dict)
+    indexes: Mapping[IndexKey, LiveIndex] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One state of a Document. A reader keeps the one that it began with.
+    """One state of a Document. A read sees the one that it began with.
 
     Args:
         changes: The ledger's counter of changes in this state.
-        documents: Those that are live, by uid, in the order of their identities.
+        documents: Live documents by uid, in the order of their identities.
         groups: By name.
-        numbers: For `live_numbers`.
-        sets: For `live_set`.
+        numbers: Cache of `live_numbers`.
+        sets: Cache of `live_set`.
     """
 
     changes: int = -1
@@ -218,7 +218,7 @@ WHERE live.node_group = ? AND document.changed > ?
 
 
 def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tree:
-    """The present state, taking over from an earlier one what has not changed since.
+    """Load the present state; what has not changed since an earlier one is reused.
 
     Args:
         connection: In a transaction.
@@ -228,14 +228,14 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     changes, forgotten = connection.execute("SELECT changes, forgotten FROM ledger WHERE id = ?", (ledger,)).fetchone()
     if changes == previous.changes:
         return previous
-    if forgotten > previous.changes:  # rows are gone that would tell what is live no more
+    if forgotten > previous.changes:  # rows that would show what is not live any more are gone
         previous = Tree()
     changed = connection.execute(
         "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ?", (ledger, previous.changes)
     ).fetchall()
     documents = _documents(previous, changed)
     groups: dict[str, LiveGroup] = {}
-    shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes each text anew
+    shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes a new text each time
     for row in _group_rows(connection, ledger):
         before = previous.groups.get(row.name)
         known = before is not None and before.id == row.id
@@ -250,8 +250,8 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
             builds[own] = Build(
                 number, own, row.name, link if link is not None and link.number == parent else None, counted
             )
-        spaces = _spaces(connection, row.id, before.spaces if known and before is not None else {})
-        groups[row.name] = replace(row, builds=builds, spaces=spaces)
+        spaces = _spaces(connection, row.id, before.indexes if known and before is not None else {})
+        groups[row.name] = replace(row, builds=builds, indexes=spaces)
     return Tree(changes, documents, groups)
 
 
@@ -277,25 +277,22 @@ def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:
     ).fetchall()
     names = {number: name for number, name, *_ in rows}
     waiting = [
-        (parent, LiveGroup(number, name, names.get(parent), fingerprint, collection, bool(whole)))
+        LiveGroup(number, name, names.get(parent), fingerprint, collection, bool(whole))
         for number, name, parent, fingerprint, collection, whole in rows
         if parent is None or parent in names  # a group whose parent is gone is not live
     ]
     ordered: list[LiveGroup] = []
     placed: set[str | None] = {None}
-    while waiting:
-        ready = [one for _, one in waiting if one.parent in placed]
-        if not ready:
-            break
+    while ready := [one for one in waiting if one.parent in placed]:
         ordered += sorted(ready, key=lambda one: (one.name != LAZY_ROOT_NAME, one.name))
         placed |= {one.name for one in ready}
-        waiting = [(parent, one) for parent, one in waiting if one.name not in placed]
+        waiting = [one for one in waiting if one.name not in placed]
     return ordered
 
 
 def _spaces(
-    connection: sqlite3.Connection, group: int, before: Mapping[SpaceKey, LiveSpace]
-) -> dict[SpaceKey, LiveSpace]:
+    connection: sqlite3.Connection, group: int, before: Mapping[IndexKey, LiveIndex]
+) -> dict[IndexKey, LiveIndex]:
     spaces = {}
     for row in connection.execute(
         "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
@@ -303,7 +300,7 @@ def _spaces(
         (group,),
     ).fetchall():
         number, kind, name, identity, collection, dimension, whole = row
-        space = LiveSpace(number, kind, name, identity, collection, dimension, bool(whole))
+        space = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
         if space.kind == "terms":
             known = before.get(space.key)
             space = replace(space, parts=part_rows(connection, space.id, known.parts if known is not None else ()))
@@ -314,7 +311,7 @@ def _spaces(
 def part_rows(
     connection: sqlite3.Connection, space: int, before: tuple[TermPartRow, ...] = ()
 ) -> tuple[TermPartRow, ...]:
-    """The parts of a lexical index, those taken over that were known before."""
+    """The parts of a keyword index; parts of an earlier state are reused."""
     known = {part.id: part for part in before}
     numbers = [row for (row,) in connection.execute("SELECT id FROM term_part WHERE space = ? ORDER BY id", (space,))]
     parts = []
@@ -332,15 +329,15 @@ def part_rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What one read sees: a state, and of it the groups that are what their definitions would give now.
+    """A live state as one read sees it: the tree, and the groups in it that match their present definitions.
 
     Args:
         tree: The state.
         removals: The counter of removals in this state.
-        groups: The current groups that are whole, by name.
-        state: What the groups follow from beside the tree: counters of what is defined. () where it is out of date.
-        met: Needs that are known to be met.
-        handles: Indexes that were opened, by what they are found by.
+        groups: The current, complete groups by name.
+        state: Counters of definitions, from which the groups follow beside the tree; () if it is out of date.
+        met: Needs that are met.
+        handles: Open indexes by their keys.
     """
 
     tree: Tree

@@ -1,4 +1,4 @@
-"""How good a system is: measures against judgements, whether a difference is more than chance, spec 002's interface."""
+"""Evaluation: measures against judgements, significance, golden questions, the interface of spec 002."""
 
 from lazyrag.evaluation.answers import (
     answer_accuracy,

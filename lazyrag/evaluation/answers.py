@@ -1,30 +1,26 @@
-"""How good a generated answer is, against references: in English and Chinese.
+"""Measures of generated answers against references, in English and Chinese.
 
-Texts are compared by tokens: words in one case, single characters of Chinese, Japanese and Korean; without punctuation,
-markers of citations (``[1]``) and the English articles. Unlike the terms of an index they keep "not" and are no stems.
-A measure without references, or without texts to count, is None: not known, and not 0.
+Texts are compared by tokens: case-folded words, and single characters of Chinese, Japanese and Korean. Punctuation,
+citation markers (``[1]``) and English articles do not count. Unlike the terms of an index, tokens are not stemmed and
+include "not". A measure without references, or without texts to count, is None (unknown), not 0.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lazyrag.errors import EvaluationError
-from lazyrag.generation.markers import without_markers
-from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.generation.generator import words
 from lazyrag.text.tokens import TokenCounter, token_counters
+from lazyrag.validation import is_list_of, require
 
-_LETTER = rf"[^\W_{CJK_LETTERS}]"
-_TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
 _ARTICLES = frozenset({"a", "an", "the"})
 
 
 def answer_tokens(text: str) -> list[str]:
-    """The tokens that answers are compared by.
+    """Split a text into the tokens that answers are compared by.
 
     Source:
         Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui et al.: CMRC 2018,
@@ -34,8 +30,7 @@ def answer_tokens(text: str) -> list[str]:
         >>> answer_tokens("The water, 80 degrees [1]."), answer_tokens("不是水。")
         (['water', '80', 'degrees'], ['不', '是', '水'])
     """
-    normal = unicodedata.normalize("NFKC", without_markers(text)).casefold()
-    return [token for token in _TOKEN.findall(normal) if token not in _ARTICLES]
+    return [token for token in words(text) if token not in _ARTICLES]
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float | None:
@@ -49,7 +44,7 @@ def exact_match(answer: str, references: Sequence[str]) -> float | None:
 
 
 def token_f1(answer: str, references: Sequence[str]) -> float | None:
-    """The harmonic mean of precision and recall over tokens with repetitions, the best over the references.
+    """Harmonic mean of precision and recall over tokens with repetitions, the best over the references.
 
     Example:
         >>> token_f1("green tea", ["tea"]), token_f1("深度学习", ["深度学习"])
@@ -59,7 +54,7 @@ def token_f1(answer: str, references: Sequence[str]) -> float | None:
 
 
 def answer_accuracy(answer: str, references: Sequence[str]) -> float | None:
-    """1.0 if a reference stands in the answer, its tokens one after the other, else 0.0.
+    """1.0 if the answer contains a reference's tokens in sequence, else 0.0.
 
     Example:
         >>> answer_accuracy("The capital of Germany is Berlin.", ["The capital of France is Paris"])
@@ -71,9 +66,9 @@ def answer_accuracy(answer: str, references: Sequence[str]) -> float | None:
 
 
 def overlap_accuracy(answer: str, references: Sequence[str], *, threshold: float = 0.3) -> float | None:
-    """1.0 if the answer has at least this share of a reference's distinct tokens, else 0.0.
+    """1.0 if the answer has at least a share of a reference's distinct tokens, else 0.0.
 
-    It is the accuracy of the reference operators, but by tokens that work in Chinese, too. At 0.3 many wrong answers
+    This is the accuracy of the reference operators, with tokens that work for Chinese too. At 0.3 many wrong answers
     pass; `answer_accuracy` is stricter.
 
     Raises:
@@ -83,14 +78,19 @@ def overlap_accuracy(answer: str, references: Sequence[str], *, threshold: float
         >>> overlap_accuracy("The capital of Germany is Berlin.", ["The capital of France is Paris"])
         1.0
     """
-    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 < threshold <= 1:
-        msg = f"threshold is {threshold!r:.60}; give a number above 0 and at most 1."
-        raise EvaluationError(msg)
+    validate_threshold(threshold)
     return _best(answer, references, lambda given, gold: float(_share({*given}, {*gold}) >= threshold))
 
 
+def validate_threshold(threshold: float) -> None:
+    """Raise an EvaluationError if a threshold is not above 0 and at most 1."""
+    is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
+    expected = "a number above 0 and at most 1"
+    require(is_number and 0 < threshold <= 1, "threshold", threshold, expected, error=EvaluationError)
+
+
 def answer_recall(answer: str, references: Sequence[str]) -> float | None:
-    """The share of a reference's tokens, with repetitions, that the answer has; the best over the references.
+    """Share of a reference's tokens, with repetitions, that the answer has; the best over the references.
 
     Example:
         >>> answer_recall("It is green.", ["green tea"])
@@ -100,9 +100,9 @@ def answer_recall(answer: str, references: Sequence[str]) -> float | None:
 
 
 def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float | None:
-    """The share of a reference's distinct tokens that stand in the contexts; the best over the references.
+    """Share of a reference's distinct tokens that occur in the contexts; the best over the references.
 
-    It asks what was found, not what was answered: `answer_recall` does the latter.
+    It measures retrieval; `answer_recall` measures the answer.
 
     Example:
         >>> context_recall(["Green leaves.", "A cup of tea."], ["green tea"])
@@ -112,7 +112,7 @@ def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float 
 
 
 def total_tokens(texts: Sequence[str], counter: TokenCounter | None = None) -> int:
-    """The tokens of texts together; without a counter those of ``"utf8"``.
+    """Total number of tokens of texts; without a counter by ``"utf8"``.
 
     Example:
         >>> total_tokens(["绿茶", "tea"])
@@ -123,7 +123,7 @@ def total_tokens(texts: Sequence[str], counter: TokenCounter | None = None) -> i
 
 
 def compression_ratio(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
-    """Tokens after divided by tokens before: 0.3 keeps three tenths. None where there were none before.
+    """Tokens after divided by tokens before: 0.3 keeps three tenths. None if there were none before.
 
     Example:
         >>> compression_ratio(["绿茶绿茶绿"], ["绿"])
@@ -134,7 +134,7 @@ def compression_ratio(before: Sequence[str], after: Sequence[str], counter: Toke
 
 
 def compression_rate(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
-    """Tokens before divided by tokens after: 5.0 is a fifth of the text. None where nothing is left.
+    """Tokens before divided by tokens after: 5.0 is a fifth of the text. None if nothing is left.
 
     Example:
         >>> compression_rate(["绿茶绿茶绿"], ["绿"])
@@ -145,7 +145,7 @@ def compression_rate(before: Sequence[str], after: Sequence[str], counter: Token
 
 
 def doc_ratio(before: Sequence[str], after: Sequence[str]) -> float | None:
-    """Number of texts after divided by the number before, whatever their length. None where there were none.
+    """Number of texts after divided by the number before. None if there were none before.
 
     Example:
         >>> doc_ratio(["a", "b"], ["a"])
@@ -155,19 +155,15 @@ def doc_ratio(before: Sequence[str], after: Sequence[str]) -> float | None:
 
 
 def _best(answer: str, references: Sequence[str], measure: Callable[[list[str], list[str]], float]) -> float | None:
-    """The best over the references that have a token."""
-    if not isinstance(answer, str):
-        msg = f"The answer is {answer!r:.60} ({type(answer).__name__}); give a text."
-        raise EvaluationError(msg)
+    """Best value over the references that have a token."""
+    require(isinstance(answer, str), "answer", answer, "a string", error=EvaluationError)
     given = answer_tokens(answer)
     golds = [gold for one in _texts("references", references) if (gold := answer_tokens(one))]
     return max((measure(given, gold) for gold in golds), default=None)
 
 
 def _texts(what: str, texts: Sequence[str]) -> Sequence[str]:
-    if not isinstance(texts, (list, tuple)) or not all(isinstance(one, str) for one in texts):
-        msg = f"{what} is {texts!r:.60} ({type(texts).__name__}); give a list of texts."
-        raise EvaluationError(msg)
+    require(is_list_of(texts, str), what, texts, "a list of strings", error=EvaluationError)
     return texts
 
 
@@ -188,7 +184,7 @@ def _f1(given: list[str], gold: list[str]) -> float:
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the values that are known; None where none is.
+    """Mean of the known values; None if there is none.
 
     Example:
         >>> mean([1.0, None, 0.0]), mean([None])

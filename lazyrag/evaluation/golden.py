@@ -1,4 +1,4 @@
-"""Golden questions: a file with questions, what must be found for each, and how good is good enough."""
+"""Golden questions: a file with questions, what must be found for each, and thresholds; and reports of measures."""
 
 from __future__ import annotations
 
@@ -7,94 +7,167 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, EvaluationError, known_names, missing_package, nearest
 from lazyrag.evaluation.answers import mean
-from lazyrag.evaluation.interface import Checked
 from lazyrag.evaluation.metrics import SourceSpan, evaluate, measure, source_span
 from lazyrag.loaders.records import Located, located_json
 from lazyrag.retrieval.hybrid import RetrievalMethod, retriever_for
 from lazyrag.retrieval.similarity import similarities
-from lazyrag.retrieval.stages import NodeRetriever, asked_nodes
+from lazyrag.retrieval.stages import NodeRetriever, retrieve_nodes
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.validation import text_list, whole_number
+from lazyrag.validation import (
+    require,
+    validate_choice,
+    validate_integer,
+    validate_number,
+    validate_text,
+    validate_texts,
+)
+
+T = TypeVar("T")
 
 _CJK = re.compile(f"[{CJK_LETTERS}]")
 _WORD_EDGE = re.compile(r"[a-z0-9]")
 
+# Questions and their labels
+
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    r"""The whole texts of documents, in which labels are looked up.
+class PlaceLabel:
+    """A place in the documents that must be found: a text, a span of characters, or any part of a document.
 
     Args:
-        by_path: By path, the text of the root node.
-
-    Example:
-        >>> Texts({"tea.txt": "Pick it.\nDry it."}).only_place("it. Dry", "", line=3)
-        SourceSpan(path='tea.txt', start=5, end=12)
+        path: The document; "" for a text that occurs in only one place.
+        text: Words of the document, in one place only; any white space between them matches. "" for a span.
+        start: First character of a span, from 0; None for the whole document.
+        end: One past the last character.
+        line: Line of the file.
     """
 
-    by_path: Mapping[str, str]
+    path: str
+    text: str
+    start: int | None
+    end: int | None
+    line: int
 
-    def span(self, path: str, start: int | None, end: int | None, line: int) -> SourceSpan:
-        """A span that lies within a document; the whole document without start and end.
-
-        Raises:
-            ConfigError: If there is no such document, or it ends before; the message begins with the line.
-        """
-        text = self._text(path, line)
-        if start is None or end is None:
-            return SourceSpan(path, 0, len(text))
-        if end > len(text):
-            msg = f"line {line}: The span ends at {end}, and {path!r} has {len(text)} characters. Count anew."
-            raise ConfigError(msg)
-        return SourceSpan(path, start, end)
-
-    def only_place(self, words: str, path: str, line: int) -> SourceSpan:
-        """The one place in which words stand, where white space between them may be any.
+    def locate(self, texts: Mapping[str, str]) -> SourceSpan:
+        r"""Find the place in the documents.
 
         Args:
-            words: As they stand in a document.
-            path: In which document; "" where they stand in one only.
-            line: For messages.
+            texts: By path, the text of the root node.
 
         Raises:
-            ConfigError: If they stand nowhere, or in several places; the message begins with the line.
+            ConfigError: If there is no such document, the span ends behind it, or the text occurs nowhere or several
+                times; the message begins with the line.
+
+        Example:
+            >>> PlaceLabel("", "it. Dry", None, None, line=3).locate({"tea.txt": "Pick it.\nDry it."})
+            SourceSpan(path='tea.txt', start=5, end=12)
         """
-        pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
-        searched = {path: self._text(path, line)} if path else self.by_path
-        found = [SourceSpan(name, *match.span()) for name, text in searched.items() for match in pattern.finditer(text)]
+        if self.path and self.path not in texts:
+            near = nearest(self.path, texts)
+            hint = f"Did you mean {near!r}?" if near else "Give the path relative to the documents' folder."
+            raise ConfigError(f"line {self.line}: None of the {len(texts)} documents is named {self.path!r}. {hint}")
+        if self.text:
+            return self._locate_text({self.path: texts[self.path]} if self.path else texts)
+        size = len(texts[self.path])
+        if self.start is None or self.end is None:
+            return SourceSpan(self.path, 0, size)
+        if self.end > size:
+            msg = f"The span ends at {self.end}, and {self.path!r} has {size} characters. Correct the numbers."
+            raise ConfigError(f"line {self.line}: {msg}")
+        return SourceSpan(self.path, self.start, self.end)
+
+    def _locate_text(self, texts: Mapping[str, str]) -> SourceSpan:
+        pattern = re.compile(r"\s+".join(map(re.escape, self.text.split())))
+        found = [SourceSpan(name, *match.span()) for name, text in texts.items() for match in pattern.finditer(text)]
         if len(found) == 1:
             return found[0]
-        where = repr(path) if path else "the documents"
         if not found:
-            msg = f"line {line}: The text {words!r:.60} does not stand in {where}. Copy it as it stands there."
+            where = repr(self.path) if self.path else "the documents"
+            problem = f"does not occur in {where}. Copy it as it is written there."
         else:
             paths = ", ".join(sorted({one.path for one in found})[:3])
-            msg = (
-                f"line {line}: The text {words!r:.60} stands in {len(found)} places ({paths}). Give a longer one, or "
-                "its path."
-            )
-        raise ConfigError(msg)
+            problem = f"occurs in {len(found)} places ({paths}). Give a longer text, or its path."
+        raise ConfigError(f"line {self.line}: The text {self.text!r:.60} {problem}")
 
-    def _text(self, path: str, line: int) -> str:
-        if path not in self.by_path:
-            near = nearest(path, self.by_path)
-            meant = f"Did you mean {near!r}?" if near else "Give the path relative to the documents' folder."
-            msg = f"line {line}: None of the {len(self.by_path)} documents is named {path!r}. {meant}"
-            raise ConfigError(msg)
-        return self.by_path[path]
+
+@dataclass(frozen=True, slots=True)
+class GoldenQuestion:
+    """A question and what must be found for it.
+
+    Args:
+        question: The question.
+        line: Its line in the file.
+        ids: Uids of nodes.
+        places: Places in the documents.
+        references: Answers; one of them must occur in what is found.
+    """
+
+    question: str
+    line: int
+    ids: tuple[str, ...] = ()
+    places: tuple[PlaceLabel, ...] = ()
+    references: tuple[str, ...] = ()
+
+
+Labels: TypeAlias = Literal["ids", "places", "references"]
+"""Which labels of a question a measure compares with."""
+
+_LABEL_NAMES: Mapping[Labels, tuple[str, ...]] = {
+    "ids": ("ids",),
+    "places": ("spans", "texts"),
+    "references": ("references",),
+}
+"""Their names in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenMeasure:
+    """A measure of golden questions.
+
+    Args:
+        name: The name in tables: ``"span_recall@5"``.
+        labels: The labels that it compares with. Questions without any do not count.
+        depth: How many nodes it looks at; None for all.
+    """
+
+    name: str
+    labels: Labels
+    depth: int | None
+
+    def applies_to(self, question: GoldenQuestion) -> bool:
+        """Whether a question has labels for this measure."""
+        return bool(getattr(question, self.labels))
+
+
+def golden_measure(name: str) -> GoldenMeasure:
+    """Return a measure by name: one of `lazyrag.evaluation.measure`, or ``answer@k``, see `has_answer`.
+
+    Raises:
+        ConfigError: If there is no such measure.
+
+    Example:
+        >>> golden_measure("char_recall@5").labels, golden_measure("answer@3").labels, golden_measure("mrr").labels
+        ('places', 'references', 'ids')
+    """
+    metric, at, depth = name.partition("@")
+    is_answer = metric.lower() == "answer"
+    if is_answer and at and not (depth.isdecimal() and int(depth) >= 1):
+        raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10.")
+    known = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
+    labels: Labels = "references" if is_answer else "places" if known.startswith(("char_", "span_")) else "ids"
+    return GoldenMeasure(known, labels, int(depth) if at else None)
 
 
 def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = None) -> float:
@@ -106,10 +179,10 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
     Args:
         texts: What was found, best first.
         references: Answers, any of which will do.
-        k: How many of the texts count; None: all of them.
+        k: Number of texts that count; None: all of them.
 
     Raises:
-        ConfigError: If the answers are no list of texts, or one of them is blank.
+        ConfigError: If the answers are not a list of strings, or one of them is blank.
 
     Source:
         The answer recall of retrievers: Karpukhin et al.: Dense Passage Retrieval, EMNLP 2020,
@@ -119,145 +192,35 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
         >>> has_answer(["Steep at 80 degrees."], ["80 Degrees"]), has_answer(["Steep for 180 s."], ["80"])
         (1.0, 0.0)
     """
-    answers = text_list("references", references)
-    first = texts if k is None else texts[: whole_number("k", k, 1)]
-    patterns = [_pattern(_normal(reference)) for reference in answers]
-    return float(any(pattern.search(text) for text in map(_normal, first) for pattern in patterns))
+    answers = validate_texts("references", references)
+    first = texts if k is None else texts[: validate_integer("k", k, 1)]
+    patterns = [_answer_pattern(_normalized(reference)) for reference in answers]
+    return float(any(pattern.search(text) for text in map(_normalized, first) for pattern in patterns))
 
 
-def _normal(text: str) -> str:
+def _normalized(text: str) -> str:
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return re.sub(rf"(?<=[{CJK_LETTERS}]) | (?=[{CJK_LETTERS}])", "", folded) if _CJK.search(folded) else folded
 
 
-def _pattern(answer: str) -> re.Pattern[str]:
+def _answer_pattern(answer: str) -> re.Pattern[str]:
     before = r"(?<![a-z0-9])" if _WORD_EDGE.match(answer) else ""
     behind = r"(?![a-z0-9])" if _WORD_EDGE.match(answer[-1:]) else ""
     return re.compile(before + re.escape(answer) + behind)
 
 
-_OF_IDS: tuple[str, ...] = ("ids",)
-_OF_PLACES: tuple[str, ...] = ("spans", "texts")
-_OF_ANSWERS: tuple[str, ...] = ("references",)
-
-
-@dataclass(frozen=True, slots=True)
-class GoldenMeasure:
-    """A measure, and what it reads.
-
-    Args:
-        name: As tables show it: ``"span_recall@5"``.
-        reads: The labels that it compares with; a question that has none of them does not count.
-        depth: How many nodes it looks at; None for all.
-    """
-
-    name: str
-    reads: tuple[str, ...]
-    depth: int | None
-
-    def is_told_by(self, question: object) -> bool:
-        """Whether a `GoldenQuestion` has something that it reads."""
-        return any(getattr(question, label) for label in self.reads)
-
-    @property
-    def of_answers(self) -> bool:
-        """Whether it looks for an answer in the texts."""
-        return self.reads == _OF_ANSWERS
-
-    @property
-    def of_places(self) -> bool:
-        """Whether it compares source spans."""
-        return self.reads == _OF_PLACES
-
-
-def golden_measure(name: str) -> GoldenMeasure:
-    """A measure by its name: one that `lazyrag.evaluation.measure` knows, or ``answer@k``, see `has_answer`.
-
-    Raises:
-        ConfigError: If there is no such measure.
-
-    Example:
-        >>> golden_measure("char_recall@5").reads, golden_measure("answer@3").reads, golden_measure("mrr").reads
-        (('spans', 'texts'), ('references',), ('ids',))
-    """
-    metric, at, depth = name.partition("@")
-    if metric.lower() == "answer":
-        if at and not (depth.isdecimal() and int(depth) >= 1):
-            msg = f"The measure {name!r} needs a whole number of at least 1 after the @, such as answer@10."
-            raise ConfigError(msg)
-        named, reads = "answer" + (f"@{int(depth)}" if at else ""), _OF_ANSWERS
-    else:
-        named = measure(name).name
-        reads = _OF_PLACES if named.startswith(("char_", "span_")) else _OF_IDS
-    return GoldenMeasure(named, reads, int(depth) if at else None)
-
-
-LABELS = ("ids", "spans", "texts", "references")
-"""What a question may be judged by."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpanLabel:
-    """A stretch of a document that must be found; without a stretch, any part of the document.
-
-    Args:
-        path: The document.
-        start: First character, from 0; None for the whole document.
-        end: One past the last character.
-        line: Where the file says so.
-    """
-
-    path: str
-    start: int | None
-    end: int | None
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextLabel:
-    """Words of the documents that must be found, wherever they stand after the next cutting.
-
-    Args:
-        text: As it stands in a document, white space aside; in one place only.
-        path: In which document; "" where it is the only one.
-        line: Where the file says so.
-    """
-
-    text: str
-    path: str
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class GoldenQuestion:
-    """A question and what must be found for it.
-
-    Args:
-        question: The question.
-        line: Where the file asks it.
-        ids: Uids of nodes.
-        spans: Stretches of documents.
-        texts: Words of documents.
-        references: Answers; one of them must stand in what is found.
-    """
-
-    question: str
-    line: int
-    ids: tuple[str, ...] = ()
-    spans: tuple[SpanLabel, ...] = ()
-    texts: tuple[TextLabel, ...] = ()
-    references: tuple[str, ...] = ()
+# Files
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieverSettings:
-    """How the questions are asked, where the caller brings no retriever.
+    """The retriever that a golden file describes.
 
     Args:
         method: A value of `RetrievalMethod`.
         group: The node group.
-        topk: How many nodes are asked for; no measure may look further.
-        similarity: Of the search by words.
+        topk: Number of nodes to retrieve; no measure may look further.
+        similarity: Of keyword search.
     """
 
     method: str = "full_text_search"
@@ -268,17 +231,17 @@ class RetrieverSettings:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A file of golden questions, read and checked. `judge` asks them.
+    """A validated file of golden questions. `judge` runs them.
 
     Args:
         path: The file.
         questions: At least one.
-        thresholds: By measure, the least mean that passes.
-        documents: The folder, or the file; None where stores have it.
+        thresholds: By measure, the lowest mean that passes.
+        documents: The folder or file; None if stores have it.
         store_conf: See `Document`.
         name: See `Document`.
-        embedder: Folder of an ONNX model, for searches by embeddings.
-        settings: How the questions are asked.
+        embedder: Folder of an ONNX model, for vector search.
+        settings: The retriever.
     """
 
     path: Path
@@ -291,7 +254,7 @@ class Golden:
     settings: RetrieverSettings = field(default_factory=RetrieverSettings)
 
     def open(self) -> Document:
-        """The Document that the file names; read-only where only stores are named. Close it, or use ``with``."""
+        """Open the Document of the file, read-only if only stores are named. Close it, or use ``with``."""
         embed = None
         if self.embedder is not None:
             from lazyrag.models.onnx.models import OnnxEmbedder  # needs an extra
@@ -302,42 +265,38 @@ class Golden:
         )
 
     def retriever(self, docs: Document) -> NodeRetriever:
-        """The retriever that the file describes."""
+        """Make the retriever that the file describes."""
         settings = self.settings
         return retriever_for(settings.method, docs, settings.group, settings.topk, similarity=settings.similarity)
 
 
 def read_golden(path: str | Path) -> Golden:
-    """Read and check a file of golden questions: ``.yaml``, ``.yml`` or ``.json``, in UTF-8.
+    """Read and validate a file of golden questions: ``.yaml``, ``.yml`` or ``.json``, in UTF-8.
 
     Args:
-        path: The file. Paths in it are relative to its folder, but for those in ``store_conf``, which are used as
-            they are.
+        path: The file. Paths in it are relative to its folder, except those in ``store_conf``, which are used as
+            written.
 
     Raises:
-        ConfigError: If it cannot be read, or something in it is unknown, missing, or of another kind; the message
-            begins with the file and the line.
+        ConfigError: If the file cannot be read, or an entry is unknown, missing or invalid; the message begins with the
+            file and the line.
         MissingDependencyError: For YAML, if PyYAML is not installed: ``pip install "lazyrag[yaml]"``.
     """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        msg = f"The golden file {str(path)!r} cannot be read ({exc}). Give a file in UTF-8."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"The golden file {str(path)!r} cannot be read ({exc}). Give a file in UTF-8.") from exc
     try:
         return _golden(path, _located(path, text))
     except ConfigError as exc:
-        msg = f"{path}, {exc}" if str(exc).startswith("line ") else f"{path}: {exc}"
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"{path}, {exc}" if str(exc).startswith("line ") else f"{path}: {exc}") from exc
 
 
 def _located(path: Path, text: str) -> Located:
+    validate_choice("suffix", path.suffix, (".json", ".yaml", ".yml"))
     if path.suffix == ".json":
         return located_json(text)
-    if path.suffix not in (".yaml", ".yml"):
-        msg = f"The suffix {path.suffix!r} tells no format. {known_names(path.suffix, ('.json', '.yaml', '.yml'))}"
-        raise ConfigError(msg)
     try:
         from lazyrag.loaders.yaml_records import located_yaml  # needs an extra
     except ModuleNotFoundError as exc:
@@ -345,158 +304,211 @@ def _located(path: Path, text: str) -> Located:
     return located_yaml(text)
 
 
-def _golden(path: Path, held: Located) -> Golden:
-    file = Checked("The file", held)
-    entries = file.mapping(
-        "documents",
-        "store_conf",
-        "name",
-        "embedder",
-        "retriever",
-        "questions",
-        "thresholds",
-        required=("questions", "thresholds"),
-    )
+@contextmanager
+def _errors_with(prefix: str) -> Iterator[None]:
+    """Put a prefix before the message of a ConfigError."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise ConfigError(f"{prefix}{exc}") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of the file: its name in messages, its value and its line. Methods return the value as one type."""
+
+    name: str
+    located: Located
+
+    @property
+    def line(self) -> int:
+        return self.located.line
+
+    @property
+    def value(self) -> Any:
+        return self.located.value
+
+    def error(self, problem: str) -> ConfigError:
+        return ConfigError(f"line {self.line}: {self.name} {problem}")
+
+    def entries(self) -> dict[str, _Entry]:
+        """The entries of a mapping."""
+        self.validated(_validate_type, dict, "a mapping of names to values")
+        return {name: _Entry(name, value) for name, value in self.value.items()}
+
+    def fields(self, *known: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
+        """The entries of a mapping with fixed names."""
+        entries = self.entries()
+        for name, entry in entries.items():
+            if name not in known:
+                problem = f"{self.name} has no entry {name!r}. {known_names(name, known)}"
+                raise ConfigError(f"line {entry.line}: {problem}")
+        for name in required:
+            if name not in entries:
+                raise self.error(f"lacks {name!r}. Add it.")
+        return entries
+
+    def items(self) -> list[_Entry]:
+        self.validated(_validate_type, list, "a list")
+        return [_Entry(f"Entry {number} of {self.name}", one) for number, one in enumerate(self.value, start=1)]
+
+    def validated(self, validate: Callable[..., T], *args: Any) -> T:
+        """The value, by a function of the argument's name, its value and more."""
+        with _errors_with(f"line {self.line}: "):
+            return validate(self.name, _plain(self.located), *args)
+
+    def text(self) -> str:
+        return self.validated(validate_text)
+
+    def path(self, folder: Path) -> Path:
+        path = folder / self.text()
+        if not path.exists():
+            raise self.error(f"is {self.value!r}, and {str(path)!r} does not exist. Paths start at the file's folder.")
+        return path
+
+    def plain(self) -> dict[str, Any]:
+        """A mapping without lines."""
+        return {name: _plain(entry.located) for name, entry in self.entries().items()}
+
+
+def _validate_type(name: str, value: Any, kind: type, expected: str) -> None:
+    require(isinstance(value, kind), name, value, expected)
+
+
+def _plain(located: Located) -> Any:
+    if isinstance(located.value, dict):
+        return {name: _plain(value) for name, value in located.value.items()}
+    return [_plain(one) for one in located.value] if isinstance(located.value, list) else located.value
+
+
+_FILE_FIELDS = ("documents", "store_conf", "name", "embedder", "retriever", "questions", "thresholds")
+
+
+def _golden(path: Path, located: Located) -> Golden:
+    file = _Entry("The file", located)
+    entries = file.fields(*_FILE_FIELDS, required=("questions", "thresholds"))
     if "documents" not in entries and "store_conf" not in entries:
-        raise file.wrong("has neither 'documents' nor 'store_conf'. Say where the documents are.")
+        raise file.error("has neither 'documents' nor 'store_conf'. Add one of them.")
     settings = _settings(entries["retriever"]) if "retriever" in entries else RetrieverSettings()
     questions = tuple(_question(number, one) for number, one in enumerate(entries["questions"].items(), start=1))
-    _check_once(questions)
+    _validate_questions(questions)
     return Golden(
         path,
         questions,
         _thresholds(entries["thresholds"], questions, settings.topk),
         documents=_documents(path, entries["documents"]) if "documents" in entries else None,
-        store_conf=entries["store_conf"].plain_mapping() if "store_conf" in entries else None,
+        store_conf=entries["store_conf"].plain() if "store_conf" in entries else None,
         name=entries["name"].text() if "name" in entries else None,
         embedder=entries["embedder"].path(path.parent) if "embedder" in entries else None,
         settings=settings,
     )
 
 
-def _documents(path: Path, held: Checked) -> Path:
-    found = held.path(path.parent)
+def _documents(path: Path, entry: _Entry) -> Path:
+    found = entry.path(path.parent)
     if path.resolve().is_relative_to(found.resolve()):
-        raise held.wrong(
-            f"is {held.text()!r}, which this file lies in: its questions would be found in itself. Put it elsewhere."
-        )
+        problem = "which contains this file: its questions would be found in itself. Move the file elsewhere."
+        raise entry.error(f"is {entry.value!r}, {problem}")
     return found
 
 
-def _settings(held: Checked) -> RetrieverSettings:
-    entries = held.mapping("method", "group", "topk", "similarity")
-    texts = {name: entries[name].text() for name in ("method", "group", "similarity") if name in entries}
-    for name, known in (("method", [one.value for one in RetrievalMethod]), ("similarity", similarities)):
-        if name in texts and texts[name] not in known:
-            raise entries[name].wrong(f"is {texts[name]!r:.60}. {known_names(texts[name], known)}")
-    return RetrieverSettings(**texts, topk=entries["topk"].whole(1) if "topk" in entries else RetrieverSettings().topk)
+def _settings(entry: _Entry) -> RetrieverSettings:
+    validators: dict[str, tuple[Any, ...]] = {
+        "method": (validate_choice, [one.value for one in RetrievalMethod]),
+        "group": (validate_text,),
+        "topk": (validate_integer, 1),
+        "similarity": (validate_choice, similarities),
+    }
+    entries = entry.fields(*validators)
+    return RetrieverSettings(**{name: one.validated(*validators[name]) for name, one in entries.items()})
 
 
-def _question(number: int, held: Checked) -> GoldenQuestion:
-    asked = held.called(f"Question {number}")
-    entries = asked.mapping("question", *LABELS, required=("question",))
-    if not entries.keys() & {*LABELS}:
-        raise asked.wrong(f"says nothing that must be found. Give one of: {', '.join(LABELS)}.")
-    listed = {name: tuple(entries[name].items()) if name in entries else () for name in LABELS}
-    empty = next((name for name in LABELS if name in entries and not listed[name]), None)
-    if empty is not None:
-        raise entries[empty].wrong("is empty. Say what must be found, or leave it out.")
+def _question(number: int, entry: _Entry) -> GoldenQuestion:
+    names = [name for of_one in _LABEL_NAMES.values() for name in of_one]
+    question = _Entry(f"Question {number}", entry.located)
+    entries = question.fields("question", *names, required=("question",))
+    if not entries.keys() & {*names}:
+        raise question.error(f"has no label. Add one of: {', '.join(names)}.")
+    listed = {name: entries[name].items() if name in entries else [] for name in names}
+    for name in names:
+        if name in entries and not listed[name]:
+            raise entries[name].error("is empty. List what must be found, or remove it.")
     return GoldenQuestion(
         entries["question"].text(),
-        held.line,
+        entry.line,
         tuple(one.text() for one in listed["ids"]),
-        tuple(map(_span, listed["spans"])),
-        tuple(map(_text, listed["texts"])),
+        (*map(_span_label, listed["spans"]), *map(_text_label, listed["texts"])),
         tuple(one.text() for one in listed["references"]),
     )
 
 
-def _span(held: Checked) -> SpanLabel:
-    entries = held.mapping("path", "start", "end", required=("path",))
-    if ("start" in entries) != ("end" in entries):
-        raise held.wrong("has one of 'start' and 'end'. Give both, or neither for the whole document.")
+def _span_label(entry: _Entry) -> PlaceLabel:
+    entries = entry.fields("path", "start", "end", required=("path",))
     path = entries["path"].text()
+    if ("start" in entries) != ("end" in entries):
+        raise entry.error("has one of 'start' and 'end'. Give both, or neither for the whole document.")
     if "start" not in entries:
-        return SpanLabel(path, None, None, held.line)
-    start = entries["start"].whole(0)
-    return SpanLabel(path, start, entries["end"].whole(start + 1), held.line)
+        return PlaceLabel(path, "", None, None, entry.line)
+    start = entries["start"].validated(validate_integer, 0)
+    return PlaceLabel(path, "", start, entries["end"].validated(validate_integer, start + 1), entry.line)
 
 
-def _text(held: Checked) -> TextLabel:
-    if not held.is_mapping:
-        return TextLabel(held.text(), "", held.line)
-    entries = held.mapping("text", "path", required=("text",))
-    return TextLabel(entries["text"].text(), entries["path"].text() if "path" in entries else "", held.line)
+def _text_label(entry: _Entry) -> PlaceLabel:
+    if not isinstance(entry.value, dict):
+        return PlaceLabel("", entry.text(), None, None, entry.line)
+    entries = entry.fields("text", "path", required=("text",))
+    path = entries["path"].text() if "path" in entries else ""
+    return PlaceLabel(path, entries["text"].text(), None, None, entry.line)
 
 
-def _thresholds(held: Checked, questions: tuple[GoldenQuestion, ...], topk: int) -> Mapping[GoldenMeasure, float]:
+def _thresholds(entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int) -> Mapping[GoldenMeasure, float]:
     thresholds: dict[GoldenMeasure, float] = {}
-    for name, value in held.any_mapping().items():
-        measure = value.told(partial(golden_measure, name))
+    for name, value in entry.entries().items():
+        with _errors_with(f"line {value.line}: "):
+            measure = golden_measure(name)
         if measure.depth is not None and measure.depth > topk:
-            raise value.wrong(f"looks at {measure.depth} nodes, and {topk} are asked for. Raise the retriever's topk.")
-        if not any(map(measure.is_told_by, questions)):
-            raise value.wrong(f"reads {' or '.join(measure.reads)}, and no question has any. Give some.")
+            raise value.error(f"looks at {measure.depth} nodes, and {topk} are retrieved. Raise the retriever's topk.")
+        if not any(map(measure.applies_to, questions)):
+            names = " or ".join(_LABEL_NAMES[measure.labels])
+            raise value.error(f"reads {names}, and no question has any. Add some.")
         if measure in thresholds:
-            raise value.wrong(f"is named twice: {measure.name} is the same. Leave one out.")
-        thresholds[measure] = value.share()
+            raise value.error(f"is named twice: {measure.name} is the same. Remove one.")
+        thresholds[measure] = value.validated(validate_number, "a number above 0 and at most 1", _is_share)
     if not thresholds:
-        raise held.wrong("is empty. Name at least one measure and the mean that passes, such as span_recall@5: 0.9.")
+        raise entry.error("is empty. Add at least one measure and the mean that passes, such as span_recall@5: 0.9.")
     return thresholds
 
 
-def _check_once(questions: tuple[GoldenQuestion, ...]) -> None:
+def _is_share(value: float) -> bool:
+    return 0 < value <= 1
+
+
+def _validate_questions(questions: tuple[GoldenQuestion, ...]) -> None:
     if not questions:
-        msg = "The file has no question. Ask at least one."
-        raise ConfigError(msg)
+        raise ConfigError("The file has no question. Add at least one.")
     lines: dict[str, int] = {}
     for one in questions:
         if one.question in lines:
-            msg = f"line {one.line}: {one.question!r:.60} is asked in line {lines[one.question]} already. Ask it once."
-            raise ConfigError(msg)
+            problem = f"{one.question!r:.60} is already in line {lines[one.question]}. Ask it once."
+            raise ConfigError(f"line {one.line}: {problem}")
         lines[one.question] = one.line
 
 
-def located_labels(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
-    """Where in the documents what must be found stands, by question.
-
-    Args:
-        golden: What must be found, as spans or texts.
-        docs: The documents.
-
-    Raises:
-        ConfigError: If a document is not there, a span ends behind it, or a text stands nowhere or in several places;
-            the message begins with the file and the line.
-    """
-    texts = Texts({node.path: node.text for node in docs.get_nodes()} if _has_places(golden) else {})
-    found = {}
-    for question in golden.questions:
-        try:
-            spans = [texts.span(label.path, label.start, label.end, label.line) for label in question.spans]
-            spans += [texts.only_place(label.text, label.path, label.line) for label in question.texts]
-        except ConfigError as exc:
-            msg = f"{golden.path}, {exc}"
-            raise ConfigError(msg) from exc
-        found[question.question] = tuple(dict.fromkeys(spans))
-    return found
+# Judging
 
 
-def _has_places(golden: Golden) -> bool:
-    return any(question.spans or question.texts for question in golden.questions)
-
-
-_ROUNDING = 1e-9  # a mean of thirds is no third
+_ROUNDING = 1e-9  # the mean of thirds is not exactly a third
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a measure came out.
+    """The result of one measure.
 
     Args:
         measure: Its name.
-        value: Its mean over the questions that have what it reads.
-        threshold: The least mean that passes.
-        questions: How many questions those are.
+        value: Its mean over the questions that it applies to.
+        threshold: The lowest mean that passes.
+        questions: Number of those questions.
 
     Example:
         >>> Verdict("recall@5", 0.75, 0.8, 20).passed
@@ -516,12 +528,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuestion:
-    """How one question came out.
+    """The result of one question.
 
     Args:
         question: The question.
-        line: Where the file asks it.
-        values: By measure, for those that read what the question has.
+        line: Its line in the file.
+        values: By measure, for the measures that apply to it.
         found: What was found, best first.
     """
 
@@ -533,7 +545,7 @@ class JudgedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class GoldenReport:
-    """How golden questions came out.
+    """The results of golden questions.
 
     Args:
         verdicts: One for each threshold, in the file's order.
@@ -549,7 +561,7 @@ class GoldenReport:
         return all(verdict.passed for verdict in self.verdicts)
 
     def missed(self) -> list[JudgedQuestion]:
-        """The questions that are below the threshold of a measure that failed: where to look first."""
+        """Questions below the threshold of a measure that failed: where to look first."""
         failed = [verdict for verdict in self.verdicts if not verdict.passed]
         return [
             one
@@ -558,57 +570,38 @@ class GoldenReport:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as values of JSON."""
-        return {
-            "passed": self.passed,
-            "measures": [
-                {
-                    "measure": one.measure,
-                    "value": one.value,
-                    "threshold": one.threshold,
-                    "questions": one.questions,
-                    "passed": one.passed,
-                }
-                for one in self.verdicts
-            ],
-            "questions": [
-                {
-                    "question": one.question,
-                    "line": one.line,
-                    "values": dict(one.values),
-                    "found": [
-                        {
-                            "id": hit.id,
-                            "source": hit.source,
-                            "place": hit.metadata.get("place", ""),
-                            "score": _known(hit),
-                        }
-                        for hit in one.found
-                    ],
-                }
-                for one in self.questions
-            ],
-        }
+        """Convert to values of JSON."""
+        questions = [
+            {
+                "question": one.question,
+                "line": one.line,
+                "values": dict(one.values),
+                "found": [_hit_dict(hit) for hit in one.found],
+            }
+            for one in self.questions
+        ]
+        measures = [{**asdict(one), "passed": one.passed} for one in self.verdicts]
+        return {"passed": self.passed, "measures": measures, "questions": questions}
 
 
-def _known(hit: Hit) -> float | None:
-    return None if math.isnan(hit.score) else hit.score  # JSON has no nan
+def _hit_dict(hit: Hit) -> dict[str, Any]:
+    score = None if math.isnan(hit.score) else hit.score  # JSON has no nan
+    return {"id": hit.id, "source": hit.source, "place": hit.metadata.get("place", ""), "score": score}
 
 
 def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever | None = None) -> GoldenReport:
-    """Ask golden questions, measure what is found, and compare the means with the thresholds.
+    """Run golden questions, measure what is found, and compare the means with the thresholds.
 
     Args:
         golden: The questions, of `read_golden`.
-        docs: The Document that is asked; None: the one that the file describes, opened and closed here.
-        retriever: Any retriever over it, asked for as many nodes as the file says; None: the one that the file
-            describes.
+        docs: The Document to search; None: the one that the file describes, opened and closed here.
+        retriever: Any retriever over it, called with the file's topk; None: the one that the file describes.
 
     Returns:
         The report.
 
     Raises:
-        ConfigError: If what must be found does not stand in the documents; the message begins with file and line.
+        ConfigError: If what must be found is not in the documents; the message begins with file and line.
         RetrievalError: If the retriever returns something else than nodes.
 
     Example:
@@ -627,35 +620,40 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         (Verdict(measure='span_recall@3', value=1.0, threshold=0.9, questions=1),)
     """
     with golden.open() if docs is None else nullcontext(docs) as opened:
-        places = located_labels(golden, opened)
-        asked = golden.retriever(opened) if retriever is None else retriever
-        found = {one.question: asked_nodes(asked, one.question, None, golden.settings.topk) for one in golden.questions}
-        _check_ids(golden, opened)  # now the groups are built
+        places = _located_places(golden, opened)
+        search = golden.retriever(opened) if retriever is None else retriever
+        topk = golden.settings.topk
+        found = {one.question: retrieve_nodes(search, one.question, None, topk) for one in golden.questions}
+        _validate_ids(golden, opened)  # now the groups are built
         values = {measure.name: _values(measure, golden, found, places) for measure in golden.thresholds}
         hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
     verdicts = tuple(
         Verdict(measure.name, math.fsum(of.values()) / len(of), threshold, len(of))
         for (measure, threshold), of in zip(golden.thresholds.items(), values.values(), strict=True)
     )
-    questions = tuple(
-        JudgedQuestion(
-            one.question,
-            one.line,
-            {name: of[one.question] for name, of in values.items() if one.question in of},
-            hits[one.question],
-        )
-        for one in golden.questions
-    )
-    return GoldenReport(verdicts, questions)
+    questions = []
+    for one in golden.questions:
+        of_one = {name: of[one.question] for name, of in values.items() if one.question in of}
+        questions.append(JudgedQuestion(one.question, one.line, of_one, hits[one.question]))
+    return GoldenReport(verdicts, tuple(questions))
 
 
-def _check_ids(golden: Golden, docs: Document) -> None:
+def _located_places(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
+    """By question, the spans that must be found."""
+    texts = {node.path: node.text for node in docs.get_nodes()} if any(one.places for one in golden.questions) else {}
+    with _errors_with(f"{golden.path}, "):
+        return {
+            one.question: tuple(dict.fromkeys(label.locate(texts) for label in one.places)) for one in golden.questions
+        }
+
+
+def _validate_ids(golden: Golden, docs: Document) -> None:
     for question in golden.questions:
-        unknown = [uid for uid in question.ids if not docs.reader.held(uid)]
-        if unknown:
+        unknown = next((uid for uid in question.ids if not docs.reader.held(uid)), None)
+        if unknown is not None:
             msg = (
-                f"{golden.path}, line {question.line}: No node has the id {unknown[0]!r:.60} in the groups "
-                "that are built. Copy a node's uid, or give a span or a text, which survive another cutting."
+                f"{golden.path}, line {question.line}: No node has the id {unknown!r:.60} in the groups that are "
+                "built. Copy a node's uid, or give a span or a text: these survive changes of the chunking."
             )
             raise ConfigError(msg)
 
@@ -666,23 +664,22 @@ def _values(
     found: Mapping[str, Sequence[DocNode]],
     places: Mapping[str, Sequence[SourceSpan]],
 ) -> Mapping[str, float]:
-    """What a measure gives for each question that has what it reads."""
-    read = [one for one in golden.questions if measure.is_told_by(one)]
-    if measure.of_answers:
-        return {
-            one.question: has_answer(
-                [node.get_content() for node in found[one.question]], one.references, measure.depth
-            )
-            for one in read
-        }
-    run: dict[str, list[tuple[Any, float]]]  # the order counts, the scores do not
-    if measure.of_places:
-        judgements: dict[str, dict[Any, int]] = {one.question: dict.fromkeys(places[one.question], 1) for one in read}
-        run = {one.question: [(source_span(node), 0.0) for node in found[one.question]] for one in read}
-    else:
-        judgements = {one.question: dict.fromkeys(one.ids, 1) for one in read}
-        run = {one.question: [(node.uid, 0.0) for node in found[one.question]] for one in read}
+    """The values of a measure for the questions that it applies to."""
+    questions = [one for one in golden.questions if measure.applies_to(one)]
+    if measure.labels == "references":
+        texts = {one.question: [node.get_content() for node in found[one.question]] for one in questions}
+        return {one.question: has_answer(texts[one.question], one.references, measure.depth) for one in questions}
+    by_span = measure.labels == "places"
+    judgements: dict[str, dict[Any, int]] = {
+        one.question: dict.fromkeys(places[one.question] if by_span else one.ids, 1) for one in questions
+    }
+    run: dict[str, list[tuple[Any, float]]] = {  # the order counts, the scores do not
+        query: [(source_span(node) if by_span else node.uid, 0.0) for node in found[query]] for query in judgements
+    }
     return evaluate(run, judgements, [measure.name]).values[measure.name]
+
+
+# Reports of measures
 
 
 _WIDTH, _LEFT, _ROW, _PAD = 640, 200, 28, 16
@@ -690,14 +687,14 @@ _WIDTH, _LEFT, _ROW, _PAD = 640, 200, 28, 16
 
 @dataclass(frozen=True, slots=True)
 class MeasureReport:
-    """What was measured, one row for each question.
+    """Values of measures, one row for each question.
 
     Args:
-        names: What a row is called: the question, or its id.
-        rows: By measure; None where a measure does not apply. A measure that a row lacks does not apply to it, either.
+        names: Names of the rows: the question, or its id.
+        rows: By measure; None, or no entry, if a measure does not apply.
 
     Raises:
-        EvaluationError: If there are not as many names as rows, or a value is no finite number.
+        EvaluationError: If the numbers of names and rows differ, or a value is not finite.
 
     Example:
         >>> report = MeasureReport(["q1", "q2"], [{"f1": 1.0}, {"f1": None, "em": 0.0}])
@@ -710,31 +707,29 @@ class MeasureReport:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.rows):
-            msg = f"There are {len(self.names)} names and {len(self.rows)} rows; give one name for each row."
-            raise EvaluationError(msg)
+            raise EvaluationError(f"There are {len(self.names)} names and {len(self.rows)} rows; give one name each.")
         for name, row in zip(self.names, self.rows, strict=True):
             for key, value in row.items():
-                if value is not None and (not isinstance(value, (int, float)) or not math.isfinite(value)):
-                    msg = f"{key} of {name!r:.60} is {value!r:.40}; give a finite number, or None for none."
-                    raise EvaluationError(msg)
+                is_valid = value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+                require(is_valid, f"{key} of {name!r:.60}", value, "a finite number or None", error=EvaluationError)
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """All that was measured, in the order in which it first came."""
+        """Names of the measures, in the order of their first appearance."""
         return tuple(dict.fromkeys(measure for row in self.rows for measure in row))
 
     @property
     def means(self) -> dict[str, float | None]:
-        """By measure, the mean of the values that there are; None where there is none."""
+        """By measure, the mean of its values; None if there is none."""
         return {measure: mean([row.get(measure) for row in self.rows]) for measure in self.measures}
 
     @property
     def counts(self) -> dict[str, int]:
-        """By measure, of how many rows the mean is."""
+        """By measure, the number of its values."""
         return {measure: sum(row.get(measure) is not None for row in self.rows) for measure in self.measures}
 
     def table(self) -> str:
-        """Measures with their means and counts, in Markdown.
+        """Format measures with their means and counts as a Markdown table.
 
         Example:
             >>> print(MeasureReport(["q1"], [{"f1": 0.5}]).table())
@@ -743,21 +738,20 @@ class MeasureReport:
             | f1 | 0.5000 | 1 of 1 |
         """
         means, counts = self.means, self.counts
-        rows = [f"| {name} | {_shown(means[name])} | {counts[name]} of {len(self.rows)} |" for name in self.measures]
+        rows = [f"| {name} | {_format(means[name])} | {counts[name]} of {len(self.rows)} |" for name in self.measures]
         return "\n".join(["| measure | mean | questions |", "|---|---|---|", *rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """Means, counts and rows; ready for JSON, with null for what is missing."""
+        """Convert means, counts and rows to values of JSON; missing values are None."""
         rows = [{"name": name, **row} for name, row in zip(self.names, self.rows, strict=True)]
         return {"means": self.means, "counts": self.counts, "rows": rows}
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The same as JSON; also written to a file where there is a path."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False)
-        return _written(text, path)
+        """Convert to JSON, and write it to a file if there is a path."""
+        return _written(json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False), path)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A bar for each mean, as SVG, which every browser shows; also written to a file where there is a path.
+        """Draw a bar for each mean as SVG, and write it to a file if there is a path.
 
         Measures have different units: each bar is its mean divided by the larger of 1 and the measure's largest value.
         """
@@ -769,16 +763,16 @@ class MeasureReport:
             largest = max([1.0, *(abs(one) for row in self.rows if (one := row.get(key)) is not None)])
             length = (_WIDTH - _LEFT - 140) * abs(value or 0.0) / largest
             top = _PAD + _ROW * at
-            told = f"{_shown(value)} ({counts[key]} of {len(self.rows)})"
+            label = f"{_format(value)} ({counts[key]} of {len(self.rows)})"
             lines += [
                 f'<text x="{_LEFT - 8}" y="{top + 17}" text-anchor="end">{escape(key)}</text>',
                 f'<rect x="{_LEFT}" y="{top + 4}" width="{length:.1f}" height="{_ROW - 10}" fill="#4477aa"/>',
-                f'<text x="{_LEFT + length + 6:.1f}" y="{top + 17}">{told}</text>',
+                f'<text x="{_LEFT + length + 6:.1f}" y="{top + 17}">{label}</text>',
             ]
         return _written("\n".join([*lines, "</svg>"]), path)
 
 
-def _shown(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 

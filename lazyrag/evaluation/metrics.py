@@ -1,7 +1,8 @@
-"""How good one ranking is: functions of what was found, best first, and of how relevant each uid is.
+"""Retrieval measures by ids and by source spans, `evaluate`, and tests of significance.
 
-They agree with trec_eval once ties are broken: the order that is given counts. A grade of 1 and more is relevant; what
-nobody judged is not. Where nothing is relevant the answer is 0.
+Measures are functions of a ranking, best first, and of relevance grades. They agree with trec_eval once ties are
+broken: the given order counts. A grade of 1 and more is relevant; uids without a grade are not. If nothing is relevant
+the value is 0.
 """
 
 from __future__ import annotations
@@ -21,28 +22,31 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ranking.fusion import first_of_each
-from lazyrag.validation import whole_number
+from lazyrag.validation import require, validate_choice, validate_integer, validate_number, validate_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 K = TypeVar("K", bound=Hashable)
+Q = TypeVar("Q", bound=Hashable)
+
+# Measures of ids
 
 Gain: TypeAlias = Literal["linear", "exponential"]
-"""What a grade is worth: itself, or 2 to its power, less 1."""
+"""Gain of a grade: the grade itself, or 2 ** grade - 1."""
 
 
 def recall(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) -> float:
-    """The share of what is relevant that was found among the first k.
+    """Share of the relevant uids that are among the first k.
 
     Args:
         found: Uids, best first, each once.
-        grades: How relevant a uid is, from 1; below that, and without a grade, it is not.
-        k: How many count; None: all of them.
+        grades: Relevance grades by uid; 1 and more is relevant.
+        k: Number of uids that count; None: all of them.
 
     Returns:
-        From 0 to 1; 0 where nothing is relevant.
+        From 0 to 1; 0 if nothing is relevant.
 
     Example:
         >>> recall(["a", "b", "c"], {"a": 1, "c": 2, "d": 1, "b": 0}, k=2)
@@ -53,12 +57,12 @@ def recall(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) 
 
 
 def precision(found: Sequence[K], grades: Mapping[K, float], k: int) -> float:
-    """The share of the first k that is relevant; places that nothing was found for count as not relevant.
+    """Share of the first k that is relevant. If fewer than k are found, the rest counts as not relevant.
 
     Args:
         found: Uids, best first, each once.
-        grades: How relevant a uid is, from 1; below that, and without a grade, it is not.
-        k: How many count.
+        grades: Relevance grades by uid; 1 and more is relevant.
+        k: Number of uids that count.
 
     Returns:
         From 0 to 1.
@@ -71,12 +75,12 @@ def precision(found: Sequence[K], grades: Mapping[K, float], k: int) -> float:
 
 
 def success(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) -> float:
-    """Whether anything relevant is among the first k, also called hit: 1 or 0.
+    """Whether a relevant uid is among the first k (hit): 1 or 0.
 
     Args:
         found: Uids, best first, each once.
-        grades: How relevant a uid is, from 1; below that, and without a grade, it is not.
-        k: How many count; None: all of them.
+        grades: Relevance grades by uid; 1 and more is relevant.
+        k: Number of uids that count; None: all of them.
 
     Example:
         >>> success(["a", "b"], {"b": 1}, k=1), success(["a", "b"], {"b": 1}, k=2)
@@ -86,12 +90,12 @@ def success(found: Sequence[K], grades: Mapping[K, float], k: int | None = None)
 
 
 def reciprocal_rank(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) -> float:
-    """1 / rank of the first relevant one among the first k, ranks from 1; 0 without one. Its mean is MRR.
+    """1 / rank of the first relevant uid among the first k, ranks from 1; 0 without one. Its mean is MRR.
 
     Args:
         found: Uids, best first, each once.
-        grades: How relevant a uid is, from 1; below that, and without a grade, it is not.
-        k: How many count; None: all of them.
+        grades: Relevance grades by uid; 1 and more is relevant.
+        k: Number of uids that count; None: all of them.
 
     Example:
         >>> reciprocal_rank(["a", "b", "c"], {"b": 1, "c": 1})
@@ -102,12 +106,12 @@ def reciprocal_rank(found: Sequence[K], grades: Mapping[K, float], k: int | None
 
 
 def average_precision(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) -> float:
-    """The mean, over all that is relevant, of the precision at its rank; 0 for what is not among the first k.
+    """Mean of the precision at the rank of each relevant uid; 0 for those not among the first k.
 
     Args:
         found: Uids, best first, each once.
-        grades: How relevant a uid is, from 1; below that, and without a grade, it is not.
-        k: How many count; None: all of them.
+        grades: Relevance grades by uid; 1 and more is relevant.
+        k: Number of uids that count; None: all of them.
 
     Returns:
         From 0 to 1. Its mean over queries is MAP.
@@ -122,14 +126,14 @@ def average_precision(found: Sequence[K], grades: Mapping[K, float], k: int | No
 
 
 def ndcg(found: Sequence[K], grades: Mapping[K, float], k: int | None = None, gain: Gain = "linear") -> float:
-    """Normalised discounted cumulative gain: gains divided by log2(1 + rank), as a share of the best order's.
+    """Normalised discounted cumulative gain: gains divided by log2(1 + rank), as a share of the ideal order's.
 
-    The best order is that of all that was judged, cut after k.
+    The ideal order is that of all judged uids, cut after k.
 
     Args:
         found: Uids, best first, each once.
-        grades: How relevant a uid is, from 1; below that, and without a grade, it is not.
-        k: How many count; None: all of them.
+        grades: Relevance grades by uid; 1 and more is relevant.
+        k: Number of uids that count; None: all of them.
         gain: ``"linear"``: the grade, as in trec_eval. ``"exponential"``: 2 ** grade - 1, as in web search. They are
             the same where grades are 0 and 1.
 
@@ -146,11 +150,8 @@ def ndcg(found: Sequence[K], grades: Mapping[K, float], k: int | None = None, ga
         >>> round(ndcg(["b", "a"], {"a": 3, "b": 1}, gain="exponential"), 4)
         0.7098
     """
-    if gain not in _GAINS:
-        msg = f"gain is {gain!r}. {known_names(str(gain), _GAINS)}"
-        raise ConfigError(msg)
-    worth = _GAINS[gain]
-    gains = {uid: worth(grade) for uid, grade in grades.items() if grade >= 1}
+    gain_of = _GAINS[validate_choice("gain", gain, _GAINS)]
+    gains = {uid: gain_of(grade) for uid, grade in grades.items() if grade >= 1}
     best = _discounted(_first(sorted(gains.values(), reverse=True), k))
     return _discounted([gains.get(uid, 0.0) for uid in _first(found, k)]) / best if best > 0 else 0.0
 
@@ -170,13 +171,13 @@ def _relevant(grades: Mapping[K, float]) -> set[K]:
 
 
 def _first(found: Sequence[K], k: int | None) -> Sequence[K]:
-    return found if k is None else found[: whole_number("k", k, 1)]
+    return found if k is None else found[: validate_integer("k", k, 1)]
 
 
-Q = TypeVar("Q", bound=Hashable)
+# Significance
 
 EXACT = 20
-"""Up to so many queries with a difference, all assignments of signs are enumerated: 2 ** 19 of them."""
+"""Up to this number of queries with a difference, all assignments of signs are enumerated: 2 ** 19 of them."""
 
 _AT_ONCE = 2_000_000
 """Random numbers drawn at once, so that memory does not grow with the rounds."""
@@ -184,12 +185,12 @@ _AT_ONCE = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Significance:
-    """What a randomisation test says.
+    """Result of a randomisation test.
 
     Args:
         difference: The mean of the new system's values less the old one's.
-        p: How probable a mean difference of at least this size is, in either direction, if both are equally good.
-        exact: Whether all assignments were counted; else some were drawn.
+        p: Probability of a mean difference of at least this size, in either direction, if both are equally good.
+        exact: Whether all assignments were counted; otherwise some were drawn.
     """
 
     difference: float
@@ -199,16 +200,16 @@ class Significance:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two systems on the same queries.
+    """Comparison of two systems on the same queries.
 
     Args:
         difference: The mean of the new system's values less the old one's.
         p: That of `randomisation_test`.
-        low: The interval of the difference begins here.
-        high: And ends here.
-        wins: Queries on which the new system is better.
-        losses: Queries on which it is worse.
-        ties: Queries on which they are equal.
+        low: Lower end of the difference's interval.
+        high: Upper end.
+        wins: Number of queries on which the new system is better.
+        losses: Number on which it is worse.
+        ties: Number on which they are equal.
     """
 
     difference: float
@@ -223,20 +224,20 @@ class Comparison:
 def compare(
     old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 100_000, level: float = 0.95, seed: int = 0
 ) -> Comparison:
-    """Compare two systems: the difference with its interval, a p-value, and on how many queries which one is better.
+    """Compare two systems: mean difference with its interval, p-value, wins and losses.
 
     Args:
         old: By query, the first system's value: ``evaluation.values["nDCG@10"]``.
-        new: By query, the second system's value of the same queries.
-        rounds: See `randomisation_test`; of the interval at most 10,000 are drawn.
+        new: The second system's values of the same queries.
+        rounds: See `randomisation_test`; at most 10,000 for the interval.
         level: See `bootstrap_interval`.
-        seed: Of both; the same seed gives the same numbers.
+        seed: The same seed gives the same numbers.
 
     Returns:
-        The comparison; a positive difference says that the new system is better.
+        The comparison. If the difference is positive, the new system is better.
 
     Raises:
-        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of its range.
+        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of range.
 
     Example:
         >>> found = compare({"q1": 0.0, "q2": 0.5, "q3": 1.0}, {"q1": 1.0, "q2": 1.0, "q3": 1.0})
@@ -253,21 +254,21 @@ def compare(
 def randomisation_test(
     old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 100_000, seed: int = 0
 ) -> Significance:
-    """The paired randomisation test (Fisher's): could the systems' names have been dealt out to their values by chance?
+    """Run the paired randomisation test (Fisher's).
 
-    If both are equally good, each query's two values could be swapped. p is the share of all ways of swapping that give
-    a mean difference of at least the size seen, in either direction. Up to 20 queries with a difference all ways are
-    counted; where all differences have one size, as those of recall@1 may, they are counted by binomials; else ways
-    are drawn, and p is (1 + as large ones) / (1 + rounds), which is never 0.
+    If both systems are equally good, each query's two values can be swapped. p is the share of all swaps that give a
+    mean difference of at least the observed size, in either direction. Up to 20 queries with a difference all swaps are
+    counted; if all differences have one size, as with recall@1, they are counted by binomials; otherwise swaps are
+    drawn, and p is (1 + number of as large differences) / (1 + rounds), which is never 0.
 
     Args:
         old: By query, the first system's value.
-        new: By query, the second system's value of the same queries.
-        rounds: How many ways are drawn where they are too many to count.
+        new: The second system's values of the same queries.
+        rounds: Number of swaps to draw if there are too many to count.
         seed: The same seed gives the same p.
 
     Returns:
-        The difference and p. Sizes that differ by less than 1e-12 of all differences together are taken for equal.
+        The difference and p. Sizes that differ by less than 1e-12 of the sum of all differences count as equal.
 
     Raises:
         ConfigError: If the queries differ, there are none, or a value is not finite.
@@ -280,7 +281,7 @@ def randomisation_test(
         >>> randomisation_test({"q1": 0, "q2": 0, "q3": 0}, {"q1": 1, "q2": 1, "q3": 1})
         Significance(difference=1.0, p=0.25, exact=True)
     """
-    rounds = whole_number("rounds", rounds, 1)
+    rounds = validate_integer("rounds", rounds, 1)
     differences = _differences(old, new)
     mean = math.fsum(differences) / len(differences)
     sizes = np.abs(differences[differences != 0])
@@ -298,20 +299,20 @@ def randomisation_test(
 def bootstrap_interval(
     old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
-    """Where the mean difference lies, by the bootstrap: queries are drawn anew with replacement.
+    """Interval of the mean difference by the bootstrap: queries are resampled with replacement.
 
     Args:
         old: By query, the first system's value.
-        new: By query, the second system's value of the same queries.
-        rounds: How often as many queries are drawn as there are.
-        level: The interval's share of the drawn means, between 0 and 1.
+        new: The second system's values of the same queries.
+        rounds: Number of resamples.
+        level: Share of the resampled means within the interval, between 0 and 1.
         seed: The same seed gives the same interval.
 
     Returns:
-        Its ends: quantiles of the drawn means (the percentile bootstrap).
+        Its ends: quantiles of the resampled means (the percentile bootstrap).
 
     Raises:
-        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of its range.
+        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of range.
 
     Source:
         Efron: Bootstrap Methods, Annals of Statistics 1979, doi:10.1214/aos/1176344552.
@@ -320,10 +321,8 @@ def bootstrap_interval(
         >>> bootstrap_interval({"q1": 0.25, "q2": 0.5}, {"q1": 0.5, "q2": 0.75})
         (0.25, 0.25)
     """
-    rounds = whole_number("rounds", rounds, 1)
-    if not 0 < level < 1:
-        msg = f"level is {level!r}; give a number between 0 and 1, usually 0.95."
-        raise ConfigError(msg)
+    rounds = validate_integer("rounds", rounds, 1)
+    validate_number("level", level, "a number between 0 and 1, such as 0.95", lambda one: 0 < one < 1)
     differences = _differences(old, new)
     rng = np.random.default_rng(seed)
     means = [
@@ -335,14 +334,14 @@ def bootstrap_interval(
 
 
 def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
-    """Several p-values, made larger as there are several: who compares many systems finds a difference by chance.
+    """Adjust p-values of several comparisons by Holm's method.
 
     Args:
         p_values: By comparison, its p.
 
     Returns:
-        By comparison, in the same order, p adjusted by Holm's method: below 0.05 for any of them is wrong with a
-        probability of at most 0.05.
+        The adjusted p-values, in the same order. The probability that any of them below 0.05 is a chance find is at
+        most 0.05.
 
     Source:
         Holm: A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 1979.
@@ -360,28 +359,25 @@ def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
 
 
 def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.float64]:
-    """New less old, query by query."""
+    """New minus old, by query."""
     if not old or old.keys() != new.keys():
-        msg = (
-            f"The systems were measured on {len(old)} and {len(new)} queries, {len(old.keys() & new.keys())} of them "
-            "in common; a paired test needs both values of the same queries, and at least one."
-        )
-        raise ConfigError(msg)
+        common = len(old.keys() & new.keys())
+        counts = f"{len(old)} and {len(new)} queries, {common} of them in common"
+        raise ConfigError(f"The systems were measured on {counts}; a paired test needs the same queries, at least one.")
     differences = np.array([new[query] - old[query] for query in old], np.float64)
     if not np.isfinite(differences).all():
-        msg = "A value is infinite or nan; a measure gives finite numbers."
-        raise ConfigError(msg)
+        raise ConfigError("A value is infinite or nan; values of measures must be finite.")
     return differences
 
 
 def _binomial(count: int, least: int) -> float:
-    """The share of the 2 ** count ways to sign as many ones whose sum is at least so large, in either direction."""
+    """Share of the 2 ** count sign assignments of ones whose sum reaches a size, in either direction."""
     reached: int = sum(math.comb(count, plus) for plus in range(count + 1) if abs(2 * plus - count) >= least)
     return float(Fraction(reached, 2**count))
 
 
 def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sums of all ways of signs; the first one's is +, as the others are the same with all signs turned."""
+    """Sums of all sign assignments with + first; the others are the same with all signs turned."""
     sums = sizes[:1]
     for size in sizes[1:]:
         sums = np.concatenate([sums + size, sums - size])
@@ -389,7 +385,7 @@ def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """The sums of so many drawn ways of signs, some at a time: what gets + counts twice, less all of them."""
+    """Sums of random sign assignments, in batches: twice the sum of those with +, minus the total."""
     rng = np.random.default_rng(seed)
     width = (len(sizes) + 7) // 8
     for some in _parts(rounds, len(sizes)):
@@ -399,19 +395,21 @@ def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[
 
 
 def _parts(rounds: int, width: int) -> Iterator[int]:
-    """Numbers of rounds that add up to all of them, each for so many random numbers as are drawn at once."""
+    """Split rounds into batches of at most `_AT_ONCE` random numbers."""
     most = max(_AT_ONCE // width, 1)
     for start in range(0, rounds, most):
         yield min(most, rounds - start)
 
 
+# Source spans
+
 SHARE = 0.5
-"""Of the shorter one of two spans, so much must be shared for one to meet the other."""
+"""Minimum overlap of two matching spans, as a share of the shorter one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceSpan:
-    """A stretch of a document's whole text.
+    """A range of characters of a document's text.
 
     Args:
         path: The document: `DocNode.path`.
@@ -431,29 +429,27 @@ class SourceSpan:
     end: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str) or not self.path:
-            msg = f"A source span's path is {self.path!r:.80}; give the document's path, as node.path does."
-            raise ConfigError(msg)
-        whole_number("start", self.start, 0)
-        whole_number("end", self.end, self.start + 1)
+        validate_text("path", self.path)
+        validate_integer("start", self.start, 0)
+        validate_integer("end", self.end, self.start + 1)
 
     @property
     def length(self) -> int:
-        """How many characters."""
+        """Number of characters."""
         return self.end - self.start
 
 
 def source_span(node: DocNode) -> SourceSpan:
-    """Where in its document a node's text comes from.
+    """Locate a node's text in its document.
 
-    Of a node whose text was rewritten, such as a summary, that is where the nearest ancestor stands that was not; in
-    the end the whole document.
+    If a text was rewritten, such as a summary, the span is that of its nearest ancestor that was not, or the whole
+    document.
 
     Args:
         node: A node of a Document.
 
     Raises:
-        ConfigError: If the node stands in no Document.
+        ConfigError: If the node belongs to no Document.
         StaleNodeError: If its document has changed since.
 
     Example:
@@ -465,8 +461,7 @@ def source_span(node: DocNode) -> SourceSpan:
         SourceSpan(path='tea.txt', start=9, end=16)
     """
     if node.reader is None:
-        msg = f"{node!r} stands in no Document, so that nobody knows where its text comes from."
-        raise ConfigError(msg)
+        raise ConfigError(f"{node!r} belongs to no Document, so its text has no source. Pass a node of a Document.")
     here: DocNode | None = node
     while here is not None and here.group != LAZY_ROOT_NAME:
         source = here.source
@@ -477,15 +472,15 @@ def source_span(node: DocNode) -> SourceSpan:
 
 
 def char_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
-    """The share of the relevant characters that is found: |F and R| / |R|.
+    """Share of the relevant characters that is found: |F and R| / |R|.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
 
     Returns:
-        From 0 to 1; 0 where nothing is relevant.
+        From 0 to 1; 0 if nothing is relevant.
 
     Source:
         Smith, Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma Technical Report 2024; there by tokens.
@@ -499,15 +494,15 @@ def char_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float],
 
 
 def char_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
-    """The share of the found characters that is relevant: |F and R| / |F|.
+    """Share of the found characters that is relevant: |F and R| / |F|.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
 
     Returns:
-        From 0 to 1; 0 where nothing is found.
+        From 0 to 1; 0 if nothing is found.
 
     Source:
         See `char_recall`.
@@ -521,12 +516,12 @@ def char_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, floa
 
 
 def char_f1(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
-    """The harmonic mean of `char_recall` and `char_precision`: 2 |F and R| / (|F| + |R|).
+    """Harmonic mean of `char_recall` and `char_precision`: 2 |F and R| / (|F| + |R|).
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
 
     Example:
         >>> char_f1([SourceSpan("a", 0, 10)], {SourceSpan("a", 5, 15): 1})
@@ -537,12 +532,12 @@ def char_f1(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: 
 
 
 def char_iou(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
-    """What is found and relevant, as a share of what is either: |F and R| / |F or R|.
+    """Intersection over union of found and relevant characters: |F and R| / |F or R|.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
 
     Source:
         See `char_recall`.
@@ -559,103 +554,107 @@ def char_iou(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k:
 def span_recall(
     found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
 ) -> float:
-    """The share of the relevant spans that one of the first k meets.
+    """Share of the relevant spans that one of the first k matches.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
-        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
+        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Returns:
-        From 0 to 1; 0 where nothing is relevant.
+        From 0 to 1; 0 if nothing is relevant.
 
     Example:
         >>> span_recall([SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1, SourceSpan("b", 0, 9): 1})
         0.5
     """
-    relevant = _relevant_spans(grades)
-    met = [any(_meets(one, label, share) for one in _first_spans(found, k)) for label in relevant]
-    return sum(met) / len(relevant) if relevant else 0.0
+    _validate_share(share)
+    relevant, first = _relevant_spans(grades), _first_spans(found, k)
+    matched = [any(_match(one, label, share) for one in first) for label in relevant]
+    return sum(matched) / len(relevant) if relevant else 0.0
 
 
 def span_precision(
     found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int, share: float = SHARE
 ) -> float:
-    """The share of the first k found spans that meet a relevant one; places that nothing was found for do not.
+    """Share of the first k found spans that match a relevant one. If fewer are found, the rest does not match.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count.
-        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count.
+        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Example:
         >>> span_precision([SourceSpan("a", 0, 10), SourceSpan("a", 20, 30)], {SourceSpan("a", 2, 4): 1}, k=2)
         0.5
     """
-    return sum(_are_relevant(found, grades, k, share)) / k
+    return sum(_matches(found, grades, k, share)) / k
 
 
 def span_success(
     found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
 ) -> float:
-    """Whether one of the first k found spans meets a relevant one: 1 or 0.
+    """Whether one of the first k found spans matches a relevant one: 1 or 0.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
-        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
+        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Example:
         >>> span_success([SourceSpan("a", 0, 10)], {SourceSpan("a", 9, 29): 1})
         0.0
     """
-    return float(any(_are_relevant(found, grades, k, share)))
+    return float(any(_matches(found, grades, k, share)))
 
 
 def span_reciprocal_rank(
     found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None, share: float = SHARE
 ) -> float:
-    """1 / rank of the first found span that meets a relevant one, ranks from 1; 0 without one. Its mean is span_MRR.
+    """1 / rank of the first found span that matches a relevant one, ranks from 1; 0 without one. Its mean is span_MRR.
 
     Args:
         found: Spans, best first.
-        grades: How relevant a span is, from 1; below that it is not.
-        k: How many of the found spans count; None: all of them.
-        share: Of the shorter span, so much must be shared, above 0 and up to 1.
+        grades: Relevance grades by span; 1 and more is relevant.
+        k: Number of found spans that count; None: all of them.
+        share: Minimum overlap as a share of the shorter span, above 0 and up to 1.
 
     Example:
         >>> span_reciprocal_rank([SourceSpan("b", 0, 9), SourceSpan("a", 0, 10)], {SourceSpan("a", 2, 4): 1})
         0.5
     """
-    relevant = _are_relevant(found, grades, k, share)
+    relevant = _matches(found, grades, k, share)
     return 1.0 / (relevant.index(True) + 1) if True in relevant else 0.0
 
 
-def _are_relevant(found: Sequence[Any], grades: Mapping[Any, float], k: int | None, share: float) -> list[bool]:
+def _matches(found: Sequence[Any], grades: Mapping[Any, float], k: int | None, share: float) -> list[bool]:
+    """For each of the first k spans, whether it matches a relevant one."""
+    _validate_share(share)
     relevant = _relevant_spans(grades)
-    return [any(_meets(one, label, share) for label in relevant) for one in _first_spans(found, k)]
+    return [any(_match(one, label, share) for label in relevant) for one in _first_spans(found, k)]
 
 
-def _meets(one: SourceSpan, other: SourceSpan, share: float) -> bool:
-    if not 0 < share <= 1:
-        msg = f"share is {share!r}; give a number above 0 and up to 1."
-        raise ConfigError(msg)
+def _validate_share(share: float) -> None:
+    validate_number("share", share, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
+
+
+def _match(one: SourceSpan, other: SourceSpan, share: float) -> bool:
     shared = min(one.end, other.end) - max(one.start, other.start)
     return one.path == other.path and shared >= share * min(one.length, other.length)
 
 
 def _sizes(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[int, int, int]:
-    """How many characters are in F, in R, and in both."""
+    """Numbers of characters in F, in R, and in both."""
     first, relevant = _first_spans(found, k), _relevant_spans(grades)
     found_size, relevant_size = _size(first), _size(relevant)
     return found_size, relevant_size, found_size + relevant_size - _size([*first, *relevant])
 
 
 def _size(spans: Iterable[SourceSpan]) -> int:
-    """How many characters are in at least one of the spans."""
+    """Number of characters in at least one of the spans."""
     size, path, reached = 0, "", 0
     for span in sorted(spans):
         if span.path != path:
@@ -670,28 +669,28 @@ def _relevant_spans(grades: Mapping[Any, float]) -> list[SourceSpan]:
 
 
 def _first_spans(found: Sequence[Any], k: int | None) -> Sequence[SourceSpan]:
-    return _spans(found if k is None else found[: whole_number("k", k, 1)])
+    return _spans(found if k is None else found[: validate_integer("k", k, 1)])
 
 
 def _spans(given: Sequence[Any]) -> Sequence[Any]:
-    stray = [one for one in given if not isinstance(one, SourceSpan)]
-    if stray:
-        msg = f"A measure of spans got {stray[0]!r:.80}; give SourceSpan(path, start, end), as source_span(node) does."
-        raise ConfigError(msg)
+    for one in given:
+        require(isinstance(one, SourceSpan), "Items of a span measure", one, "SourceSpan(path, start, end)")
     return given
 
 
+# Evaluation
+
 DEFAULT = ("recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10")
-"""What `evaluate` measures unless it is told otherwise."""
+"""Default measures of `evaluate`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A named function from what was found and the grades to a number; a higher one is better.
+    """A named measure; higher is better.
 
     Args:
-        name: As tables show it: ``"nDCG@10"``.
-        func: From uids, best first, each once, and their grades to the number.
+        name: The name in tables: ``"nDCG@10"``.
+        func: Function of uids, best first, each once, and their grades.
     """
 
     name: str
@@ -700,12 +699,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How good a run is.
+    """Values of measures for a run.
 
     Args:
         values: By measure: by query, in the order of the judgements.
-        missing: Queries that were judged and not asked: each counts 0 in every measure.
-        unjudged: Queries that were asked and not judged: left out.
+        missing: Judged queries that the run lacks: each counts 0 in every measure.
+        unjudged: Queries of the run without judgements: left out.
     """
 
     values: Mapping[str, Mapping[Any, float]]
@@ -714,21 +713,20 @@ class Evaluation:
 
     @property
     def means(self) -> dict[str, float]:
-        """By measure: the mean over all judged queries."""
+        """By measure, the mean over all judged queries."""
         return {name: math.fsum(by_query.values()) / len(by_query) for name, by_query in self.values.items()}
 
 
 def measure(name: str) -> Measure:
-    """A measure by its name: ``metric``, or ``metric@k`` for the first k.
+    """Return a measure by name: ``metric``, or ``metric@k`` for the first k.
 
     The metrics are ``recall``, ``precision`` (with k only), ``success`` (also ``hit``), ``MRR``, ``MAP``, ``nDCG``
-    (linear gains) and ``nDCG_exp`` (exponential ones), in upper or lower case; `lazyrag.evaluation.metrics` says what
-    they are. Where runs and judgements are of `SourceSpan`: ``char_recall``, ``char_precision``, ``char_f1``,
-    ``char_iou``, ``span_recall``, ``span_precision`` (with k only), ``span_success``, ``span_MRR``; see
-    `lazyrag.evaluation.metrics`.
+    (linear gains) and ``nDCG_exp`` (exponential ones), in upper or lower case. For runs and judgements of `SourceSpan`:
+    ``char_recall``, ``char_precision``, ``char_f1``, ``char_iou``, ``span_recall``, ``span_precision`` (with k only),
+    ``span_success``, ``span_MRR``. `lazyrag.evaluation.metrics` defines them.
 
     Raises:
-        ConfigError: If there is no such metric, or k is no whole number of at least 1.
+        ConfigError: If there is no such metric, or k is not an integer >= 1.
 
     Example:
         >>> measure("mrr@10").func(["a", "b"], {"b": 1})
@@ -737,15 +735,12 @@ def measure(name: str) -> Measure:
     metric, at, depth = str(name).partition("@")
     known = {one.lower(): one for one in _METRICS}
     if metric.lower() not in known:
-        msg = f"No metric is named {metric!r}. {known_names(metric, _METRICS)}"
-        raise ConfigError(msg)
-    needs_k = known[metric.lower()] in ("precision", "span_precision")
+        raise ConfigError(f"Unknown metric {metric!r}. {known_names(metric, _METRICS)}")
+    metric = known[metric.lower()]
+    function, needs_k = _METRICS[metric], metric in ("precision", "span_precision")
     if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
-        msg = f"The measure {name!r} needs a whole number of at least 1 after the @, such as {metric}@10."
-        raise ConfigError(msg)
-    function = _METRICS[known[metric.lower()]]
-    named = known[metric.lower()] + (f"@{int(depth)}" if at else "")
-    return Measure(named, partial(function, k=int(depth)) if at else function)
+        raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10.")
+    return Measure(f"{metric}@{int(depth)}", partial(function, k=int(depth))) if at else Measure(metric, function)
 
 
 def evaluate(
@@ -753,22 +748,21 @@ def evaluate(
     judgements: Mapping[Any, Mapping[Any, float]],
     measures: Sequence[str | Measure] = DEFAULT,
 ) -> Evaluation:
-    """Measure rankings against judgements, for each query and in the mean.
+    """Measure rankings against judgements, by query and on average.
 
     Args:
-        run: By query its ranking ``[(uid, score), ...]``, best first. The order counts, the scores do not. A uid that
-            is named twice counts where it stands first and takes no second place: files may be judged by their
-            chunks.
-        judgements: By query the grade of each uid that somebody judged; 1 and more is relevant.
-        measures: Names that `measure` knows, or measures of one's own.
+        run: By query, its ranking ``[(uid, score), ...]``, best first. The order counts, the scores do not. Only the
+            first occurrence of a uid counts, so files can be judged by their chunks.
+        judgements: By query, the grades of the judged uids; 1 and more is relevant.
+        measures: Names that `measure` accepts, or `Measure` objects.
 
     Returns:
-        The values by measure and query. A judged query that the run lacks counts 0, as in trec_eval -c; one that found
-        nothing, or for which nothing is relevant, too. A query without judgements is left out.
+        The values by measure and query. A judged query counts 0 if the run lacks it (as in trec_eval -c), finds
+        nothing, or nothing is relevant for it. Queries without judgements are left out.
 
     Raises:
-        ConfigError: If a measure is unknown or named twice, nothing was judged, or a ranking or grades have another
-            form.
+        ConfigError: If a measure is unknown or named twice, there are no judgements, or a ranking or grades are
+            malformed.
 
     Example:
         >>> run = {"q1": [("a", 2.0), ("b", 1.0)], "q2": []}
@@ -777,13 +771,12 @@ def evaluate(
     """
     chosen = [one if isinstance(one, Measure) else measure(one) for one in measures]
     names = [one.name for one in chosen]
-    _check_mappings(run, judgements)
+    require(isinstance(run, Mapping), "run", run, "a mapping {query: [(uid, score), ...]}, best first")
+    graded = isinstance(judgements, Mapping) and all(isinstance(one, Mapping) for one in judgements.values())
+    require(graded, "judgements", judgements, "a mapping {query: {uid: grade}}")
     if not judgements or not names or len(set(names)) < len(names):
-        msg = (
-            f"evaluate got {len(judgements)} judged queries and the measures {names}; give at least one of each, each "
-            "measure once."
-        )
-        raise ConfigError(msg)
+        given = f"{len(judgements)} judged queries and the measures {names}"
+        raise ConfigError(f"evaluate got {given}; pass at least one of each, each measure once.")
     found = {query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))] for query in judgements}
     values = {
         one.name: MappingProxyType({query: one.func(found[query], grades) for query, grades in judgements.items()})
@@ -794,23 +787,13 @@ def evaluate(
     return Evaluation(MappingProxyType(values), missing, unjudged)
 
 
-def _check_mappings(run: Any, judgements: Any) -> None:
-    if not isinstance(run, Mapping):
-        msg = f"evaluate got the run {run!r:.80}; give a mapping {{query: [(uid, score), ...]}}, best first."
-        raise ConfigError(msg)
-    if not isinstance(judgements, Mapping) or not all(isinstance(one, Mapping) for one in judgements.values()):
-        msg = f"evaluate got the judgements {judgements!r:.80}; give a mapping {{query: {{uid: grade}}}}."
-        raise ConfigError(msg)
-
-
 def _ranking(query: Any, given: Any) -> list[tuple[Any, float]]:
-    """A ranking, if it is one: uids alone, or a mapping, would be taken apart into something else."""
+    """Validate a ranking: plain uids or a mapping would be unpacked into something else."""
     is_listed = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    listed = list(given) if is_listed else []
-    if not is_listed or not all(map(_is_pair, listed)):
-        msg = f"The run's ranking for {query!r:.60} is {given!r:.80}; give [(uid, score), ...], best first."
-        raise ConfigError(msg)
-    return listed
+    pairs = list(given) if is_listed else []
+    is_ranking = is_listed and all(map(_is_pair, pairs))
+    require(is_ranking, f"The ranking of query {query!r:.60}", given, "a list [(uid, score), ...], best first")
+    return pairs
 
 
 def _is_pair(value: Any) -> bool:

@@ -1,1 +1,16 @@
-"""From hits to a cited answer: the context, the model, the citations."""
+"""From hits to a cited answer: context, chat model, citations, refiners."""
+
+from lazyrag._exports import lazy_names
+
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.data.result": "AnswerDelta GenerationDelta",
+        "lazyrag.generation.citations": "CitationManager CitationStream QuoteCheck ResolvedCitations",
+        "lazyrag.generation.context": "ContextBuilder",
+        "lazyrag.generation.generator": "Generator",
+        "lazyrag.generation.prompts": "ContextTemplate Prompts",
+        "lazyrag.generation.refiners": "Refined Refiner TreeRefiner register_refiner",
+    },
+)

@@ -1,4 +1,4 @@
-"""Which sources an answer cites, whether there are such sources, and whether they say what is quoted from them."""
+"""Citations of answers: their sources, their problems, and whether quotations are in the cited sources."""
 
 from __future__ import annotations
 
@@ -11,22 +11,33 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from lazyrag.data.result import Citation, Hit
-from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.generation.markers import Marker, MarkerScanner, Scanned, place_of, rewritten, scan, source_of
+from lazyrag.errors import GenerationError
+from lazyrag.generation.markers import (
+    Marker,
+    MarkerScanner,
+    Scanned,
+    place_of,
+    replace_markers,
+    rewritten,
+    scan,
+    source_of,
+)
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
-from lazyrag.validation import whole_number
+from lazyrag.validation import is_list_of, require, validate_integer
+
+# Claims
 
 CLAIM_CHARACTERS = 600
-"""How far before its marker a claim is looked for."""
+"""Number of characters before a marker in which its claim is found."""
 
 _LONGEST_SNIPPET = 200
 
 
 def claim_before(text: str) -> str:
-    """The claim that a marker at the end of a text cites for: its sentence so far, without other markers.
+    """Return the claim of a marker at the end of a text: its sentence so far, without other markers.
 
-    A marker that stands behind the full stop belongs to the sentence before it.
+    A marker after a full stop belongs to the sentence before it.
 
     Args:
         text: The answer up to the marker; only the last `CLAIM_CHARACTERS` are read.
@@ -36,29 +47,29 @@ def claim_before(text: str) -> str:
         'Pour it at 80 degrees.'
     """
     text = text[-CLAIM_CHARACTERS:]
-    text = _without(text, scan(text).markers)
+    text = replace_markers(text, "")
     sentences = [text[start:end].strip() for start, end in sentence_spans(text)]
     return next((one for one in reversed(sentences) if any(map(str.isalnum, one))), "")
 
 
 def snippet(source: str, claim: str) -> str:
-    """The words of a source that a claim rests on: the sentence that shares the most terms with it.
+    """Return the sentence of a source that shares the most terms with a claim.
 
     Args:
         source: Text of the source.
-        claim: What is claimed, in Chinese or English.
+        claim: The claim, in Chinese or English.
 
     Returns:
-        A stretch of the source, at most 200 characters; the first of equals, so its beginning where nothing is shared.
+        A part of the source, at most 200 characters; the first of equals, so its beginning if no term is shared.
 
     Example:
         >>> snippet("Tea is old. Water of 80 degrees is best.", "Pour the water at 80 degrees")
         'Water of 80 degrees is best.'
     """
-    wanted = set(english_terms(claim))
+    terms = set(english_terms(claim))
     best, most = "", -1
     for piece in _pieces(source):
-        shared = len(wanted.intersection(english_terms(piece))) if wanted else 0
+        shared = len(terms.intersection(english_terms(piece))) if terms else 0
         if shared > most:
             best, most = piece, shared
     return best
@@ -67,13 +78,13 @@ def snippet(source: str, claim: str) -> str:
 def cited_with(
     text: str, markers: Sequence[Marker], spans: Sequence[tuple[int, int]], *, sources: int
 ) -> list[tuple[int, ...]]:
-    """For each stretch of an answer, the numbers of sources that its sentences cite, in their order, each once.
+    """Return, for each span of an answer, the numbers of sources that its sentences cite, in order, each once.
 
     Args:
         text: The answer.
         markers: Its markers.
-        spans: Start and end of each stretch.
-        sources: How many sources there are; other numbers are left out.
+        spans: Start and end of each span.
+        sources: Number of sources; other numbers are left out.
 
     Example:
         >>> text = "“Tea is old.” [2] It is."
@@ -81,13 +92,13 @@ def cited_with(
         [(2,)]
     """
     starts: list[int] = []
-    worded: list[int] = []  # of each sentence: itself, or the last one before it that has words
+    worded: list[int] = []  # by sentence: itself, or the last one before it that has words
     for number, (start, end) in enumerate(sentence_spans(text)):
         starts.append(start)
         has_words = any(map(str.isalnum, text[start:end]))
         worded.append(number if has_words or number == 0 else worded[-1])
     numbers: dict[int, dict[int, None]] = {}
-    current, behind, claims = -1, 0, False  # the sentence, where its last marker ends, whether words stand before it
+    current, behind, claims = -1, 0, False  # the sentence, the end of its last marker, whether words precede
     for marker in markers:
         sentence = bisect_right(starts, marker.start) - 1
         if sentence != current:
@@ -98,7 +109,7 @@ def cited_with(
         cited = dict.fromkeys(number for number in marker.numbers if 1 <= number <= sources)
         if claims or begins_line or sentence == 0:
             numbers.setdefault(sentence, {}).update(cited)
-        if not claims and sentence > 0:  # it stands behind the full stop
+        if not claims and sentence > 0:  # it follows the full stop
             numbers.setdefault(worded[sentence - 1], {}).update(cited)
     found = []
     for start, end in spans:
@@ -108,7 +119,7 @@ def cited_with(
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The sentences of a text, long ones in pieces, without the white space around them."""
+    """Split a text into stripped sentences, long ones into pieces."""
     for start, end in sentence_spans(text):
         at = start
         while at < end:
@@ -119,17 +130,11 @@ def _pieces(text: str) -> Iterator[str]:
             at = cut
 
 
-def _without(text: str, markers: Sequence[Marker]) -> str:
-    pieces, at = [], 0
-    for marker in markers:
-        pieces.append(text[at : marker.start])
-        at = marker.end
-    return "".join([*pieces, text[at:]])
-
+# Quotations
 
 _LONGEST = 1000
-# Each body leaves out its own opening mark, so that marks which nothing closes cost no more than the text's length.
-# Straight marks stand at the edge of a word, or are inches; a single mark within a word is an apostrophe.
+# Each body excludes its own opening mark, so that unclosed marks take linear time. Straight marks are at the edge of a
+# word, else they are inches; a single mark within a word is an apostrophe.
 _QUOTATION = re.compile(
     rf"“([^“”\n]{{1,{_LONGEST}}})”|「([^「」\n]{{1,{_LONGEST}}})」|『([^『』\n]{{1,{_LONGEST}}})』"
     rf"|«([^«»\n]{{1,{_LONGEST}}})»|(?<![A-Za-z0-9])\"([^\"\n]{{1,{_LONGEST}}})\"(?![A-Za-z0-9])"
@@ -145,13 +150,13 @@ _DASHES = frozenset("‐‑‒–—−")
 
 @dataclass(frozen=True, slots=True)
 class QuoteCheck:
-    """What became of one quotation in an answer.
+    """Result of checking one quotation of an answer.
 
     Args:
         quote: Its words, without the marks.
-        indices: The numbers of the sources that its sentence cites.
-        found: The number of the source it stands in: one of ``indices`` if it can be; None if it stands in none.
-        span: Its start and end in that source's text; None if it stands in none.
+        indices: Numbers of the sources that its sentence cites.
+        found: Number of a source that contains it, preferably one of ``indices``; None if there is none.
+        span: Its start and end in that source's text, or None.
 
     Example:
         >>> QuoteCheck("water of 80 degrees", (1,), 2, (10, 29)).ok
@@ -165,25 +170,25 @@ class QuoteCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether it stands in a source that its sentence cites."""
+        """Whether a source that its sentence cites contains it."""
         return self.found in self.indices
 
     @property
     def problem(self) -> str:
-        """What is wrong, as a sentence; "" if it stands where its sentence says."""
+        """The problem, as a sentence; "" if there is none."""
         if self.ok:
             return ""
         shown = self.quote if len(self.quote) <= 60 else self.quote[:60] + "..."
         cited = " and ".join(f"[{index}]" for index in self.indices)
-        where = f"it stands in [{self.found}]" if self.found is not None else "it stands in none of the sources"
+        where = "no source contains them" if self.found is None else f"they are in [{self.found}]"
         return f"The words {shown!r} are quoted from {cited}, but {where}."
 
 
 def quotations(text: str) -> list[tuple[int, int]]:
-    """Start and end, without the marks, of each quotation that is long enough to be one.
+    """Find quotations, and return start and end of each without the marks.
 
-    Marks are “ ”, ‘ ’, straight double ones, 「 」, 『 』 and « »; 《 》 marks a title. A quotation stands in one line
-    and has at least three words or four Chinese characters: shorter ones name a thing, or keep a distance from it.
+    Marks are “ ”, ‘ ’, straight double ones, 「 」, 『 』 and « »; 《 》 marks a title. A quotation is within one line
+    and has at least three words or four Chinese characters: shorter ones are names or scare quotes.
 
     Example:
         >>> text = '"Pour it at 80 degrees", says the "expert".'
@@ -201,10 +206,10 @@ def quotations(text: str) -> list[tuple[int, int]]:
 
 
 class QuotedText:
-    """A text in which quotations are looked up; it is read once, however many they are.
+    """A text to find quotations in, prepared once.
 
-    Letters are compared after NFKC and case folding. White space and punctuation only part words, and between Chinese
-    characters not even that; they count within numbers: 1.5 is not 15, and -5 is not 5.
+    Letters are compared after NFKC and case folding. White space and punctuation only separate words, between Chinese
+    characters not even that. They count within numbers: 1.5 is not 15, and -5 is not 5.
 
     Args:
         text: The text of a source.
@@ -218,10 +223,10 @@ class QuotedText:
         self._plain, self._places = _plain(text)
 
     def span(self, quote: str) -> tuple[int, int] | None:
-        """Start and end of a quotation in the text; None if it does not stand there.
+        """Return start and end of a quotation in the text, or None.
 
         Args:
-            quote: Its words; behind dots, ``...`` or ``……``, words may have been left out: its parts stand in order.
+            quote: Its words; dots, ``...`` or ``……``, stand for omitted words.
         """
         start, at = -1, 0
         for part in _ELISION.split(quote):
@@ -238,7 +243,7 @@ class QuotedText:
         return self._places[start], self._places[at - 1] + 1
 
     def _find(self, words: str, at: int) -> int:
-        """The first place at or behind another one at which words stand, whole ones; -1 if there is none."""
+        """Find complete words at or after an index; -1 if there are none."""
         at = self._plain.find(words, at)
         while at >= 0:
             end = at + len(words)
@@ -251,7 +256,7 @@ class QuotedText:
 
 
 def plain(text: str) -> str:
-    """What of a text is compared.
+    """Normalise a text for comparison.
 
     Example:
         >>> plain("The Tea-Grower's Handbook.pdf") == plain("the tea-grower's handbook pdf")
@@ -261,29 +266,29 @@ def plain(text: str) -> str:
 
 
 def _plain(text: str) -> tuple[str, list[int]]:
-    """What of a text is compared, and the place of each of its characters in the text."""
+    """Normalise a text, and return the index of each character in the original."""
     plain: list[str] = []
     places: list[int] = []
-    parted = False
+    is_parted = False
     for place, character in enumerate(text):
         for one in unicodedata.normalize("NFKC", character).casefold():
             if not one.isalnum() and unicodedata.category(one)[0] in "PZCM" and one != "%":
                 kept = _of_number(text, place, one)
                 if not kept:
-                    parted = parted or unicodedata.category(one)[0] in "PZC"
+                    is_parted = is_parted or unicodedata.category(one)[0] in "PZC"
                     continue
                 one = kept  # noqa: PLW2901  all dashes are one
-            if parted and plain and _one_word(plain[-1], one):
+            if is_parted and plain and _one_word(plain[-1], one):
                 plain.append(" ")
                 places.append(place)
-            parted = False
+            is_parted = False
             plain.append(one)
             places.append(place)
     return "".join(plain), places
 
 
 def _of_number(text: str, place: int, character: str) -> str:
-    """A dot, comma, colon, slash or dash within a number, or the minus before one; "" for other punctuation."""
+    """Return punctuation within a number, or the minus before one; "" for other punctuation."""
     before, behind = text[place - 1 : place] if place else "", text[place + 1 : place + 2]
     if not behind.isdigit():
         return ""
@@ -293,17 +298,20 @@ def _of_number(text: str, place: int, character: str) -> str:
 
 
 def _one_word(character: str, following: str) -> bool:
-    """Whether two neighbours would be read as one word: letters or digits that are not Chinese."""
+    """Whether two neighbours belong to one word: letters or digits that are not Chinese."""
     return character.isalnum() and following.isalnum() and not _CJK.match(character) and not _CJK.match(following)
+
+
+# Resolution
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCitations:
-    """The citations of an answer, and what is wrong with them.
+    """Citations of an answer, and their problems.
 
     Args:
-        citations: A citation for each source that is cited, in the order in which the answer first names them.
-        problems: Malformed markers, numbers without a source, and quotations that do not stand where the answer says: a
+        citations: A citation for each cited source, in the order of their first markers.
+        problems: Malformed markers, numbers without a source, and quotations that the cited sources do not contain: a
             sentence each, each once.
 
     Example:
@@ -321,7 +329,7 @@ class ResolvedCitations:
 
 
 def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
-    """Match the markers of an answer with its sources: `CitationManager.resolve`."""
+    """Match the markers of an answer with its sources; see `CitationManager.resolve`."""
     scanned = scan(response)
     seen: set[int] = set()
     citations: list[Citation] = []
@@ -334,13 +342,13 @@ def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
 
 
 def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set[int]) -> Iterator[Citation]:
-    """The citations of a marker for sources that were not cited yet.
+    """Yield the citations of a marker for sources that were not cited before.
 
     Args:
         marker: The marker.
-        before: The answer before it, `CLAIM_CHARACTERS` of it at least.
-        sources: The sources by their numbers.
-        seen: Numbers that were cited; the new ones are added.
+        before: The answer before it, at least the last `CLAIM_CHARACTERS`.
+        sources: The sources in the order of their numbers.
+        seen: Cited numbers; new ones are added.
     """
     new = [number for number in marker.numbers if 1 <= number <= len(sources) and number not in seen]
     seen.update(new)
@@ -359,7 +367,7 @@ def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set
 
 
 def marker_problem(marker: Marker, sources: int) -> str:
-    """What is wrong with a marker, as a sentence, given how many sources there are; "" if nothing is."""
+    """Return the problem of a marker, as a sentence, given the number of sources; "" if there is none."""
     if marker.fault:
         return marker.fault
     missing = [number for number in marker.numbers if not 1 <= number <= sources]
@@ -372,7 +380,7 @@ def marker_problem(marker: Marker, sources: int) -> str:
 
 
 def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> list[QuoteCheck]:
-    """Look up each quotation whose sentence cites a source, names of files and titles apart."""
+    """Check each quotation whose sentence cites a source, except names of files and titles."""
     spans = [span for span in quotations(response) if not _within(span[0], scanned.code)]
     starts = [marker.start for marker in scanned.markers]
     cited = cited_with(response, scanned.markers, spans, sources=len(sources))
@@ -394,17 +402,17 @@ def quote_checks(response: str, scanned: Scanned, sources: Sequence[Hit]) -> lis
 
 
 def _names(sources: Sequence[Hit]) -> set[str]:
-    """What sources are called: their paths, their files' names, with and without ending, and their titles."""
+    """Names of sources: paths, file names with and without suffix, and titles."""
     paths = [PurePosixPath(str(hit.source).replace("\\", "/")) for hit in sources if hit.source]
     titles = [title for hit in sources if isinstance(title := hit.metadata.get("title"), str)]
-    told = [*titles, *(name for path in paths for name in (str(path), path.name, path.stem))]
-    return {plain(name) for name in told} - {""}
+    names = [*titles, *(name for path in paths for name in (str(path), path.name, path.stem))]
+    return {plain(name) for name in names} - {""}
 
 
 def _find(
     quote: str, indices: Sequence[int], sources: Sequence[Hit], texts: dict[int, QuotedText]
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """The first source a quotation stands in, those that are cited before the others."""
+    """The first source that contains a quotation, cited ones first."""
     for number in dict.fromkeys([*indices, *range(1, len(sources) + 1)]):
         if number not in texts:
             texts[number] = QuotedText(sources[number - 1].text)
@@ -414,43 +422,38 @@ def _find(
     return None, None
 
 
-def _within(at: int, stretches: Sequence[tuple[int, int]]) -> bool:
-    """Whether a place lies in one of some stretches, which are in order."""
-    before = bisect_left(stretches, (at + 1, 0))
-    return before > 0 and at < stretches[before - 1][1]
+def _within(at: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether an index is within one of some sorted spans."""
+    before = bisect_left(spans, (at + 1, 0))
+    return before > 0 and at < spans[before - 1][1]
 
 
-def checked_sources(sources: Sequence[Hit]) -> Sequence[Hit]:
-    """Sources that can be counted.
-
-    Raises:
-        ConfigError: If they are something else than hits.
-    """
-    if (
-        isinstance(sources, str)
-        or not isinstance(sources, Sequence)
-        or not all(isinstance(one, Hit) for one in sources)
-    ):
-        msg = f"sources is {sources!r:.80}; give a sequence of Hit, such as the sources of a RAGContext."
-        raise ConfigError(msg)
+def _validate_sources(sources: Sequence[Hit]) -> Sequence[Hit]:
+    is_valid = isinstance(sources, Sequence) and not isinstance(sources, str) and is_list_of([*sources], Hit)
+    require(is_valid, "sources", sources, "a sequence of Hit, such as the sources of a RAGContext")
     return sources
 
 
-_KEPT = 8 * CLAIM_CHARACTERS  # cut back only now and then: a cut copies what is kept
+def _validate_response(response: Any) -> str:
+    require(isinstance(response, str), "response", response, "a string")
+    return response  # type: ignore[no-any-return]  # validated above
+
+
+_KEPT = 8 * CLAIM_CHARACTERS  # cut only now and then, since a cut copies the rest
 
 
 class CitationStream:
-    """Finds citations in an answer that comes in pieces; `CitationManager.stream` makes one.
+    """Finds citations in a streamed answer; `CitationManager.stream` makes one.
 
-    A citation is handed out as soon as it is certain: with the character behind its closing bracket, which tells
-    ``[1]`` from a link ``[1](https://...)``; or with the answer's end. Behind a backtick it waits until the line shows
-    whether it is code. What is handed out is what `CitationManager.resolve` finds in the whole.
+    A citation is returned as soon as it is certain: with the character after its closing bracket, which distinguishes
+    ``[1]`` from a link ``[1](https://...)``, or at the end of the answer. After a backtick it waits until the line
+    shows whether it is code. The citations are those that `CitationManager.resolve` finds in the complete answer.
 
     Args:
-        sources: The hits that the answer was made from, in the order of their numbers.
+        sources: The hits of the answer, in the order of their numbers.
 
     Raises:
-        ConfigError: If they are something else than hits.
+        ConfigError: If they are not hits.
 
     Example:
         >>> from lazyrag import Hit
@@ -462,7 +465,7 @@ class CitationStream:
     """
 
     def __init__(self, sources: Sequence[Hit]) -> None:
-        self._sources = checked_sources(sources)
+        self._sources = _validate_sources(sources)
         self._pieces: list[str] = []
         self._scanner = MarkerScanner()
         self._tail = ""  # the end of the text, for claims
@@ -472,36 +475,33 @@ class CitationStream:
 
     @property
     def text(self) -> str:
-        """All that was fed."""
+        """The text so far."""
         return "".join(self._pieces)
 
     def feed(self, text: str) -> tuple[Citation, ...]:
-        """The citations that a piece completes, each source once in an answer.
+        """Add a piece, and return the citations that it completes, each source once in an answer.
 
         Args:
-            text: What is new; may be "".
+            text: The new text; may be "".
 
         Raises:
-            ConfigError: If it is no text.
+            ConfigError: If it is not a string.
             GenerationError: If the stream is finished.
         """
-        if not isinstance(text, str):
-            msg = f"A piece of the answer is {text!r:.80}; give a text."
-            raise ConfigError(msg)
+        require(isinstance(text, str), "text", text, "a string")
         if self._resolved is not None:
-            msg = "The stream of citations is finished and was fed again; make one stream for each answer."
-            raise GenerationError(msg)
+            raise GenerationError("The citation stream is finished; make one stream for each answer.")
         self._pieces.append(text)
         self._tail += text
         found = self._citations(self._scanner.feed(text))
-        # The scanner holds back less than half of what is kept, and claims need the rest.
+        # The scanner holds back less than half of this, and claims need the rest.
         if len(self._tail) > 2 * _KEPT:
             self._tail_begins += len(self._tail) - _KEPT
             self._tail = self._tail[-_KEPT:]
         return found
 
     def finish(self) -> ResolvedCitations:
-        """The citations and problems of the whole, the last ones too; asked again, the same."""
+        """Return the citations and problems of the complete answer. Idempotent."""
         if self._resolved is None:
             self._resolved = resolve(self.text, self._sources)
         return self._resolved
@@ -521,9 +521,9 @@ _LARGEST = 10**9
 class CitationManager:
     """Reads, checks and rewrites the citations of answers (spec 003).
 
-    Numbers count from 1: ``[1]`` is ``sources[0]``. Read as markers are [1], [1][2], [1, 2], [1-3], [[1]], [^1],
-    [资料1], [Source 1] and their like, also in 【】, ［］ and 〔〕, with full-width digits, commas and dashes. No
-    markers are links, ``[1](https://...)``, what stands in Markdown's code, and brackets without numbers.
+    Numbers count from 1: ``[1]`` is ``sources[0]``. Markers are [1], [1][2], [1, 2], [1-3], [[1]], [^1], [资料1],
+    [Source 1] and similar ones, also in 【】, ［］ and 〔〕, with full-width digits, commas and dashes. Links,
+    ``[1](https://...)``, Markdown code, and brackets without numbers are not markers.
 
     Example:
         >>> CitationManager().extract_citations("泡茶用80度的水[2]，三分钟[资料1，资料2]。")
@@ -531,9 +531,9 @@ class CitationManager:
     """
 
     def extract_citations(self, response: str) -> list[int]:
-        """The numbers that an answer cites, in the order in which it first names them, each once.
+        """Return the numbers that an answer cites, in the order of their first markers, each once.
 
-        They are those that are written: 0 and numbers without a source are among them. Malformed markers name none.
+        Includes 0 and numbers without a source, but no numbers of malformed markers.
 
         Args:
             response: The answer.
@@ -542,17 +542,17 @@ class CitationManager:
             >>> CitationManager().extract_citations("Cool it [3]; pour it [1-3].")
             [3, 1, 2]
         """
-        markers = scan(_text(response)).markers
+        markers = scan(_validate_response(response)).markers
         return list(dict.fromkeys(number for marker in markers for number in marker.numbers))
 
     def format_citations(self, results: Sequence[Hit]) -> str:
-        """The list of sources under an answer: a line with number, file and place for each.
+        """Format the list of sources under an answer: a line with number, file and location for each.
 
         Args:
             results: The hits, in the order of their numbers.
 
         Raises:
-            ConfigError: If they are something else than hits.
+            ConfigError: If they are not hits.
 
         Example:
             >>> hit = Hit("n", "...", 1.0, "tea.pdf", metadata={"place": "page 3"})
@@ -561,107 +561,103 @@ class CitationManager:
         """
         return "\n".join(
             f"[{number}] {source_of(hit) if hit.source else ', '.join(filter(None, (hit.id, place_of(hit))))}"
-            for number, hit in enumerate(checked_sources(results), start=1)
+            for number, hit in enumerate(_validate_sources(results), start=1)
         )
 
     def validate_citations(self, response: str, num_sources: int) -> bool:
-        """Whether each marker of an answer is well-formed and each number has a source; so, too, if there are none.
+        """Whether each marker of an answer is well-formed and each number has a source. True without markers.
 
         Args:
             response: The answer.
-            num_sources: How many sources there are, at least 0.
+            num_sources: Number of sources, at least 0.
 
         Raises:
-            ConfigError: If that is no such number.
+            ConfigError: If an argument is invalid.
 
         Example:
             >>> manager = CitationManager()
             >>> manager.validate_citations("[1][3]", 3), manager.validate_citations("[1][3]", 2)
             (True, False)
         """
-        sources = whole_number("num_sources", num_sources, 0)
-        return not any(marker_problem(marker, sources) for marker in scan(_text(response)).markers)
+        sources = validate_integer("num_sources", num_sources, 0)
+        return not any(marker_problem(marker, sources) for marker in scan(_validate_response(response)).markers)
 
     def resolve(self, response: str, sources: Sequence[Hit]) -> ResolvedCitations:
-        """The sources that an answer cites, and all that is wrong with its citations. Nothing is warned of.
+        """Return the citations of an answer and their problems, without warnings.
 
-        A citation's snippet is the sentence of the source that shares the most terms with what the answer says before
-        it first cites the source.
+        A citation's snippet is the sentence of the source that shares the most terms with the claim before the source's
+        first marker.
 
         Args:
             response: The answer.
-            sources: The hits it was made from, in the order of their numbers.
+            sources: The hits of the answer, in the order of their numbers.
 
         Raises:
-            ConfigError: If they are something else than hits.
+            ConfigError: If they are not hits.
 
         Example:
             >>> CitationManager().resolve("It is hot [2].", [Hit("n", "It is hot.", 1.0)]).problems
             ('The answer cites [2], which is no source; it was given only [1].',)
         """
-        return resolve(_text(response), checked_sources(sources))
+        return resolve(_validate_response(response), _validate_sources(sources))
 
     def check_quotes(self, response: str, sources: Sequence[Hit]) -> list[QuoteCheck]:
-        """Whether the quotations of an answer stand in the sources that their sentences cite.
+        """Check whether the cited sources contain the quotations of an answer.
 
-        Quotations are checked where their sentence cites a source; they have at least three words or four Chinese
-        characters. Case, white space and punctuation do not count; dots stand for words that were left out.
+        Only quotations in sentences with citations are checked, if they have at least three words or four Chinese
+        characters. Case, white space and punctuation do not count; dots stand for omitted words.
 
         Args:
             response: The answer.
-            sources: The hits it was made from, in the order of their numbers.
+            sources: The hits of the answer, in the order of their numbers.
 
         Raises:
-            ConfigError: If they are something else than hits.
+            ConfigError: If they are not hits.
 
         Example:
             >>> source = Hit("n", "Use water of 80 degrees.", 1.0)
             >>> [check.ok for check in CitationManager().check_quotes("“Water of 90 degrees” [1].", [source])]
             [False]
         """
-        return quote_checks(_text(response), scan(response), checked_sources(sources))
+        return quote_checks(_validate_response(response), scan(response), _validate_sources(sources))
 
     def renumber(self, response: str, mapping: Mapping[int, int | None]) -> str:
-        """An answer with other numbers in its markers, their style kept.
+        """Replace the numbers of an answer's markers, in their style.
 
         Args:
             response: The answer.
-            mapping: From old number to new, at least 1; None drops a number, and one that is not named stays. A marker
-                without numbers goes, with the space before it. Malformed markers stay as they are.
+            mapping: From old number to new, at least 1; None removes a number, and other numbers stay. A marker without
+                numbers is removed with the space before it. Malformed markers stay.
 
         Raises:
-            ConfigError: If the mapping has something else in it.
+            ConfigError: If the mapping is invalid.
 
         Example:
             >>> CitationManager().renumber("Cool it [1-3]; pour it [2].", {1: 1, 2: None, 3: 2})
             'Cool it [1-2]; pour it.'
         """
-        if not isinstance(mapping, Mapping):
-            msg = f"mapping is {mapping!r:.80}; give a mapping from old number to new, such as {{3: 1, 2: None}}."
-            raise ConfigError(msg)
-        numbers = {
-            whole_number("A number to replace", old, 0): None
-            if new is None
-            else whole_number(f"The new number of [{old}]", new, 1, _LARGEST)
-            for old, new in mapping.items()
-        }
-        markers = scan(_text(response)).markers
+        require(isinstance(mapping, Mapping), "mapping", mapping, "a mapping such as {3: 1, 2: None}")
+        numbers: dict[int, int | None] = {}
+        for old, new in mapping.items():
+            validate_integer("A number to replace", old, 0)
+            numbers[old] = None if new is None else validate_integer(f"The new number of [{old}]", new, 1, _LARGEST)
+        markers = scan(_validate_response(response)).markers
         cited = (numbers.get(number, number) for marker in markers for number in marker.numbers)
-        wanted = list(dict.fromkeys(number for number in cited if number is not None))
-        written = _replaced(response, markers, numbers, dropped="")
-        if self.extract_citations(written) == wanted:
+        expected = list(dict.fromkeys(number for number in cited if number is not None))
+        written = _renumbered(response, markers, numbers, removed="")
+        if self.extract_citations(written) == expected:
             return written
-        # What stood around a marker that went would now be read as another: "[2[1]]" without [1].
-        return _replaced(response, markers, numbers, dropped="[]")
+        # Text around a removed marker would be read as another marker: "[2[1]]" without [1].
+        return _renumbered(response, markers, numbers, removed="[]")
 
     def stream(self, sources: Sequence[Hit]) -> CitationStream:
-        """Find the citations of one answer while it is being written.
+        """Find the citations of a streamed answer.
 
         Args:
-            sources: The hits it is made from, in the order of their numbers.
+            sources: The hits of the answer, in the order of their numbers.
 
         Raises:
-            ConfigError: If they are something else than hits.
+            ConfigError: If they are not hits.
 
         Example:
             >>> stream = CitationManager().stream([Hit("n", "It is hot.", 1.0)])
@@ -671,19 +667,12 @@ class CitationManager:
         return CitationStream(sources)
 
 
-def _replaced(text: str, markers: Sequence[Marker], numbers: Mapping[int, int | None], *, dropped: str) -> str:
-    """A text with other markers; in the place of those that go, and of the space before them, something else."""
+def _renumbered(text: str, markers: Sequence[Marker], numbers: Mapping[int, int | None], *, removed: str) -> str:
+    """Replace the numbers of markers; ``removed`` replaces markers without numbers and the space before them."""
     pieces, at = [], 0
     for marker in markers:
         new = marker.text if marker.fault else rewritten(marker, numbers)
         before = text[at : marker.start]
-        pieces += [before if new or dropped else before.rstrip(" \t\u3000"), new or dropped]
+        pieces += [before if new or removed else before.rstrip(" \t\u3000"), new or removed]
         at = marker.end
     return "".join([*pieces, text[at:]])
-
-
-def _text(response: Any) -> str:
-    if not isinstance(response, str):
-        msg = f"response is {response!r:.80}; give the answer's text."
-        raise ConfigError(msg)
-    return response

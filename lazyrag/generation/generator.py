@@ -1,4 +1,4 @@
-"""`Generator`: a chat model answers from a context."""
+"""`Generator`: answers of a chat model from a context, with their confidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.result import GenerationDelta, GenerationResult, RAGContext
-from lazyrag.errors import ConfigError, GenerationError, known_names
+from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.generation.markers import scan, without_markers
 from lazyrag.generation.prompts import Prompts
 from lazyrag.models.chat import THOUGHTS, CallableChatModel, ChatCallable, as_chat_model
@@ -27,33 +27,33 @@ from lazyrag.models.protocols import (
     ChatOptions,
     Prompt,
     TokenLogprob,
-    Usage,
 )
 from lazyrag.text.sentences import CJK_LETTERS, Language, Spoken, spoken
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
+
+# Confidence
 
 _ABOVE_ZERO = 0.01
-"""Rounding brings logarithms of sure tokens to just above 0. A larger one is of no probability."""
+"""Rounding brings logarithms of certain tokens just above 0. A larger value is not the logarithm of a probability."""
 _NIL = -1000.0
-"""A mean of logarithms from here on downwards is of a probability that floats tell as 0 (exp(-746) is)."""
+"""A mean logarithm below this is a probability of 0 as a float (exp(-746) is 0)."""
 
-# A word of any script is one token; of Chinese, Japanese and Korean each character is. The analysers of the indexes do
-# not serve here: they leave out "not" and "no", and stem, so that answers that contradict each other would agree.
+# A word is one token; each character of Chinese, Japanese and Korean is one. The analysers of the indexes are not used:
+# they drop "not" and "no", and stem, so that contradictory answers would agree.
 _LETTER = rf"[^\W_{CJK_LETTERS}]"
 _TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
 
 
 def likelihood(logprobs: Sequence[float]) -> float | None:
-    """How likely a model holds its answer to be: the geometric mean of its tokens' probabilities.
+    """Likelihood of an answer by its model: the geometric mean of its tokens' probabilities.
 
-    exp(mean of log p(token)), the likelihood normalised by length, so that long answers do not count as unsure for
-    being long.
+    exp(mean of log p(token)), normalised by length, so that long answers are not penalised.
 
     Args:
         logprobs: Natural logarithms of the tokens' probabilities, each at most 0; minus infinity is a 0.
 
     Returns:
-        In [0, 1]; None where there is no token, or a value is no logarithm of a probability.
+        In [0, 1]; None without tokens, or if a value is not the logarithm of a probability.
 
     Source:
         Malinin, Gales: Uncertainty Estimation in Autoregressive Structured Prediction, ICLR 2021, arXiv:2002.07650.
@@ -64,23 +64,22 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
     """
     if not logprobs or any(math.isnan(one) or one > _ABOVE_ZERO for one in logprobs):
         return None
-    # What a server may send, minus infinity and the largest of floats too, sums within their range: one token that
-    # brings the mean to `_NIL` by itself has said all.
+    # Keep minus infinity and the largest floats within range: one token that brings the mean to `_NIL` decides it.
     lowest = _NIL * len(logprobs)
     return math.exp(math.fsum(min(max(one, lowest), 0.0) for one in logprobs) / len(logprobs))
 
 
 def agreement(candidates: Sequence[str]) -> list[float]:
-    """How far each candidate agrees with the others: the mean of `overlap` with each of them.
+    """Agreement of each candidate with the others: the mean of `overlap` with each of them.
 
     Args:
         candidates: At least two texts.
 
     Returns:
-        For each of them a number in [0, 1]; the order of the others does not matter.
+        A number in [0, 1] for each candidate, independent of the order of the others.
 
     Source:
-        Agreement of samples as a sign of being right: Wang et al.: Self-Consistency Improves Chain of Thought
+        Agreement of samples as a sign of correctness: Wang et al.: Self-Consistency Improves Chain of Thought
         Reasoning in Language Models, ICLR 2023, arXiv:2203.11171.
 
     Example:
@@ -97,8 +96,8 @@ def agreement(candidates: Sequence[str]) -> list[float]:
 def overlap(first: str, second: str) -> float:
     """Token F1 of two answers, in [0, 1].
 
-    Tokens are words, and single characters of Chinese, Japanese and Korean, in one case; punctuation and markers of
-    citations do not count. 1 means the same tokens, in any order; two answers without a token agree.
+    Tokens are case-folded words, and single characters of Chinese, Japanese and Korean; punctuation and citation
+    markers do not count. 1 means the same tokens in any order; two answers without tokens agree.
 
     Source:
         Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui et al.: A
@@ -111,14 +110,21 @@ def overlap(first: str, second: str) -> float:
     return _f1(_counts(first), _counts(second))
 
 
+def words(text: str) -> list[str]:
+    """Split an answer into tokens; see `overlap`."""
+    return _TOKEN.findall(unicodedata.normalize("NFKC", without_markers(text)).casefold())
+
+
 def _counts(text: str) -> Counter[str]:
-    return Counter(_TOKEN.findall(unicodedata.normalize("NFKC", without_markers(text)).casefold()))
+    return Counter(words(text))
 
 
 def _f1(first: Counter[str], second: Counter[str]) -> float:
     total = first.total() + second.total()
     return 2 * (first & second).total() / total if total else 1.0
 
+
+# Reading answers
 
 _ANY_TAG = "|".join(THOUGHTS)
 _BEGINNING = re.compile(rf"\s*<({_ANY_TAG})>", re.IGNORECASE)
@@ -128,10 +134,10 @@ _LONGEST_CLOSING = max(map(len, THOUGHTS)) + len("</>")
 
 
 class ReasoningSplitter:
-    """Splits a text that comes in pieces into the thoughts before the answer, and the answer.
+    """Splits streamed text into the thoughts before the answer, and the answer.
 
-    Thoughts are what stands between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``) before
-    anything else; several such blocks may follow each other. Tags further on are part of the answer.
+    Thoughts are between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``) before anything
+    else, perhaps in several blocks. Later tags are part of the answer.
 
     Example:
         >>> splitter = ReasoningSplitter()
@@ -140,19 +146,19 @@ class ReasoningSplitter:
     """
 
     def __init__(self) -> None:
-        self._waiting = ""  # what cannot be told to be thought or answer yet
+        self._waiting = ""  # undecided text
         self._thoughts: list[str] = []
-        self._closing: re.Pattern[str] | None = None  # what ends the block that has begun
+        self._closing: re.Pattern[str] | None = None  # closing tag of the open block
         self._answering = False
 
     @property
     def reasoning(self) -> str:
-        """The thoughts so far; "" where there are none."""
+        """The thoughts so far; "" if there are none."""
         return "".join(self._thoughts).strip()
 
     @property
     def found(self) -> bool:
-        """Whether there is a block of thoughts, be it an empty one."""
+        """Whether there is a block of thoughts, perhaps an empty one."""
         return bool(self._thoughts) or self.unclosed
 
     @property
@@ -161,7 +167,7 @@ class ReasoningSplitter:
         return self._closing is not None
 
     def feed(self, text: str) -> str:
-        """What of the answer this piece brings."""
+        """Add a piece, and return the answer text that it completes."""
         if self._answering:
             return text
         self._waiting += text
@@ -173,7 +179,7 @@ class ReasoningSplitter:
         return text
 
     def end(self) -> str:
-        """What was held back and turned out to be of the answer; call it once, at the end."""
+        """Return the rest of the answer text; call it once, at the end."""
         rest, self._waiting = self._waiting, ""
         if self._closing is None:
             return rest
@@ -181,11 +187,11 @@ class ReasoningSplitter:
         return ""
 
     def _step(self) -> bool:
-        """Read one tag; False where more has to come first."""
+        """Read one tag; False if more text is needed."""
         if self._closing is not None:
             end = self._closing.search(self._waiting)
             if end is None:
-                # Only what may be the beginning of the end tag is looked at again.
+                # Keep only what may begin the closing tag.
                 self._keep_thought(max(0, len(self._waiting) - _LONGEST_CLOSING))
                 return False
             self._keep_thought(end.start())
@@ -207,11 +213,11 @@ class ReasoningSplitter:
 
 
 def split_unopened(text: str) -> tuple[str | None, str]:
-    """Thoughts and answer of a text whose thoughts end but do not begin: some templates leave that to the prompt.
+    """Split thoughts without an opening tag, which some templates put into the prompt, from the answer.
 
     Returns:
-        The thoughts, None where nothing ends or something begins; and the rest. A tag in code, or in the middle of a
-        line behind a space or a quotation mark, is one that the answer speaks of.
+        The thoughts, None without a closing tag or with an opening one; and the rest. Tags in code, or within a line
+        after a space or a quotation mark, belong to the answer.
 
     Example:
         >>> split_unopened("Tea, so ...</think>80 degrees")
@@ -220,12 +226,12 @@ def split_unopened(text: str) -> tuple[str | None, str]:
     if _OPENED.search(text) or not _CLOSED.search(text):
         return None, text
     code = scan(text).code
-    ends = [tag for tag in _CLOSED.finditer(text) if _ends(tag) and not any(a <= tag.start() < b for a, b in code)]
+    ends = [tag for tag in _CLOSED.finditer(text) if _closes(tag) and not any(a <= tag.start() < b for a, b in code)]
     return (text[: ends[-1].start()].strip(), text[ends[-1].end() :]) if ends else (None, text)
 
 
-def _ends(tag: re.Match[str]) -> bool:
-    """Whether a tag ends something, and is not spoken of: it ends its line, or stands right behind what came before."""
+def _closes(tag: re.Match[str]) -> bool:
+    """Whether a tag closes thoughts, and is not mentioned: it ends its line, or directly follows other text."""
     rest = tag.string[tag.end() :].lstrip(" \t")
     before = tag.string[tag.start() - 1 : tag.start()]
     return not rest or rest[0] in "\r\n" or before not in (" ", "\t", '"', "'", "“", "「", "‘", "(", "（")
@@ -234,20 +240,20 @@ def _ends(tag: re.Match[str]) -> bool:
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HELD_BACK = re.compile(r"[\ud800-\udbff\r]\Z")
-"""What may be half of something at the end of a piece: of a character beyond U+FFFF, or of a line end."""
+"""Possibly half of a character beyond U+FFFF, or of a line end, at the end of a piece."""
 _SHORTEST_ECHO = 40
-"""Characters that a prompt must have for an answer to repeat it: a shorter one may well begin an answer."""
+"""Length of a prompt from which its repetition is removed; a shorter text may well begin an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """A candidate as it is handed out.
+    """A candidate without thoughts and repeated prompt.
 
     Args:
-        text: The answer, "" where it is blank.
-        reasoning: The thoughts before it; "" where there are none.
-        skipped: Characters of what the model wrote that stand before the answer.
-        problems: What was wrong, one sentence each.
+        text: The answer, "" if it is blank.
+        reasoning: The thoughts before it, or "".
+        skipped: Number of characters of the model's output before the answer.
+        problems: Problems, one sentence each.
     """
 
     text: str
@@ -257,10 +263,10 @@ class ReadAnswer:
 
 
 class AnswerReader:
-    """Reads one candidate, whole or in pieces.
+    """Reads one candidate, complete or in pieces.
 
-    What `feed` and `end` give is, joined, the text of the answer; only where thoughts end that never began does the
-    answer turn out to be shorter, which stands among its problems.
+    The results of `feed` and `end` are, joined, the text of the answer. Only if thoughts have no opening tag is the
+    answer shorter, which is then one of its problems.
 
     Args:
         prompt: The message that the model answers.
@@ -277,27 +283,27 @@ class AnswerReader:
         self._characters = _Characters()
         self._echo = _Echo(prompt)
         self._splitter = ReasoningSplitter()
-        self._came = 0  # characters, of whatever kind
+        self._length = 0  # of the model's output
         self._pieces: list[str] = []  # of the answer, untrimmed
-        self._shown = False  # whether something that is not blank was handed out
-        self._spaces = ""  # behind it: handed out when more comes
+        self._shown = False  # whether anything but blanks was returned
+        self._spaces = ""  # blanks after it, returned when more comes
 
     def feed(self, text: str) -> str:
-        """What of the answer this piece brings, perhaps "": some is held back until it can be told what it is."""
-        self._came += len(text)
+        """Add a piece, and return the answer text that is certain now, perhaps ""."""
+        self._length += len(text)
         return self._trimmed(self._splitter.feed(self._echo.feed(self._characters.feed(text))))
 
     def end(self) -> str:
-        """What was held back of the answer; call it once, when all has come."""
+        """Return the rest of the answer; call it once, at the end."""
         last = self._echo.feed(self._characters.end()) + self._echo.end()
         return self._trimmed(self._splitter.feed(last) + self._splitter.end())
 
     def answer(self, reason: str | None, *, streamed: bool = False) -> ReadAnswer:
-        """The whole, after `end`.
+        """Return the complete answer, after `end`.
 
         Args:
-            reason: Why it ended, in the model's words; None where not told.
-            streamed: Whether the pieces were handed out, so that thoughts among them are a problem.
+            reason: The model's finish reason, or None.
+            streamed: Whether the pieces were returned to a user, so that thoughts among them are a problem.
         """
         given = "".join(self._pieces)
         unopened, rest = (None, given) if self._splitter.found else split_unopened(given)
@@ -308,7 +314,7 @@ class AnswerReader:
         if ended := self._ending(reason, blank=not text):
             problems.append(ended)
         before = self._splitter.found or unopened is not None or self._echo.removed
-        skipped = self._came - len(rest) if before else 0
+        skipped = self._length - len(rest) if before else 0
         return ReadAnswer(text, unopened or self._splitter.reasoning, skipped, tuple(problems))
 
     def _trimmed(self, text: str) -> str:
@@ -322,25 +328,25 @@ class AnswerReader:
         return shown
 
     def _ending(self, reason: str | None, *, blank: bool) -> str | None:
-        """What was wrong with how it ended."""
+        """A problem with the end of the answer, or None."""
         what = "The answer is blank" if blank else "The answer is incomplete"
-        told = "" if reason is None else f" (finish_reason {reason!r:.40})"
+        shown = "" if reason is None else f" (finish_reason {reason!r:.40})"
         if self._splitter.unclosed:
-            return f"{what}: the model was still thinking when it ended{told}; raise max_tokens."
+            return f"{what}: the model was still thinking when it ended{shown}; raise max_tokens."
         if reason == "length":
-            return f"{what}: it was cut at the limit of tokens{told}; raise max_tokens."
+            return f"{what}: it was cut at the limit of tokens{shown}; raise max_tokens."
         if reason == "content_filter":
-            return f"{what}: a content filter ended it{told}."
-        return f"{what}{told}." if blank else None
+            return f"{what}: a content filter ended it{shown}."
+        return f"{what}{shown}." if blank else None
 
 
 def read_answer(text: str, prompt: str, reason: str | None = None) -> ReadAnswer:
-    """A candidate that came whole.
+    """Read a complete candidate.
 
     Args:
-        text: What the model wrote.
+        text: The model's output.
         prompt: The message that it answers.
-        reason: Why it ended, in the model's words; None where not told.
+        reason: The model's finish reason, or None.
 
     Example:
         >>> read_answer("80 degrees", "How hot?", "length").problems
@@ -353,7 +359,7 @@ def read_answer(text: str, prompt: str, reason: str | None = None) -> ReadAnswer
 
 
 class _Characters:
-    """Takes control characters out, makes line ends one, and halves of characters whole or U+FFFD."""
+    """Removes control characters, normalises line ends, and joins or replaces lone surrogates."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -373,7 +379,7 @@ class _Characters:
     def problems(self) -> list[str]:
         found = []
         if self._controls:
-            found.append(f"Control characters were taken out of the answer: {self._controls}.")
+            found.append(f"Control characters were removed from the answer: {self._controls}.")
         if self._halves:
             found.append(f"Halves of characters (lone surrogates) in the answer became U+FFFD: {self._halves}.")
         return found
@@ -389,7 +395,7 @@ class _Characters:
 
 
 class _Echo:
-    """Takes the prompt off an answer that begins with it, as of a model that completes texts."""
+    """Removes a prompt that the answer repeats at its beginning, as models that complete texts do."""
 
     def __init__(self, prompt: str) -> None:
         cleaner = _Characters()
@@ -420,7 +426,7 @@ class _Echo:
         if self._alone:
             return ["The answer is the prompt again and nothing else."]
         if self.removed:
-            return ["The answer began with the whole prompt, which was taken off."]
+            return ["The answer began with the whole prompt, which was removed."]
         return []
 
 
@@ -430,24 +436,24 @@ Generated: TypeAlias = "GenerationResult[dict[str, Any]]"
 
 @known_arguments
 class Generator:
-    """Answers questions from contexts, by a chat model, whole or piece by piece (spec 002's generation).
+    """Answers questions from contexts by a chat model, complete or streamed (spec 002's generation).
 
     Args:
         model: A `ChatModel`, or a callable from a text to a text.
-        n: How many candidates to ask for, at least 1. Of several the response is the one that agrees most with the
-            others (`lazyrag.generation.generator.agreement`), the first of those that tie; blank ones do not count.
-            At temperature 0 all are the likeliest answer, and that they agree says nothing.
-        options: Passed to the model, with ``n`` set; None takes the model's own where it has some.
-        confidence: ``"logprobs"``: how likely the model holds the response to be, by its tokens' probabilities, which
-            it is asked for. ``"agreement"``: how far the response agrees with the other candidates. ``"auto"``: by
-            the probabilities where the model gives them unasked or ``options`` ask for them, else by agreement. It
-            asks for none itself: some servers refuse. None: none.
-        prompts: The system messages; None takes those of `Prompts`. A bare callable, which takes one text, gets the
-            system message before the context, with an empty line between.
-        language: Of the system message; ``"auto"`` is the context's where its metadata say so, else the question's.
+        n: Number of candidates, at least 1. The response is the one that agrees most with the others
+            (`lazyrag.generation.generator.agreement`), the first of ties; blank ones do not count. At temperature 0 all
+            are the likeliest answer, so their agreement means nothing.
+        options: Passed to the model, with ``n`` set; None: the model's own, if it has some.
+        confidence: ``"logprobs"``: the likelihood of the response by its tokens' probabilities, which are requested.
+            ``"agreement"``: the agreement of the response with the other candidates. ``"auto"``: by the probabilities
+            if the model returns them unrequested or ``options`` request them, else by agreement. It does not request
+            them, since some servers refuse. None: no confidence.
+        prompts: The system messages; None: those of `Prompts`. A plain callable, which takes one text, gets the system
+            message, an empty line, and the context.
+        language: Of the system message; ``"auto"``: the context's if its metadata have it, else the question's.
 
     Raises:
-        ConfigError: If an argument is out of its range.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> from lazyrag import RAGContext, RetrievalResult
@@ -469,112 +475,101 @@ class Generator:
         language: Language = "auto",
     ) -> None:
         self.model = as_chat_model(model)
-        self.n = whole_number("n", n, 1)
-        self.options = _checked_options(options, self.n)
-        if confidence is not None and confidence not in get_args(Confidence):
-            msg = (
-                f"confidence is {confidence!r:.60}. {known_names(str(confidence), get_args(Confidence))} Or give None."
-            )
-            raise ConfigError(msg)
-        if language not in get_args(Language):
-            msg = f"language is {language!r:.60}. {known_names(str(language), get_args(Language))}"
-            raise ConfigError(msg)
-        if prompts is not None and not isinstance(prompts, Prompts):
-            msg = f"prompts is {prompts!r:.60}; give Prompts(en=..., zh=...), or None for the built-in ones."
-            raise ConfigError(msg)
+        self.n = validate_integer("n", n, 1)
+        require(options is None or isinstance(options, ChatOptions), "options", options, "ChatOptions(...) or None")
+        if options is not None and options.n not in (1, self.n):
+            raise ConfigError(f"options.n is {options.n} and n is {n}; pass n={options.n} to the Generator alone.")
+        if confidence is not None:
+            validate_choice("confidence", confidence, get_args(Confidence))
+        require(prompts is None or isinstance(prompts, Prompts), "prompts", prompts, "Prompts(en=..., zh=...) or None")
+        self.options = options
         self.confidence = confidence
         self.prompts = prompts or Prompts()
-        self.language = language
+        self.language: Language = validate_choice("language", language, get_args(Language))
 
     def __repr__(self) -> str:
         return f"Generator({self.model!r}, n={self.n})"
 
     def generate(self, context: RAGContext) -> Generated:
-        """Answer, and wait for it.
+        """Generate an answer.
 
         Returns:
-            The response; all candidates where several were asked for, in order, blank ones as ""; the confidence, None
-            where it is not known. Metadata: ``model``, ``usage`` (a dict, or None), ``finish_reason`` of the response
-            and ``finish_reasons`` of all, ``chosen`` (which candidate, from 0), ``language``, ``confidence_by`` (its
-            measure, or None), ``reasoning`` (thoughts before the response, or None), ``problems`` (sentences),
-            ``seconds`` (from the call to the end).
+            The response; all candidates if several were requested, in order, blank ones as ""; the confidence, or None.
+            Metadata: ``model``, ``usage`` (a dict, or None), ``finish_reason`` of the response and ``finish_reasons``
+            of all, ``chosen`` (the candidate, from 0), ``language``, ``confidence_by`` (its measure, or None),
+            ``reasoning`` (thoughts before the response, or None), ``problems`` (sentences), ``seconds``.
 
         Raises:
-            ConfigError: If the context is none, or blank.
-            GenerationError: If the model fails, or answers with something unusable. A blank or cut answer is none of
-                these: it is handed out, and stands among the problems.
+            ConfigError: If the context is invalid or blank.
+            GenerationError: If the model fails, or its answer is unusable. Blank or cut answers are returned, with a
+                problem.
         """
-        asked = self._asked(context)
-        return self._result(asked, self.model.chat(asked.prompt, asked.options))
+        request = self._request(context)
+        return self._result(request, self.model.chat(request.prompt, request.options))
 
     async def agenerate(self, context: RAGContext) -> Generated:
-        """Answer, in any event loop; cancelling the task ends the model's call."""
-        asked = self._asked(context)
-        return self._result(asked, await self.model.achat(asked.prompt, asked.options))
+        """Run `generate` in any event loop; cancelling the task ends the model's call."""
+        request = self._request(context)
+        return self._result(request, await self.model.achat(request.prompt, request.options))
 
     def stream(self, context: RAGContext) -> Iterator[GenerationDelta]:
-        """Answer piece by piece; closing or dropping the iterator ends the model's call.
+        """Stream an answer; closing or dropping the iterator ends the model's call.
 
         Returns:
-            Pieces of the response, without the thoughts before it; the last one carries the result. Joined they are
-            the response, unless thoughts ended that never began: those came as pieces, and stand among the problems.
+            Pieces of the response, without the thoughts before it; the last one has the result. Joined they are the
+            response, unless thoughts had no opening tag: then they were streamed, and are a problem of the result.
 
         Raises:
-            ConfigError: If the context is none, or blank, or ``n`` is above 1: pieces of several candidates are no
-                answer.
+            ConfigError: If the context is invalid or blank, or ``n`` is above 1.
             GenerationError: If the model fails, or the answer is cut off; after the pieces that came.
         """
-        return self._stream(self._asked(context, streamed=True))
+        return self._stream(self._request(context, streamed=True))
 
     def astream(self, context: RAGContext) -> AsyncIterator[GenerationDelta]:
-        """Answer piece by piece, in any event loop."""
-        return self._astream(self._asked(context, streamed=True))
+        """Run `stream` in any event loop."""
+        return self._astream(self._request(context, streamed=True))
 
-    def _stream(self, asked: _Asked) -> Iterator[GenerationDelta]:
-        streaming = _Streaming(asked)
-        deltas = self.model.stream(asked.prompt, asked.options)
+    def _stream(self, request: _Request) -> Iterator[GenerationDelta]:
+        answer = _StreamedAnswer(request)
+        deltas = self.model.stream(request.prompt, request.options)
         try:
             for delta in deltas:
-                if text := streaming.feed(delta):
+                if text := answer.feed(delta):
                     yield GenerationDelta(text)
         finally:
             if isinstance(deltas, collections.abc.Generator):
                 deltas.close()
-        yield self._last_piece(streaming)
+        yield self._last_piece(answer)
 
-    async def _astream(self, asked: _Asked) -> AsyncGenerator[GenerationDelta, None]:
-        streaming = _Streaming(asked)
-        deltas = self.model.astream(asked.prompt, asked.options)
+    async def _astream(self, request: _Request) -> AsyncGenerator[GenerationDelta, None]:
+        answer = _StreamedAnswer(request)
+        deltas = self.model.astream(request.prompt, request.options)
         async with contextlib.AsyncExitStack() as stack:
             if isinstance(deltas, AsyncGenerator):
                 await stack.enter_async_context(contextlib.aclosing(deltas))
             async for delta in deltas:
-                if text := streaming.feed(delta):
+                if text := answer.feed(delta):
                     yield GenerationDelta(text)
-        yield self._last_piece(streaming)
+        yield self._last_piece(answer)
 
-    def _asked(self, context: RAGContext, *, streamed: bool = False) -> _Asked:
-        """What the model is asked."""
-        if not isinstance(context, RAGContext) or not context.context.strip():
-            given = "a blank context" if isinstance(context, RAGContext) else f"{context!r:.60}"
-            msg = f"The generator got {given}; give a RAGContext with a text for the model to read."
-            raise ConfigError(msg)
+    def _request(self, context: RAGContext, *, streamed: bool = False) -> _Request:
+        is_valid = isinstance(context, RAGContext) and context.context.strip() != ""
+        require(is_valid, "context", context, "a RAGContext whose text is not blank")
         if streamed and self.n > 1:
-            msg = f"n is {self.n}; streaming gives one answer. Use n=1, or generate, which waits for all candidates."
-            raise ConfigError(msg)
+            raise ConfigError(f"n is {self.n}; streaming gives one answer. Use n=1, or generate.")
         language = self._language(context)
         one_text = isinstance(self.model, CallableChatModel)
         prompt: Prompt = (self.prompts.text if one_text else self.prompts.messages)(context, language)
         sent = prompt if isinstance(prompt, str) else context.context
-        return _Asked(prompt, sent, self._call_options(), language, time.perf_counter())
+        return _Request(prompt, sent, self._call_options(), language, time.perf_counter())
 
     def _language(self, context: RAGContext) -> Spoken:
-        """That of the system message: both messages speak one language."""
-        told = context.metadata.get("language")
-        return told if self.language == "auto" and told in ("en", "zh") else spoken(self.language, context.query)
+        """The language of the system message: the same as the context's."""
+        known = context.metadata.get("language")
+        return known if self.language == "auto" and known in ("en", "zh") else spoken(self.language, context.query)
 
     def _call_options(self) -> ChatOptions | None:
-        """The options given, else the model's own, with n and logprobs set; None where there is nothing to say."""
+        """The given options, else the model's own, with n and logprobs set; None if all are defaults."""
         logprobs = self.confidence == "logprobs"
         own = getattr(self.model, "options", None)
         options = self.options or (own if isinstance(own, ChatOptions) else None)
@@ -583,23 +578,24 @@ class Generator:
         options = options or ChatOptions()
         return dataclasses.replace(options, n=self.n, logprobs=logprobs or options.logprobs)
 
-    def _result(self, asked: _Asked, completion: ChatCompletion) -> Generated:
+    def _result(self, request: _Request, completion: ChatCompletion) -> Generated:
         if not isinstance(completion, ChatCompletion) or not completion.choices:
-            msg = f"The chat model {self._name()} answered with {completion!r:.80}; a ChatCompletion is needed."
+            name = repr(self.model.identity or type(self.model).__name__)
+            msg = f"The chat model {name} answered with {completion!r:.80}; a ChatCompletion is needed."
             raise GenerationError(msg)
         choices = completion.choices[: self.n]
-        read = [read_answer(one.text, asked.read, one.finish_reason) for one in choices]
-        return self._generated(asked, read, choices, completion)
+        read = [read_answer(one.text, request.message, one.finish_reason) for one in choices]
+        return self._generated(request, read, choices, completion)
 
-    def _last_piece(self, streaming: _Streaming) -> GenerationDelta:
-        """What was held back of an answer that came in pieces, and the whole."""
-        text = streaming.reader.end()
-        read = streaming.reader.answer(streaming.finish_reason, streamed=True)
-        choice = ChatChoice("", streaming.finish_reason, tuple(streaming.logprobs) or None)
-        return GenerationDelta(text, self._generated(streaming.asked, [read], [choice], ChatCompletion((choice,))))
+    def _last_piece(self, answer: _StreamedAnswer) -> GenerationDelta:
+        """The rest of a streamed answer, and its result."""
+        text = answer.reader.end()
+        read = answer.reader.answer(answer.finish_reason, streamed=True)
+        choice = ChatChoice("", answer.finish_reason, tuple(answer.logprobs) or None)
+        return GenerationDelta(text, self._generated(answer.request, [read], [choice], ChatCompletion((choice,))))
 
     def _generated(
-        self, asked: _Asked, read: Sequence[ReadAnswer], choices: Sequence[ChatChoice], completion: ChatCompletion
+        self, request: _Request, read: Sequence[ReadAnswer], choices: Sequence[ChatChoice], completion: ChatCompletion
     ) -> Generated:
         chosen, agreed = _most_agreed([one.text for one in read])
         response = read[chosen]
@@ -609,15 +605,15 @@ class Generator:
         measure = next((name for name in wanted if measures[name] is not None), None)
         metadata = {
             "model": completion.model or self.model.identity,
-            "usage": _as_dict(completion.usage),
+            "usage": None if completion.usage is None else dataclasses.asdict(completion.usage),
             "finish_reason": choices[chosen].finish_reason,
             "finish_reasons": [one.finish_reason for one in choices],
             "chosen": chosen,
-            "language": asked.language,
+            "language": request.language,
             "confidence_by": measure,
             "reasoning": response.reasoning or None,
             "problems": _problems(read, chosen, self.n),
-            "seconds": time.perf_counter() - asked.since,
+            "seconds": time.perf_counter() - request.started,
         }
         return GenerationResult(
             response.text,
@@ -626,74 +622,57 @@ class Generator:
             metadata,
         )
 
-    def _name(self) -> str:
-        return repr(self.model.identity or type(self.model).__name__)
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """One call of the model."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A call of the model."""
 
     prompt: Prompt
-    read: str  # the message that an answer might repeat
+    message: str  # the message that an answer might repeat
     options: ChatOptions | None
     language: Spoken
-    since: float  # by the performance counter
+    started: float  # by the performance counter
 
 
-class _Streaming:
-    """What has come of one answer."""
+class _StreamedAnswer:
+    """The part of a streamed answer that has come."""
 
-    def __init__(self, asked: _Asked) -> None:
-        self.asked = asked
-        self.reader = AnswerReader(asked.read)
+    def __init__(self, request: _Request) -> None:
+        self.request = request
+        self.reader = AnswerReader(request.message)
         self.finish_reason: str | None = None
         self.logprobs: list[TokenLogprob] = []
 
     def feed(self, delta: ChatDelta) -> str:
-        """What of the answer it brings."""
+        """Add a piece, and return the answer text that is certain now."""
         self.finish_reason = delta.finish_reason or self.finish_reason
         self.logprobs += delta.logprobs or ()
         return self.reader.feed(delta.text)
 
 
-def _checked_options(options: ChatOptions | None, n: int) -> ChatOptions | None:
-    if options is not None and not isinstance(options, ChatOptions):
-        msg = f"options is {options!r:.80}; give ChatOptions(temperature=0.3, max_tokens=500), for example."
-        raise ConfigError(msg)
-    if options is not None and options.n not in (1, n):
-        msg = f"options.n is {options.n} and n is {n}; say n={options.n} to the Generator alone."
-        raise ConfigError(msg)
-    return options
-
-
 def _most_agreed(texts: Sequence[str]) -> tuple[int, float | None]:
-    """Which candidate agrees most with the others, and how far; blank ones do not count."""
-    counting = [at for at, text in enumerate(texts) if text]
-    if len(counting) < 2:
-        return (counting[0] if counting else 0), None
-    agreed = agreement([texts[at] for at in counting])
+    """The candidate that agrees most with the others, and its agreement; blank ones do not count."""
+    present = [at for at, text in enumerate(texts) if text]
+    if len(present) < 2:
+        return (present[0] if present else 0), None
+    agreed = agreement([texts[at] for at in present])
     best = max(agreed)
-    return counting[agreed.index(best)], best
+    return present[agreed.index(best)], best
 
 
 def _likelihood(answer: ReadAnswer, tokens: Sequence[TokenLogprob] | None) -> float | None:
-    """The likelihood of an answer's own tokens: what stands before it, such as thoughts, does not count."""
+    """Likelihood of an answer's own tokens, without those before it, such as thoughts."""
     if not tokens or not answer.text:
         return None
-    begin = came = 0
-    while begin < len(tokens) and came < answer.skipped:
-        came += len(tokens[begin].token)
+    begin = length = 0
+    while begin < len(tokens) and length < answer.skipped:
+        length += len(tokens[begin].token)
         begin += 1
     return likelihood([one.logprob for one in tokens[begin:]])
 
 
-def _as_dict(usage: Usage | None) -> dict[str, int] | None:
-    return None if usage is None else dataclasses.asdict(usage)
-
-
 def _problems(read: Sequence[ReadAnswer], chosen: int, wanted: int) -> list[str]:
-    """What was wrong with the response, and with the candidates beside it."""
+    """Problems of the response and of the other candidates."""
     problems = list(read[chosen].problems)
     if len(read) < wanted:
         problems.append(f"The model gave {len(read)} of {wanted} candidates.")

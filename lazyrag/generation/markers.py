@@ -1,4 +1,4 @@
-"""Markers of citations in an answer, [1] and what models make of it: read with their places, and written anew."""
+"""Citation markers in answers: [1] and its many variants, found with their positions, and rewritten."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from lazyrag.data.result import Hit
 
+# Names of hits
+
 
 def place_of(hit: Hit) -> str:
-    """Where in its file a hit stands; "" where that is not known, or is no text, as a null of a store of others.
+    """Return the location of a hit in its file; "" if it is unknown or not a text, as in foreign stores.
 
     Example:
         >>> place_of(Hit("1", "tea", 1.0, metadata={"place": None})), place_of(Hit("1", "tea", 1.0))
@@ -21,7 +23,7 @@ def place_of(hit: Hit) -> str:
 
 
 def source_of(hit: Hit) -> str:
-    """File and place of a hit, as a person would look it up; "" where nothing is known.
+    """Return file and location of a hit for display; "" if both are unknown.
 
     Example:
         >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"place": "page 3"}))
@@ -29,6 +31,8 @@ def source_of(hit: Hit) -> str:
     """
     return ", ".join(one for one in (" ".join(str(hit.source).split()), place_of(hit)) if one)
 
+
+# Reading one marker
 
 CLOSER_OF = {"[": "]", "【": "】", "［": "］", "〔": "〕"}
 LONGEST_BODY = 300
@@ -39,7 +43,7 @@ LABEL = (
     r"(?:参考资料|参考文献|参考来源|资料来源|资料|来源|文献|参考|引用|出处|文档|片段|上下文"
     r"|sources?|documents?|docs?|references?|refs?|citations?|cites?|passages?|contexts?|chunks?|snippets?)"
 )
-"""What models call a source before its number, as a regular expression."""
+"""Regular expression of labels that models put before a source's number."""
 _LABELLED = rf"(?:{LABEL}[\s.:：#_-]*)"
 _DASH = r"(?:[-‐‑‒–—−~～〜]|至|到|to\b)"
 _SEPARATOR = r"(?:[,，、;；&和与及]|and\b)"
@@ -52,10 +56,10 @@ _WELL_FORMED = re.compile(
     re.IGNORECASE,
 )
 _PLACED = re.compile(rf"\s*[,，:：]\s*{_PLACE}", re.IGNORECASE)
-# Between items that have words of their own: "Source 1: tea.txt, Source 2: milk.txt".
+# Between items with texts of their own: "Source 1: tea.txt, Source 2: milk.txt".
 _NEXT_NOTED = re.compile(rf"(\s*{_SEPARATOR}\s*)(?={_LABELLED}{_DIGITS}|{_DIGITS}+\s*[†:：|])", re.IGNORECASE)
 _DATE = re.compile(rf"{_DIGITS}{{4}}[-/.]{_DIGITS}{{1,2}}[-/.]{_DIGITS}{{1,2}}")
-# Nothing but numbers and what stands between them, or a label before a number: it was meant as a marker.
+# Only numbers and separators, or a label before a number: an intended marker.
 _MEANT = re.compile(
     rf"(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|{_DIGITS}+(?:\s*(?:\bor\b|或|[/|])\s*{_DIGITS}+)+"
     rf"|\^?{_LABELLED}[\s-]*{_DIGITS}.*)",
@@ -66,14 +70,14 @@ _BEGUN = re.compile(rf"\s*\^?{_LABELLED}?{_DIGITS}+(?![0-9０-９A-Za-z:/])", re
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One pair of brackets in an answer that cites, or was meant to.
+    """A pair of brackets in an answer that cites, or was meant to.
 
     Args:
-        start: Where it begins in the answer.
-        end: Where it ends.
+        start: Its start in the answer.
+        end: Its end.
         text: Its characters.
-        ranges: First and last number of each of its items: ``[1, 3-5]`` has (1, 1) and (3, 5). Empty if it has a fault.
-        fault: What is wrong with it, as a sentence; "" if nothing is.
+        ranges: First and last number of each item: ``[1, 3-5]`` has (1, 1) and (3, 5). Empty if it has a fault.
+        fault: The problem, as a sentence, or "".
 
     Example:
         >>> Marker(0, 8, "[1, 3-5]", ((1, 1), (3, 5))).numbers
@@ -88,17 +92,17 @@ class Marker:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers it names, in its order, each once."""
+        """Its numbers, in order, each once."""
         return tuple(dict.fromkeys(number for first, last in self.ranges for number in range(first, last + 1)))
 
 
 def read_marker(start: int, opener: str, body: str) -> Marker | None:
-    """The marker that a pair of brackets makes, with a fault if it is malformed; None if it is no marker at all.
+    """Read a pair of brackets as a marker, with a fault if it is malformed; None if it is not a marker.
 
     Args:
-        start: Where the opening bracket stands.
-        opener: It: one of `CLOSER_OF`, once or twice.
-        body: What stands between the brackets.
+        start: Index of the opening bracket.
+        opener: The opening bracket: one of `CLOSER_OF`, once or twice.
+        body: The text between the brackets.
 
     Example:
         >>> read_marker(5, "[", "2-4").ranges, read_marker(5, "[", "note") is None
@@ -109,9 +113,9 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
     end = start + len(text)
     found = _well_formed(body)
     if found is None:
-        meant = _MEANT.fullmatch(body.strip()) and not _DATE.fullmatch(body.strip())
+        is_meant = _MEANT.fullmatch(body.strip()) and not _DATE.fullmatch(body.strip())
         fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
-        return Marker(start, end, text, fault=fault) if meant else None
+        return Marker(start, end, text, fault=fault) if is_meant else None
     noted = _noted(body)
     items = " ".join(one["items"] for one, _ in noted) if noted else found["items"]
     ranges = _ranges(items)
@@ -126,7 +130,7 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
 
 
 def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
-    """The faulty marker that an opening bracket begins and nothing closes; None if it was not meant as one.
+    """Read an unclosed bracket as a marker with a fault; None if it was not meant as one.
 
     Example:
         >>> read_unclosed(0, "[", "1 ").text
@@ -141,11 +145,11 @@ def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
 
 
 def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
-    """A marker with other numbers, in the style of the old one; "" if all of them are dropped.
+    """Return a marker with other numbers, in the style of the old one; "" if all numbers are removed.
 
     Args:
         marker: A marker without a fault.
-        mapping: From old number to new; None drops it, and a number that is not named stays.
+        mapping: From old number to new; None removes a number, and other numbers stay.
 
     Example:
         >>> rewritten(read_marker(0, "【", "资料1，资料2"), {1: 4})
@@ -159,19 +163,19 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         return marker.text if kept else ""
     opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
     closer = CLOSER_OF[opener[0]] * len(opener)
-    found = _well_formed(marker.text[len(opener) : -len(closer)])
-    if found is None:  # of a marker that nobody read
-        msg = f"{marker.text!r} is no marker without a fault."
-        raise ValueError(msg)
-    body = _rewritten_notes(_noted(marker.text[len(opener) : -len(closer)]), mapping)
+    old = marker.text[len(opener) : -len(closer)]
+    found = _well_formed(old)
+    if found is None:
+        raise ValueError(f"{marker.text!r} has a fault.")
+    body = _rewritten_notes(_noted(old), mapping)
     body = body or found["head"] + _items(kept, found) + found["tail"]
-    if len(body) > LONGEST_BODY:  # would not be read again
+    if len(body) > LONGEST_BODY:  # it would not be read again
         return "".join(f"{opener}{number}{closer}" for number in kept)
     return f"{opener}{body}{closer}"
 
 
 def _well_formed(body: str) -> re.Match[str] | None:
-    """The parts of a body that is well-formed; words behind the numbers only after a label, or of a place."""
+    """Match a well-formed body. Text after the numbers needs a label before them, or must be a location."""
     found = _WELL_FORMED.fullmatch(body.strip())
     if found is None or found["head"].strip(" \t^") or _PLACED.match(found["tail"]):
         return found
@@ -179,7 +183,7 @@ def _well_formed(body: str) -> re.Match[str] | None:
 
 
 def _noted(body: str) -> list[tuple[re.Match[str], str]]:
-    """Items with words of their own, each with the separator before it; [] where there are no two of them."""
+    """Items with texts of their own, each with the separator before it; [] if there are not at least two."""
     found = _well_formed(body)
     if found is None or not _NEXT_NOTED.search(found["tail"]):
         return []
@@ -191,7 +195,7 @@ def _noted(body: str) -> list[tuple[re.Match[str], str]]:
 
 
 def _rewritten_notes(items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]) -> str:
-    """Items with words of their own, each with its words behind the new number, those that are dropped left out."""
+    """Items with texts of their own, each with its new number; removed ones are left out."""
     kept: list[str] = []
     for one, separator in items:
         marker = Marker(0, 0, f"[{one.group()}]", _ranges(one["items"]))
@@ -205,7 +209,7 @@ def _ranges(items: str) -> tuple[tuple[int, int], ...]:
 
 
 def _items(numbers: Sequence[int], found: re.Match[str]) -> str:
-    """Numbers as the items of a marker, with the separator, the dash and the labels that it had."""
+    """Format numbers as items of a marker, with its separator, dash and labels."""
     dashes = [dash for _, dash, _ in _SPANS.findall(found["items"]) if dash]
     separator = found["separator"] or (", " if found["head"].isascii() else "，")
     labelled = re.search(rf"{_SEPARATOR}\s*{_LABELLED}", found["items"], re.IGNORECASE) is not None
@@ -232,7 +236,9 @@ def _shown(text: str) -> str:
     return repr(text) if len(text) <= 40 else repr(text[:40] + "...")
 
 
-_HOLD = 1000  # characters that code within a line, and the first line of a block of code, may have
+# Scanning text
+
+_HOLD = 1000  # maximum size of code within a line, and of the first line of a block of code
 _SPECIAL = re.compile(r"[\[【［〔`\\\n]")
 _BODY = re.compile(rf"[^\[\]【】［］〔〕`\n]{{0,{LONGEST_BODY}}}")
 _BACKTICKS = re.compile(rf"`{{1,{_HOLD}}}")
@@ -240,7 +246,7 @@ _BACKTICKS_OR_END = re.compile(r"`+|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_BEGUN = re.compile(r" {0,3}(?:~+|`*)")
 _ESCAPABLE = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-# What makes [1](...) a link and no citation: it is told within _LINK_HOLD characters.
+# [1](...) is a link, recognised within _LINK_HOLD characters.
 _LINK = re.compile(r"\(<?(?:[A-Za-z][A-Za-z0-9+.-]{0,15}://|mailto:|www\.|/|#|\.{1,2}/)")
 _LINK_BEGUN = re.compile(r"\(<?[A-Za-z0-9+.-]{0,16}:?/?")
 _LINK_HOLD = 24
@@ -248,11 +254,11 @@ _LINK_HOLD = 24
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What was found in a text.
+    """Markers and code of a text.
 
     Args:
-        markers: In their order.
-        code: Start and end of each stretch of code; markers in it are none.
+        markers: In order.
+        code: Start and end of each piece of code; brackets within are not markers.
     """
 
     markers: tuple[Marker, ...]
@@ -260,7 +266,7 @@ class Scanned:
 
 
 def scan(text: str) -> Scanned:
-    """The markers and the code of a whole text.
+    """Find the markers and the code of a complete text.
 
     Example:
         >>> [marker.text for marker in scan("Tea [1] of `x[2]` 【3】").markers]
@@ -272,25 +278,30 @@ def scan(text: str) -> Scanned:
 
 
 def without_markers(text: str) -> str:
-    """A text with a space in the place of each marker, be it malformed or not.
+    """Replace each marker by a space, malformed ones too.
 
     Example:
         >>> without_markers("80 degrees [1][2].")
         '80 degrees   .'
     """
+    return replace_markers(text, " ")
+
+
+def replace_markers(text: str, replacement: str) -> str:
+    """Replace each marker of a text."""
     pieces, at = [], 0
     for marker in scan(text).markers:
         pieces.append(text[at : marker.start])
         at = marker.end
-    return " ".join([*pieces, text[at:]])
+    return replacement.join([*pieces, text[at:]])
 
 
 class MarkerScanner:
-    """Finds markers in a text that comes in pieces.
+    """Finds markers in a streamed text.
 
-    Markers in Markdown's code are none: within a line between one, two or three backticks and as many, and in blocks
-    between lines of at least three backticks or tildes; nor is the text of a link, ``[1](https://...)``, or what
-    stands behind a backslash.
+    Not markers: Markdown code, which is within a line between one, two or three backticks and as many, or in blocks
+    between lines of at least three backticks or tildes; texts of links, ``[1](https://...)``; brackets after a
+    backslash.
 
     Example:
         >>> scanner = MarkerScanner()
@@ -300,17 +311,17 @@ class MarkerScanner:
 
     def __init__(self) -> None:
         self.code: list[tuple[int, int]] = []
-        self._text = ""  # what is not settled yet
-        self._begins = 0  # where that stands in the whole
+        self._text = ""  # undecided text
+        self._begins = 0  # its index in the complete text
         self._line_begins = True
-        self._fence = ""  # of the block of code that is open
+        self._fence = ""  # of the open block of code
         self._code_begins = 0
         self._in_line_of_code = False
         self._ended = False
         self._markers: list[Marker] = []
 
     def feed(self, piece: str) -> tuple[Marker, ...]:
-        """The markers that became certain with a piece."""
+        """Add a piece, and return the markers that are certain now."""
         self._text += piece
         at = 0
         while at < len(self._text) or self._line_begins:
@@ -326,7 +337,7 @@ class MarkerScanner:
         return found
 
     def finish(self) -> tuple[Marker, ...]:
-        """The markers of the rest: the text has ended."""
+        """Return the markers of the rest, at the end of the text."""
         self._ended = True
         found = self.feed("")
         if self._fence:
@@ -335,7 +346,7 @@ class MarkerScanner:
         return found
 
     def _step(self, at: int) -> int | None:
-        """The place behind the next thing that is settled; None if that takes more text."""
+        """Return the index after the next decided part; None if more text is needed."""
         if self._in_line_of_code:
             return self._rest_of_line(at)
         if self._line_begins:
@@ -352,11 +363,11 @@ class MarkerScanner:
         return self._inline_code(at) if special.group() == "`" else self._bracket(at)
 
     def _lacks(self, at: int, length: int) -> bool:
-        """Whether fewer characters than that stand behind a place, and more may come."""
+        """Whether fewer characters follow an index, and more may come."""
         return not self._ended and len(self._text) - at < length
 
     def _first_of_line(self, at: int) -> int | None:
-        """Open a block of code, if this line begins one."""
+        """Open a block of code if this line begins one."""
         if self._lacks(at, _HOLD):
             begun = _FENCE_BEGUN.match(self._text, at)
             if begun and begun.end() == len(self._text):
@@ -375,7 +386,7 @@ class MarkerScanner:
         return at
 
     def _code_line(self, at: int) -> int | None:
-        """A line of a block of code, which may be its last."""
+        """Read a line of a block of code, perhaps its last."""
         line_end = self._text.find("\n", at, at + _HOLD)
         if line_end < 0 and self._lacks(at, _HOLD):
             return None
@@ -402,7 +413,7 @@ class MarkerScanner:
         return at + 2 if self._text[at + 1 : at + 2] in _ESCAPABLE else at + 1
 
     def _inline_code(self, at: int) -> int | None:
-        """The place behind code within a line, or behind backticks that nothing closes."""
+        """Return the index after code within a line, or after unclosed backticks."""
         opening = _BACKTICKS.match(self._text, at)
         end = opening.end() if opening else at + 1
         if end == len(self._text) and self._lacks(at, _HOLD):
@@ -420,7 +431,7 @@ class MarkerScanner:
         return None if self._lacks(at, _HOLD) else end
 
     def _bracket(self, at: int) -> int | None:
-        """The place behind a marker, or behind a bracket that begins none."""
+        """Return the index after a marker, or after a bracket that begins none."""
         opener = self._text[at]
         if self._lacks(at, 2):
             return None
@@ -440,7 +451,7 @@ class MarkerScanner:
         return at + 1
 
     def _closed(self, at: int, opener: str) -> int | None:
-        """The place behind a closed marker or a link; the place itself if there is neither."""
+        """Return the index after a closed marker or a link; the same index if there is neither."""
         closer = CLOSER_OF[opener[0]] * len(opener)
         begins = at + len(opener)
         body = _BODY.match(self._text, begins)

@@ -1,4 +1,4 @@
-"""What a chat model is told before it answers from a context, in Chinese and English."""
+"""System messages and context templates, in Chinese and English."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.markers import LABEL
 from lazyrag.models.protocols import Message
 from lazyrag.text.sentences import Spoken
+from lazyrag.validation import require
 
 SYSTEM_EN = (
     "You answer questions from the reference material that the user gives you. Use only what stands in the material. "
@@ -30,16 +31,16 @@ SYSTEM_ZH = (
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """The system messages of a `Generator`, by the language of the question.
+    """System messages of a `Generator`, by the language of the question.
 
-    The user's message is always the context as it was built: the material, the question, and how to cite.
+    The user message is always the context: the material, the question, and how to cite.
 
     Args:
-        en: For questions in English, and all others that are not in Chinese. None sends no system message.
-        zh: For questions in Chinese. None sends none.
+        en: For all questions that are not in Chinese. None: no system message.
+        zh: For questions in Chinese. None: no system message.
 
     Raises:
-        ConfigError: If one is no text, or blank.
+        ConfigError: If one is not a string, or blank.
 
     Example:
         >>> Prompts(en="Answer in one sentence, from the material alone.").system("en")
@@ -50,18 +51,16 @@ class Prompts:
     zh: str | None = SYSTEM_ZH
 
     def __post_init__(self) -> None:
-        for language in ("en", "zh"):
-            text = getattr(self, language)
-            if text is not None and not (isinstance(text, str) and text.strip()):
-                msg = f"Prompts got {language}={text!r:.60}; give a text that is not blank, or None for no message."
-                raise ConfigError(msg)
+        for name, text in (("en", self.en), ("zh", self.zh)):
+            is_valid = text is None or (isinstance(text, str) and text.strip() != "")
+            require(is_valid, name, text, "a string that is not blank, or None")
 
     def system(self, language: Spoken) -> str | None:
-        """The system message in a language; None where none is to be sent."""
+        """Return the system message in a language, or None."""
         return self.zh if language == "zh" else self.en
 
     def messages(self, context: RAGContext, language: Spoken) -> list[Message]:
-        """The whole conversation that asks for an answer.
+        """Return the messages to send.
 
         Example:
             >>> from lazyrag import RAGContext, RetrievalResult
@@ -74,7 +73,7 @@ class Prompts:
         return [user] if system is None else [Message("system", system), user]
 
     def text(self, context: RAGContext, language: Spoken) -> str:
-        """The same for a callable that takes one text: the system message, an empty line, and the context."""
+        """Return one text for a plain callable: the system message, an empty line, and the context."""
         return "\n\n".join(message.content for message in self.messages(context, language))
 
 
@@ -84,21 +83,20 @@ _IN_ITEM = ("number", "source", "text")
 
 @dataclass(frozen=True, slots=True)
 class ContextTemplate:
-    r"""The text around the sources, and the text of each.
+    r"""Template of a context: the text around the sources, and the text of each.
 
-    What is put into a template is never read as one: braces in a question or a source stay as they are.
+    Braces in questions and sources have no meaning.
 
     Args:
-        frame: Has ``{sources}`` once, and perhaps ``{query}``. Without a question, its paragraphs with ``{query}`` are
-            left out.
-        item: Of each source: ``{number}``, ``{source}`` (the file, and the place where that is known) and ``{text}``.
+        frame: Text with ``{sources}`` once, and perhaps ``{query}``. Paragraphs with ``{query}`` are left out if there
+            is no question.
+        item: Text of each source: ``{number}``, ``{source}`` (the file, and the location if known) and ``{text}``.
         separator: Between sources.
-        nothing: In the place of the sources where there are none.
-        unknown: In the place of ``{source}`` where a hit has none.
+        nothing: Replaces the sources if there are none.
+        unknown: Replaces ``{source}`` if a hit has none.
 
     Raises:
-        ConfigError: If one is no text, or names something else in braces. Braces themselves are written ``{{`` and
-            ``}}``.
+        ConfigError: If one is not a string, or has an unknown name in braces. Write ``{{`` and ``}}`` for braces.
 
     Example:
         >>> template = ContextTemplate("Read this.\n{sources}\n\nQ: {query}", item="[{number}] {text} ({source})")
@@ -117,30 +115,28 @@ class ContextTemplate:
 
     def __post_init__(self) -> None:
         for name in ("frame", "item", "separator", "nothing", "unknown"):
-            if not isinstance(value := getattr(self, name), str):
-                msg = f"The template's {name} is {value!r:.60} ({type(value).__name__}); give a text."
-                raise ConfigError(msg)
-        _check("frame", self.frame, _IN_FRAME, once="sources")
-        _check("item", self.item, _IN_ITEM, once="text")
+            require(isinstance(getattr(self, name), str), f"The template's {name}", getattr(self, name), "a string")
+        _validate_fields("frame", self.frame, _IN_FRAME, once="sources")
+        _validate_fields("item", self.item, _IN_ITEM, once="text")
 
     def fill(self, sources: list[tuple[int, str, str]], query: str) -> str:
-        """The whole text.
+        """Return the complete text.
 
         Args:
             sources: Number, source and text of each, in order.
-            query: The question; "" leaves out the paragraphs that are about it.
+            query: The question; "" leaves out its paragraphs.
         """
         frame = self.frame if query else _without_query(self.frame)
         listed = self.separator.join(self.write(*one) for one in sources) or self.nothing
         return _filled(frame, {"sources": listed, "query": query})
 
     def write(self, number: int, source: str, text: str) -> str:
-        """One source."""
+        """Return the text of one source."""
         return _filled(self.item, {"number": str(number), "source": source or self.unknown, "text": text})
 
 
-# Lines end as str.splitlines has it: a model may read any of these as a new line.
-# Before the bracket may stand what Markdown writes for emphasis, quotation and lists, and what nobody sees.
+# Line ends are those of str.splitlines: a model may read any of them as a new line. Markdown's marks of emphasis,
+# quotations and lists, and invisible characters, may precede the bracket.
 _HEADING = re.compile(
     r"((?:\A|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])[\s*_>#+\-\u200b-\u200f\u2060\ufeff]*)([\[【［〔]{1,2})"
     rf"(?=\s*{LABEL}?\s*[0-9０-９]{{1,4}}\s*[\]】］〕])",
@@ -149,9 +145,9 @@ _HEADING = re.compile(
 
 
 def harmless(text: str) -> str:
-    """A source's text whose lines cannot be taken for the heading of another source: no bracket opens there.
+    """Replace opening brackets of lines that could be read as the heading of another source.
 
-    ``［`` stands in the place of ``[``, and ``(`` in that of others.
+    ``[`` becomes ``［``, other brackets become ``(``.
 
     Example:
         >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]"), harmless("**【source 2】 From: y")
@@ -161,35 +157,28 @@ def harmless(text: str) -> str:
 
 
 def as_template(template: Any) -> ContextTemplate:
-    """A template, or a frame by itself as one.
+    """Return a `ContextTemplate`, which may be given as its frame.
 
     Raises:
         ConfigError: If it is neither.
     """
-    if isinstance(template, ContextTemplate):
-        return template
-    if isinstance(template, str):
-        return ContextTemplate(template)
-    msg = f"template is {template!r:.60}; give a ContextTemplate, or a text with {{sources}} and {{query}}."
-    raise ConfigError(msg)
+    expected = "a ContextTemplate, or a text with {sources} and {query}"
+    require(isinstance(template, (ContextTemplate, str)), "template", template, expected)
+    return ContextTemplate(template) if isinstance(template, str) else template
 
 
-def _check(name: str, text: str, known: tuple[str, ...], *, once: str) -> None:
+def _validate_fields(name: str, text: str, known: tuple[str, ...], *, once: str) -> None:
     try:
         parsed = [part for part in string.Formatter().parse(text) if part[1] is not None]
     except ValueError as exc:
-        msg = f"The template's {name} cannot be read: {exc}. Write {{{{ and }}}} for braces that are to stay."
-        raise ConfigError(msg) from exc
-    fields = [field or "" for _, field, _, _ in parsed]
-    for field, spec, conversion in ((part[1] or "", part[2], part[3]) for part in parsed):
+        raise ConfigError(f"The template's {name} cannot be read: {exc}. Write {{{{ and }}}} for braces.") from exc
+    for _, field, spec, conversion in parsed:
         if field not in known or spec or conversion:
-            msg = (
-                f"The template's {name} has {{{field}}}. {known_names(field, known)} Braces are written {{{{ and }}}}."
-            )
-            raise ConfigError(msg)
-    if fields.count(once) != 1:
-        msg = f"The template's {name} has {{{once}}} {fields.count(once)} times; write it once."
-        raise ConfigError(msg)
+            names = known_names(field or "", known)
+            raise ConfigError(f"The template's {name} has {{{field}}}. {names} Write {{{{ and }}}} for braces.")
+    count = [field for _, field, _, _ in parsed].count(once)
+    if count != 1:
+        raise ConfigError(f"The template's {name} has {{{once}}} {count} times; write it once.")
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
@@ -226,4 +215,4 @@ TEMPLATES: Mapping[Spoken, ContextTemplate] = {
 """By language; the Chinese one is spec 003's."""
 
 SOURCES_HEAD: Mapping[Spoken, str] = {"zh": "参考来源：", "en": "Sources:"}
-"""Above the list of sources that `lazyrag.ContextBuilder.add_citations` appends."""
+"""Heading of the list of sources that `lazyrag.ContextBuilder.add_citations` appends."""

@@ -1,4 +1,4 @@
-"""`TreeRefiner`: the best parts of texts by their own structure, whole sections where they fit."""
+"""Refiners: shorten texts to their best sentences, sections or a model's excerpts, within a token budget."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, known_names
+from lazyrag.generation.context import as_counter
 from lazyrag.generation.generator import read_answer
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, RerankModel
@@ -26,26 +27,36 @@ from lazyrag.registry import Registry
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import is_boundary, sentence_spans, spoken
 from lazyrag.text.structure import markdown_headings
-from lazyrag.text.tokens import TokenCounter, fitting, token_counters
-from lazyrag.validation import check_keywords, function_name, known_keywords, required_names, whole_number
+from lazyrag.text.tokens import TokenCounter, fitting
+from lazyrag.validation import (
+    check_keywords,
+    function_name,
+    is_list_of,
+    known_keywords,
+    require,
+    required_names,
+    validate_integer,
+)
+
+# Shared
 
 
 def scores_of(query: str, texts: Sequence[str], model: RerankModel | RerankCallable | None) -> list[float]:
-    """The score of each text for a query, in their order; by the words in common where there is no model.
+    """Score texts for a query, in their order; by BM25 without a model.
 
     Raises:
-        GenerationError: If the model has no score for a text.
+        GenerationError: If the model returns no score for a text.
     """
-    asked = Bm25RerankModel() if model is None else as_rerank_model(model)
-    scores = dict(checked_ranking(asked(query, list(texts), len(texts)), len(texts), repr(asked))) if texts else {}
+    rerank = Bm25RerankModel() if model is None else as_rerank_model(model)
+    scores = dict(checked_ranking(rerank(query, list(texts), len(texts)), len(texts), repr(rerank))) if texts else {}
     if len(scores) < len(texts):
-        msg = f"{asked!r} got {len(texts)} texts and has scores for {len(scores)}; a refiner needs one for each."
-        raise GenerationError(msg)
+        counts = f"{len(scores)} scores for {len(texts)} texts"
+        raise GenerationError(f"{rerank!r} returned {counts}; a refiner needs one for each.")
     return [scores[at] for at in range(len(texts))]
 
 
 def cut(text: str, limit: int, counter: TokenCounter) -> str:
-    """The beginning of a text that has at most so many tokens: whole sentences if one fits, else whole characters.
+    """Cut a text to a number of tokens: to complete sentences if one fits, else to complete characters.
 
     Example:
         >>> from lazyrag.text.tokens import token_counters
@@ -62,6 +73,9 @@ def cut(text: str, limit: int, counter: TokenCounter) -> str:
     return text[: sentences[-1] if sentences else end].rstrip()
 
 
+# Sentences
+
+
 def refine_by_sentences(
     query: str,
     texts: Sequence[str],
@@ -70,19 +84,19 @@ def refine_by_sentences(
     counter: TokenCounter,
     model: RerankModel | RerankCallable | None = None,
 ) -> list[str]:
-    """The best sentences of all texts that fit together, in the order they stand in; others may stand between them.
+    """Select the best sentences of all texts that fit together, in their original order.
 
-    Sentences that do not fit are passed over. If not even one fits, the best one is cut.
+    Sentences that do not fit are skipped. If none fits, the best one is cut.
 
     Args:
-        query: What they are to answer.
+        query: The query.
         texts: n texts.
-        budget: Tokens at most.
-        counter: Counts them.
-        model: Scores sentences; None: BM25 among them.
+        budget: Maximum number of tokens.
+        counter: Counts the tokens.
+        model: Scores sentences; None: BM25.
 
     Returns:
-        One text for each, "" where no sentence is left.
+        One text for each, "" if no sentence is left.
     """
     spans = [(at, span) for at, text in enumerate(texts) for span in sentence_spans(text) if text[slice(*span)].strip()]
     sentences = [texts[at][slice(*span)].strip() for at, span in spans]
@@ -103,7 +117,7 @@ def refine_by_sentences(
 
 
 def _joined(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The stretches of a text: neighbours as they stand, the others on lines of their own."""
+    """Join spans of a text: neighbours unchanged, others on separate lines."""
     runs: list[tuple[int, int]] = []
     for start, end in spans:
         if runs and runs[-1][1] == start:
@@ -112,6 +126,8 @@ def _joined(text: str, spans: Sequence[tuple[int, int]]) -> str:
             runs.append((start, end))
     return "\n".join(text[start:end].strip() for start, end in runs)
 
+
+# Excerpts of a chat model
 
 _NOTHING = "NONE"
 _PROMPTS = {
@@ -126,24 +142,24 @@ _PROMPTS = {
 def refine_by_chat(
     query: str, texts: Sequence[str], *, budget: int, counter: TokenCounter, model: ChatModel | ChatCallable
 ) -> list[str]:
-    """What a chat model copies of each text; each gets the share of the budget that it has of all tokens.
+    """Let a chat model copy what helps from each text; each gets a share of the budget by its size.
 
-    What is longer than its share loses its end. Nothing checks that the words are the text's own.
+    Longer excerpts are cut. It is not verified that the words are the text's own.
 
     Args:
-        query: What they are to answer.
-        texts: n texts, each a question to the model.
-        budget: Tokens at most.
-        counter: Counts them.
+        query: The query.
+        texts: n texts, each a call of the model.
+        budget: Maximum number of tokens.
+        counter: Counts the tokens.
         model: The chat model.
 
     Returns:
-        One text for each, "" where the model says that nothing helps.
+        One text for each, "" if the model finds nothing.
 
     Raises:
         GenerationError: If the model fails.
     """
-    asked = as_chat_model(model)
+    chat = as_chat_model(model)
     prompt = _PROMPTS[spoken("auto", query)]
     tokens = [counter.count(text) for text in texts]
     kept = []
@@ -153,21 +169,23 @@ def refine_by_chat(
             kept.append("")
             continue
         sent = _filled(prompt, query, text)
-        choice = asked.chat(sent, ChatOptions(temperature=0, max_tokens=None)).choices[0]
-        told = read_answer(choice.text, sent, choice.finish_reason).text.strip()
-        kept.append("" if told.strip(" .。") == _NOTHING else cut(told, share, counter))
+        choice = chat.chat(sent, ChatOptions(temperature=0, max_tokens=None)).choices[0]
+        excerpt = read_answer(choice.text, sent, choice.finish_reason).text.strip()
+        kept.append("" if excerpt.strip(" .。") == _NOTHING else cut(excerpt, share, counter))
     return kept
 
 
 def _filled(prompt: str, query: str, text: str) -> str:
-    """What comes from outside is put in at once: braces in it stay as they are, in a text as in a question."""
+    """Fill both fields at once: braces in texts and queries have no meaning."""
     before, _, rest = prompt.partition("{text}")
     between, _, after = rest.partition("{query}")
     return f"{before}{text}{between}{query}{after}"
 
 
+# Refiners
+
 RefineFunction: TypeAlias = Callable[..., Any]
-"""Called as ``function(query, texts, budget=..., counter=...)``; gives one text for each, "" where nothing is left."""
+"""Called as ``function(query, texts, budget=..., counter=...)``; returns one text for each, "" if nothing is left."""
 
 refiners: Registry[RefineFunction] = Registry("refiner", entry_point_group="lazyrag.refiners")
 refiners.declare("chat", "lazyrag.generation.refiners:refine_by_chat")
@@ -177,11 +195,11 @@ refiners.declare("tree", "lazyrag.generation.refiners:refine_by_parts")
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """What is left of one text.
+    """A shortened text.
 
     Args:
-        index: Which of the texts that were given, from 0.
-        text: What is left, not blank.
+        index: Number of the original text, from 0.
+        text: The shortened text, not blank.
         original_length: Tokens before.
         refined_length: Tokens after.
 
@@ -197,7 +215,7 @@ class Refined:
 
     @property
     def compression_ratio(self) -> float:
-        """Tokens after divided by tokens before; 1.0 where there were none before."""
+        """Tokens after divided by tokens before; 1.0 if there were none before."""
         return self.refined_length / self.original_length if self.original_length else 1.0
 
 
@@ -205,19 +223,19 @@ class Refined:
 def register_refiner(func: RefineFunction | None = None, *, name: str | None = None, replace: bool = False) -> Any:
     """Register a refiner function, as a call or as a decorator.
 
-    It is called as ``func(query, texts, budget=..., counter=...)``, with the keywords that its `Refiner` was made with,
-    and returns as many texts, "" where nothing is left of one. Their tokens together are at most the budget.
+    It is called as ``func(query, texts, budget=..., counter=...)``, with the keywords of its `Refiner`, and returns as
+    many texts, "" if nothing is left of one, with at most ``budget`` tokens in total.
 
     Args:
-        func: The function; left out, a decorator is returned.
-        name: Its name; left out, ``func.__name__``.
-        replace: Take the name over from another refiner.
+        func: The function; without it, a decorator is returned.
+        name: Its name; by default ``func.__name__``.
+        replace: Replace another refiner of the same name.
 
     Returns:
         The function, unchanged.
 
     Raises:
-        ConfigError: If func is no function.
+        ConfigError: If func is not a function.
         AlreadyRegisteredError: If the name is taken.
 
     Example:
@@ -228,27 +246,25 @@ def register_refiner(func: RefineFunction | None = None, *, name: str | None = N
         ['Green', 'Black']
     """
 
-    def enter(function: RefineFunction) -> RefineFunction:
+    def register(function: RefineFunction) -> RefineFunction:
         return refiners.register(function_name("register_refiner", function, name), function, replace=replace)
 
-    return enter if func is None else enter(func)
+    return register if func is None else register(func)
 
 
 class Refiner:
-    """Shortens texts by a registered function.
-
-    Texts that fit together are left as they are.
+    """Shortens texts by a registered function. Texts that fit together stay unchanged.
 
     Args:
-        name: Of a registered refiner: ``"tree"``, ``"extractive"``, ``"chat"``.
-        budget: Tokens that all texts together may have at most, at least 1.
-        counter: Counts them; the name of a registered counter, or an object with ``name`` and ``count(text)``.
-        keywords: Passed to the function: ``model=`` for example, a rerank model for the first two, a chat model for
+        name: Name of a registered refiner: ``"tree"``, ``"extractive"``, ``"chat"``.
+        budget: Maximum number of tokens of all texts together, at least 1.
+        counter: The name of a registered counter, or an object with ``name`` and ``count(text)``.
+        keywords: Passed to the function: for example ``model=``, a rerank model for the first two, a chat model for
             ``"chat"``.
 
     Raises:
         NotRegisteredError: If the name, or the counter's, is unknown.
-        ConfigError: If the budget is out of its range, or the function takes no such keyword.
+        ConfigError: If the budget is out of range, or a keyword is missing or unknown.
 
     Example:
         >>> refiner = Refiner("extractive", budget=8)
@@ -261,13 +277,12 @@ class Refiner:
     ) -> None:
         self._function = refiners[name]
         self.name = name
-        self.budget = whole_number("budget", budget, 1)
+        self.budget = validate_integer("budget", budget, 1)
         self.counter = as_counter(counter)
         check_keywords(f"The refiner {name!r}", self._function, keywords, skip=2)
         missing = {*required_names(self._function, skip=2)} - {*keywords, "budget", "counter"}
         if missing:
-            msg = f"The refiner {name!r} needs {', '.join(sorted(missing))}: Refiner({name!r}, {min(missing)}=...)."
-            raise ConfigError(msg)
+            raise ConfigError(f"The refiner {name!r} needs {', '.join(sorted(missing))}. Pass {min(missing)}=...")
         self._keywords = keywords
 
     def __repr__(self) -> str:
@@ -277,15 +292,15 @@ class Refiner:
         """Shorten texts.
 
         Args:
-            query: What they are to answer.
+            query: The query.
             texts: n texts.
 
         Returns:
-            What is left of each, in the texts' order, without those of which nothing is.
+            The shortened texts, in order; texts of which nothing is left are dropped.
 
         Raises:
-            ConfigError: If the query is blank, or no texts are given.
-            GenerationError: If the function fails, or gives more than the budget.
+            ConfigError: If the query is blank, or the texts are invalid.
+            GenerationError: If the function fails, or exceeds the budget.
         """
         checked_query(query)
         given, _ = checked_documents(texts, None)
@@ -293,8 +308,7 @@ class Refiner:
         kept = given if sum(before) <= self.budget else self._refined(query, given)
         after = [self.counter.count(text) for text in kept]
         if sum(after) > self.budget:
-            msg = f"The refiner {self.name!r} gave {sum(after)} tokens; the budget is {self.budget}."
-            raise GenerationError(msg)
+            raise GenerationError(f"The refiner {self.name!r} gave {sum(after)} tokens; the budget is {self.budget}.")
         rows = enumerate(zip(kept, before, after, strict=True))
         return [Refined(at, text, was, left) for at, (text, was, left) in rows if text.strip()]
 
@@ -304,45 +318,28 @@ class Refiner:
         except LazyRAGError:
             raise
         except Exception as exc:
-            msg = f"The refiner {self.name!r} raised {type(exc).__name__}: {exc}"
-            raise GenerationError(msg) from exc
-        is_list = isinstance(kept, (list, tuple)) and all(isinstance(one, str) for one in kept)
-        if not is_list or len(kept) != len(texts):
-            msg = f"The refiner {self.name!r} returned {kept!r:.80}; a list of {len(texts)} texts is needed."
-            raise GenerationError(msg)
+            raise GenerationError(f"The refiner {self.name!r} raised {type(exc).__name__}: {exc}") from exc
+        if not is_list_of(kept, str) or len(kept) != len(texts):
+            raise GenerationError(
+                f"The refiner {self.name!r} returned {kept!r:.80}; return a list of {len(texts)} texts."
+            )
         return list(kept)
 
 
-def as_counter(counter: Any) -> TokenCounter:
-    """A counter of tokens, by name or as it is.
-
-    Raises:
-        NotRegisteredError: If no counter has the name.
-        ConfigError: If it is no counter.
-    """
-    if isinstance(counter, str):
-        return token_counters[counter]
-    if not callable(getattr(counter, "count", None)) or not isinstance(getattr(counter, "name", None), str):
-        known = known_names("", token_counters)
-        msg = f"counter is {counter!r:.60}; give a name, or an object with name and count(text). {known}"
-        raise ConfigError(msg)
-    found: TokenCounter = counter
-    return found
-
+# Trees
 
 _HEADING_WEIGHT = 0.5
-_TOP = 0
-_UNDERLINE = re.compile(r"\A {0,3}(?:=+|-+)[ \t]*(?:\n|\Z)")  # of a heading in the line above
+_UNDERLINE = re.compile(r"\A {0,3}(?:=+|-+)[ \t]*(?:\n|\Z)")  # of the heading above
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    r"""A part of a text with the parts it is made of.
+    r"""A part of a text with its own parts.
 
     Args:
-        text: Its words, those of its parts among them.
-        title: Its heading; "" for none.
-        parts: What it is made of, in order.
+        text: Its text, including that of its parts.
+        title: Its heading, or "".
+        parts: Its parts, in order.
 
     Example:
         >>> [part.title for part in part_of_text("# Tea\n\nGreen.\n\n# Coffee\n\nBlack.").parts]
@@ -355,7 +352,7 @@ class Part:
 
 
 def part_of_text(text: str, title: str = "") -> Part:
-    """The tree of a text: sections under Markdown headings, paragraphs, sentences.
+    """Make the tree of a text: sections under Markdown headings, paragraphs, sentences.
 
     Example:
         >>> [part.text for part in part_of_text("Green tea. Black tea.").parts]
@@ -388,14 +385,14 @@ def _paragraphs(text: str) -> Iterator[Part]:
 
 
 def part_of_node(node: DocNode, *groups: str) -> Part:
-    """The tree of a node, by its children in these node groups, from the top down.
+    """Make the tree of a node from its children in some node groups, from the top down.
 
     Args:
-        node: The whole.
-        groups: Names of node groups, each made of the one before; without one the node is a leaf.
+        node: The root.
+        groups: Names of node groups, each a child of the previous one; without any the node is a leaf.
 
     Raises:
-        ConfigError: If a group is not made of the one before, or nothing has asked for it yet.
+        ConfigError: If a group is not a child of the previous one, or is not built yet.
 
     Example:
         >>> part_of_node(DocNode(text="Green tea.")).parts
@@ -403,29 +400,25 @@ def part_of_node(node: DocNode, *groups: str) -> Part:
     """
     children = node.children if groups else {}
     if groups and groups[0] not in children:
-        msg = (
-            f"No node group {groups[0]!r:.60} is made of {node.group!r}, or nothing has asked for it yet: "
-            f"docs.activate_group({groups[0]!r:.60}). {known_names(groups[0], children)}"
-        )
-        raise ConfigError(msg)
-    below = children[groups[0]] if groups else []
+        problem = f"{node.group!r} has no child group {groups[0]!r:.60}, or it is not built"
+        names = known_names(groups[0], children)
+        raise ConfigError(f"{problem}. {names} Build it by docs.activate_group({groups[0]!r:.60}).")
+    parts = tuple(part_of_node(one, *groups[1:]) for one in children[groups[0]]) if groups else ()
     title = node.metadata.get("title")
-    return Part(
-        node.text, title if isinstance(title, str) else "", tuple(part_of_node(one, *groups[1:]) for one in below)
-    )
+    return Part(node.text, title if isinstance(title, str) else "", parts)
 
 
 class TreeRefiner:
-    r"""Chooses parts of trees for a question, within a budget of tokens.
+    r"""Selects parts of trees for a query, within a budget of tokens.
 
-    Leaves are scored, a part is as good as its parts on average, and all scores are brought to [0, 1]. A part gains
-    by the share of the question's terms that stand in its own heading. The best one that fits is taken first, a part
-    takes the place of what was already taken of it if that fits, and what does not fit is passed over. No part is taken
-    together with one that it is made of.
+    Leaves are scored, the score of a part is the mean of its parts', and all scores are normalised to [0, 1]. The share
+    of the query's terms in a part's own heading is added. Parts are selected by score, the best first; a part replaces
+    those of its own parts that are selected, if it fits; parts that do not fit are skipped. A part is never selected
+    together with one of its own parts.
 
     Args:
         model: Scores the leaves: a `RerankModel` or a callable ``(query, documents=[...], top_n=n)``; None: BM25.
-        heading_weight: What a heading that has all of the question's terms adds, at least 0.
+        heading_weight: Added for a heading with all of the query's terms, at least 0.
 
     Source:
         After LongRefiner (Jin et al.: Hierarchical Document Refinement for Long-context Retrieval-augmented Generation,
@@ -445,33 +438,31 @@ class TreeRefiner:
         self.heading_weight = heading_weight
 
     def refine(self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter | str) -> list[str]:
-        """What is chosen of each tree, its parts in order, on lines of their own.
+        """Select parts of each tree, in order, on separate lines.
 
         Args:
-            query: What the parts are to answer.
-            trees: Of `part_of_text` or `part_of_node`.
-            budget: Tokens at most, at least 1.
-            counter: Counts them; the name of a registered counter, or an object with ``name`` and ``count(text)``.
+            query: The query.
+            trees: Trees of `part_of_text` or `part_of_node`.
+            budget: Maximum number of tokens, at least 1.
+            counter: The name of a registered counter, or an object with ``name`` and ``count(text)``.
 
         Returns:
-            One text for each tree, "" where nothing is chosen. Their tokens together are at most the budget.
+            One text for each tree, "" if nothing is selected, with at most ``budget`` tokens in total.
 
         Raises:
-            ConfigError: If an argument is not of its kind.
-            GenerationError: If the model has no score for a part.
+            ConfigError: If an argument is invalid.
+            GenerationError: If the model returns no score for a part.
         """
-        whole_number("budget", budget, 1)
+        validate_integer("budget", budget, 1)
         counter = as_counter(counter)
-        if isinstance(trees, str) or not all(isinstance(one, Part) for one in trees):
-            msg = f"trees is {trees!r:.60}; give a list of trees: [part_of_text(text)] or [part_of_node(node, group)]."
-            raise ConfigError(msg)
+        require(is_list_of(trees, Part), "trees", trees, "a list of results of part_of_text or part_of_node")
         chosen = self.choose(query, trees, budget=budget, counter=counter)
         if not any(chosen):
             return self._cut(query, trees, budget, counter)
         return ["\n".join(part.text for part in parts) for parts in chosen]
 
     def choose(self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter) -> list[list[Part]]:
-        """The parts that are taken of each tree, in order; none contains another."""
+        """Return the selected parts of each tree, in order; none contains another."""
         rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number)]
         scores = self._scores(query, rows)
         taken: list[list[int]] = [[] for _ in trees]
@@ -480,7 +471,7 @@ class TreeRefiner:
             row = rows[at]
             own = taken[row.tree]
             if not row.part.text.strip() or any(rows[one].first <= row.first < rows[one].last for one in own):
-                continue  # something that it is part of is there
+                continue  # a part that contains it is selected
             first = at - row.first
             kept = [one for one in own if not at <= one < first + row.last]
             tried = sorted([*kept, at])
@@ -493,17 +484,17 @@ class TreeRefiner:
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         found = dict(zip(leaves, scores_of(query, [rows[at].part.text for at in leaves], self.model), strict=True))
         scores: dict[int, float] = {}
-        for at in reversed(range(len(rows))):  # what a part is made of stands behind it
+        for at in reversed(range(len(rows))):  # the parts of a part follow it
             below = [scores[at + 1 + one] for one in rows[at].steps]
             scores[at] = math.fsum(below) / len(below) if below else found[at]
         terms_of = term_function(spoken("auto", query))
-        asked = {*terms_of(query)}
+        query_terms = {*terms_of(query)}
         common = dict(min_max(list(scores.items())))
-        titled = [len(asked & {*terms_of(row.part.title)}) / max(1, len(asked)) for row in rows]
+        titled = [len(query_terms & {*terms_of(row.part.title)}) / max(1, len(query_terms)) for row in rows]
         return [common[at] + self.heading_weight * titled[at] for at in range(len(rows))]
 
     def _cut(self, query: str, trees: Sequence[Part], budget: int, counter: TokenCounter) -> list[str]:
-        """The beginning of the best leaf, where no part fits."""
+        """Return the beginning of the best leaf, if no part fits."""
         rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number) if not row.part.parts]
         scores = scores_of(query, [row.part.text for row in rows], self.model)
         best = max(range(len(rows)), key=lambda at: (bool(rows[at].part.text.strip()), scores[at], -at), default=None)
@@ -515,16 +506,16 @@ class TreeRefiner:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A part in a list of its tree, parents first: it and all below it stand at [first, last) of the tree's list."""
+    """A part in the list of its tree, parents first; it and its descendants are rows [first, last)."""
 
     part: Part
     tree: int
     first: int
     last: int
-    steps: tuple[int, ...]  # from the row behind it to each of its parts
+    steps: tuple[int, ...]  # from the next row to each of its parts
 
 
-def _rows(part: Part, tree: int, first: int = _TOP) -> list[_Row]:
+def _rows(part: Part, tree: int, first: int = 0) -> list[_Row]:
     below: list[_Row] = []
     steps = []
     for one in part.parts:
@@ -542,6 +533,6 @@ def refine_by_parts(
     model: RerankModel | RerankCallable | None = None,
     heading_weight: float = _HEADING_WEIGHT,
 ) -> list[str]:
-    """A `TreeRefiner` over texts, each by its headings, paragraphs and sentences."""
+    """Run a `TreeRefiner` over texts, by their headings, paragraphs and sentences."""
     refiner = TreeRefiner(model, heading_weight=heading_weight)
     return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)

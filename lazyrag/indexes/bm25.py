@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,24 +19,20 @@ from lazyrag.indexes.postings import (
     Mask,
     Postings,
     RowBlock,
+    RowPart,
     Vocabulary,
     best_rows,
-    check_new_rows,
     contenders,
-    encoded_keys,
     pick,
     ranked,
     scratch_zeros,
 )
-from lazyrag.indexes.tiers import tidied, without
+from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-
-# BM25: its parameters, and what it must know of a collection.
 
 
 Variant = Literal["lucene", "okapi"]
@@ -81,13 +76,13 @@ class BM25:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What BM25 knows of a collection for one query. Those of several indexes add up.
+    """Statistics of a collection for one query. Those of several indexes add up.
 
     Args:
         rows: Live rows.
         tokens: Their tokens together.
         frequencies: Live rows with each of the query's distinct terms, in the query's order.
-        vocabulary: Live rows with each term that is in any: for the okapi variant; empty where it is not needed.
+        vocabulary: Number of live rows with each term, for the okapi variant; else empty.
     """
 
     rows: int
@@ -121,13 +116,12 @@ def _okapi_idf(total: int, df: int) -> float:
     return math.log(total - df + 0.5) - math.log(df + 0.5)
 
 
-# Scores over postings: what each posting gives, a fast pass that names candidates, an exact one that scores them.
+# A fast float32 pass over postings finds candidates, an exact float64 pass scores them.
 
-
-# Common terms make most of a query's postings and little of its best scores. With more than this share of the weights
-# left out, too many rows stay in question; with less, too many postings are added up (tried on real questions).
+# Common terms have most of a query's postings and contribute little to its best scores. With more than this share of
+# the weights left out, too many rows stay candidates; with less, too many postings are added up (tried).
 LATE_SHARE = 0.15
-FEW_POSTINGS = 8_000  # to add up so many costs less than to look for what could be left out
+FEW_POSTINGS = 8_000  # adding up so many costs less than looking for terms to leave out
 POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact share of one term takes
 
 _MOST_SCORE_DRIFT = (
@@ -136,15 +130,15 @@ _MOST_SCORE_DRIFT = (
 _AT_ONCE = 1 << 15  # postings whose shares are worked out together, so that what is between stays in the cache
 
 Ranges: TypeAlias = "list[list[tuple[int, int]]]"
-"""For each part of the postings, for each of a query's distinct terms: where its postings begin and end."""
+"""For each part, for each of a query's distinct terms: the range of its postings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """How much of a term's weight its postings in a part give, which depends on the mean length of all rows.
+    """Saturation of term frequencies in a part, which depends on the mean length of all rows.
 
-    With every row that comes or goes the mean moves a little, and so would each share. A share made for another mean is
-    wrong by no more than the means differ, so it goes on naming candidates; the norms that score them are of this mean.
+    Each added or deleted row changes the mean a little, and with it each share. A share for another mean is wrong by no
+    more than the means differ, so it still serves to find candidates; the norms that score them are of this mean.
 
     Args:
         norms: (n,) k1 (1 - b + b length / mean length) of each row, above 0.
@@ -266,7 +260,7 @@ def exact_products(
 
 
 def _values(postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]]) -> NDArray[Any]:
-    """(terms, m) what the postings say of each of some rows, which are ascending; 0 where it has not the term."""
+    """(terms, m) values of the postings of some ascending rows; 0 if a row lacks the term."""
     bounds = np.array(ranges)
     at = np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges]) + bounds[:, :1]
     found = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
@@ -275,7 +269,7 @@ def _values(postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int,
 
 
 def _summed(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums along the first axis. `numpy.sum` may go pairwise, depending on the shape; accumulate goes one by one."""
+    """Sums along the first axis, in order. `numpy.sum` may add pairwise, depending on the shape."""
     sums: NDArray[np.float64] = np.add.accumulate(shares, axis=0)[-1]
     return sums
 
@@ -295,18 +289,15 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
     return np.flatnonzero(touched).astype(np.int32)
 
 
-# Exact BM25 over immutable parts: written once, opened memory-mapped, joined when they are many.
-
-
 _MOST_SCOPES = 64  # whose statistics are kept: some 10 bytes for each row of the index and scope
 _MOST_DRIFT = 0.25  # of the shares that name candidates
 
 _Wanted: TypeAlias = tuple[float, float, float]
-"""What a saturation depends on beside the part: k1, b, mean length."""
+"""Key of a saturation of a part: k1, b, mean length."""
 
 
 @dataclass(frozen=True, slots=True)
-class TermPart:
+class TermPart(RowPart):
     """The terms of some rows, by term; never changed. Rows and terms have numbers of its own, from 0.
 
     Args:
@@ -322,18 +313,9 @@ class TermPart:
         True
     """
 
-    rows: RowBlock
     lengths: NDArray[np.int32]
     vocabulary: Vocabulary
     postings: Postings
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def keys(self) -> NDArray[np.bytes_]:
-        """(n,) the keys of the rows, UTF-8 of fixed width."""
-        return self.rows.keys
 
     @classmethod
     def of_rows(
@@ -349,7 +331,6 @@ class TermPart:
         Raises:
             ConfigError: If keys repeat or the lengths differ.
         """
-        check_new_rows(keys, terms, fields)
         lengths = np.fromiter(map(len, terms), np.int32, len(terms))
         numbers: defaultdict[str, int] = defaultdict(count().__next__)  # a term that is new gets the next number
         each = map(numbers.__getitem__, chain.from_iterable(terms))
@@ -367,10 +348,6 @@ class TermPart:
         Raises:
             ConfigError: If there is no part, or a mask does not fit its part.
         """
-        if not parts:
-            msg = "TermPart.joined() got no parts; give at least one."
-            raise ConfigError(msg)
-        LiveRows([part.rows for part in parts], kept)  # refuses masks that do not fit
         left = [
             part if mask is None or mask.all() else part._kept(mask) for part, mask in zip(parts, kept, strict=True)
         ]
@@ -387,12 +364,8 @@ class TermPart:
             Postings.joined([part.postings for part in left], firsts, new_numbers),
         )
 
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""
-        return self.rows.find(keys)
-
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` makes an equal part of: arrays without objects, to be written to a file."""
+        """Arrays for `from_arrays`, to be written to a file."""
         return {
             **self.rows.arrays(),
             "lengths": self.lengths,
@@ -421,7 +394,7 @@ class TermPart:
         return cls(block, lengths, Vocabulary.of_text(vocabulary), Postings(starts, rows, counts))
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
-        """For each of some terms where its postings begin and end; nowhere, if it does not occur."""
+        """The range of postings of each of some terms; (0, 0) if it does not occur."""
         numbers, starts = self.vocabulary.numbers(), self.postings.starts
         at = [numbers.get(term, -1) for term in terms]
         return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
@@ -434,18 +407,15 @@ class TermPart:
 
 
 class LexicalState:
-    """What a query reads: some parts, and which of their rows live. Never changed, safe for any number of threads.
+    """Some parts, and which of their rows are live. Immutable, and safe for any number of threads.
 
-    Scores do not depend on how the rows are dealt to parts: the same rows give the same ranking, bit for bit.
+    Scores do not depend on the distribution of rows to parts: the same rows give the same ranking, bit for bit.
 
     Args:
         parts: Their live rows have distinct keys.
-        alive: For each part a mask that is false for dead rows; None where all live. Not to be changed afterwards.
-        previous: An earlier state: what it has worked out and still holds is taken over, and not it itself.
-        whole: The state that this one is a part of, see `restricted_to`: it has the same parts, and is kept.
-
-    Raises:
-        ConfigError: If a mask does not fit its part.
+        alive: For each part a mask that is false for dead rows; None if all are live. Not to be changed afterwards.
+        previous: An earlier state, whose computed values are reused.
+        restricts: The state that this one restricts, see `restricted_to`; with the same parts.
 
     Example:
         >>> part = TermPart.of_rows(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
@@ -459,10 +429,11 @@ class LexicalState:
         alive: Sequence[Mask | None],
         previous: LexicalState | None = None,
         *,
-        whole: LexicalState | None = None,
+        restricts: LexicalState | None = None,
     ) -> None:
         self.parts = tuple(parts)
         self._rows = LiveRows([part.rows for part in self.parts], alive)
+        self.live = self._rows.live
         self.alive = tuple(None if mask is None or mask.all() else mask for mask in alive)
         self.tokens = sum(
             int((part.lengths if mask is None else part.lengths[mask]).sum(dtype=np.int64))
@@ -470,7 +441,7 @@ class LexicalState:
         )
         self._saturations: dict[_Wanted, tuple[Saturation, ...]] = {}
         self._scoped: dict[Filter, LexicalState] = {}
-        self._whole = whole
+        self._restricts = restricts
         # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
         self._vocabulary: list[Counter[str]] = []
         # By part, those of earlier states: the mean length of all rows has moved little since.
@@ -484,8 +455,8 @@ class LexicalState:
     def restricted_to(self, scope: Filter) -> LexicalState:
         """The same index with only the live rows that satisfy a bound filter.
 
-        Its statistics, and so its scores, are those of an index that never held the other rows. The last ones that were
-        used are kept.
+        Its statistics, and so its scores, are those of an index that never held the other rows. The last ones are
+        cached.
         """
         known = self._scoped
         found = known.get(scope)
@@ -495,23 +466,14 @@ class LexicalState:
                     part.rows.mask(scope) if mask is None else part.rows.mask(scope) & mask
                     for part, mask in zip(self.parts, self.alive, strict=True)
                 ]
-                found = LexicalState(self.parts, alive, whole=self)
+                found = LexicalState(self.parts, alive, restricts=self)
             others = [(other, state) for other, state in known.items() if other != scope]
             # A new dict: other threads may be reading the old one.
             self._scoped = {**dict(others[1 - _MOST_SCOPES :]), scope: found}
         return found
 
-    @property
-    def live(self) -> int:
-        """How many rows live."""
-        return self._rows.live
-
-    @property
-    def _mean_length(self) -> float:
-        return self.tokens / self.live
-
     def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
-        """What these rows add to a query's statistics: the live ones only.
+        """Statistics of the live rows for a query.
 
         Args:
             terms: The query's terms.
@@ -536,7 +498,7 @@ class LexicalState:
             topk: At least 1.
             filter: A bound filter over the rows' fields. It narrows what is ranked and changes no statistic.
             model: BM25's parameters.
-            statistics: Those of several indexes together; left out, this one's own.
+            statistics: Of several indexes together; by default this one's.
 
         Returns:
             At most topk pairs (key, score), best first, ties by key.
@@ -544,9 +506,6 @@ class LexicalState:
         Raises:
             ConfigError: If topk is below 1.
         """
-        if topk < 1:
-            msg = f"topk is {topk}; give at least 1."
-            raise ConfigError(msg)
         repeats = Counter(terms)
         distinct = list(repeats)
         ranges = [part.ranges(distinct) for part in self.parts]
@@ -592,7 +551,7 @@ class LexicalState:
         early, late, postings = split_terms(ranges, weights)
         add_terms(early)
         if late:
-            # A term gives a row less than its weight. So rows far enough behind need not be told the late terms.
+            # A term adds less than its weight to a row. So rows far enough behind do not need the late terms.
             found = contenders(
                 scores,
                 topk,
@@ -648,18 +607,22 @@ class LexicalState:
         if found is None:
             # A scope takes the shares of all rows, however far their mean is from its own: one number for each posting
             # would be too much to keep for each scope.
-            shared = () if self._whole is None else self._whole._saturated(model, self._whole._mean_length)
+            shared = (
+                ()
+                if self._restricts is None
+                else self._restricts._saturated(model, self._restricts.tokens / self._restricts.live)
+            )
             found = tuple(one.moved(part.lengths, mean_length) for one, part in zip(shared, self.parts, strict=False))
             found = found or tuple(
                 Saturation.of(part.postings, part.lengths, model, mean_length, self._known(part)) for part in self.parts
             )
             # Two at most: the rows' own, and that of a search over several Documents. The dict is never changed, since
-            # a later state may be looking through it.
+            # a later state may be reading it.
             self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
         return found
 
     def _known(self, part: TermPart) -> list[Saturation]:
-        """The saturations of a part that were worked out, here or before; the latest of each kind."""
+        """The computed saturations of a part, here or in an earlier state; the latest ones."""
         own = [
             saturation
             for of_parts in reversed(self._saturations.values())
@@ -672,11 +635,11 @@ class LexicalState:
 _MOST_PARTS = 8
 
 
-class LexicalIndex:
+class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     """An inverted index that ranks by BM25: exact at every moment, incremental, safe for concurrent readers.
 
-    Rows are added and deleted under their keys. Deleted rows leave the statistics at once. A filter narrows what is
-    ranked and changes no statistic.
+    Rows are added and deleted by key. Deleted rows leave the statistics at once. A filter narrows what is ranked and
+    changes no statistic.
 
     Example:
         >>> index = LexicalIndex()
@@ -686,49 +649,14 @@ class LexicalIndex:
     """
 
     def __init__(self) -> None:
-        self._state = LexicalState([], [])
-        self._writing = threading.Lock()
-
-    def __len__(self) -> int:
-        return self._state.live
-
-    @property
-    def state(self) -> LexicalState:
-        """The index as it is now, which no later change touches."""
-        return self._state
+        super().__init__(LexicalState, TermPart.joined, _MOST_PARTS)
 
     def add(self, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None) -> None:
-        """Add rows; a key that is present is replaced.
-
-        Args:
-            keys: n distinct keys.
-            terms: The terms of each, in any order, with repetitions.
-            fields: What filters read of each; the rows of one file should share one object.
-
-        Raises:
-            ConfigError: If keys repeat or the lengths differ.
-        """
-        part = TermPart.of_rows(keys, terms, fields)
-        if len(part):
-            with self._writing:
-                state = self._state
-                alive, _ = without(state.parts, state.alive, part.keys)
-                parts, alive = tidied([*state.parts, part], [*alive, None], TermPart.joined, _MOST_PARTS)
-                self._state = LexicalState(parts, alive, state)
-
-    def delete(self, keys: Iterable[str]) -> int:
-        """Delete rows; unknown keys are passed over. Returns how many went."""
-        wanted = list(dict.fromkeys(keys))
-        with self._writing:
-            state = self._state
-            alive, gone = without(state.parts, state.alive, encoded_keys(wanted))
-            if gone:
-                parts, alive = tidied(state.parts, alive, TermPart.joined, _MOST_PARTS)
-                self._state = LexicalState(parts, alive, state)
-            return gone
+        """Add rows; a key that is present is replaced. See `TermPart.of_rows`."""
+        self._add_part(TermPart.of_rows(keys, terms, fields))
 
     def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
-        """What this index adds to a query's statistics; see `LexicalState.statistics`."""
+        """See `LexicalState.statistics`."""
         return self._state.statistics(terms, model)
 
     def search(
@@ -740,5 +668,5 @@ class LexicalIndex:
         model: BM25 = BM25(),
         statistics: Statistics | None = None,
     ) -> Ranking:
-        """The best rows that share a term with the query; see `LexicalState.search`."""
+        """See `LexicalState.search`."""
         return self._state.search(terms, topk, filter=filter, model=model, statistics=statistics)

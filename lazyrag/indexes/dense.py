@@ -1,4 +1,4 @@
-"""Exact nearest vectors on float32 matrices, with quantized codes to skip most rows, and graphs over blocks (faiss)."""
+"""Exact nearest vectors on float32 matrices, with int8 codes that skip most rows, and HNSW graphs (faiss)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import mmap
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +18,8 @@ import numpy as np
 
 from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
-from lazyrag.indexes.postings import LiveRows, Mask, RowBlock, check_new_rows, encoded_keys, kth_largest, pick, ranked
-from lazyrag.indexes.tiers import tidied, without
+from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
+from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Codes: a byte for each number of a rotated vector, which tell most rows apart from the nearest ones.
+# Codes: one byte for each number of a rotated vector, which separate most rows from the nearest ones.
 #
 # A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, holds most of
-# a vector's length. With the head's codes, every row's cosine to a query is known up to what rounding took and what the
-# tail can add; with the tail's codes up to what rounding took. What cannot be among the nearest by these bounds need
-# not be read. A search reads a tenth of what the vectors take, and is as exact as one that reads them all.
+# a vector's length. With the head's codes, every row's cosine to a query is known up to rounding errors and the tail;
+# with the tail's codes up to rounding errors. Rows that cannot be among the nearest by these bounds are not read. A
+# search reads a tenth of the bytes of the vectors, and is as exact as one that reads them all.
 
 
 Room: TypeAlias = "Callable[[tuple[int, ...], Any], NDArray[Any]]"
-"""Gives room for an array of a shape and a dtype: `numpy.empty`, or one that lies on a disk."""
+"""Allocates an array of a shape and a dtype: `numpy.empty`, or one on disk."""
 
 _HEAD_SHARE = 1 / 3  # of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
 _LARGEST = 127
@@ -117,7 +117,7 @@ class Codes:
         self.facts[:, rows] = (*head_facts, *tail_facts, _up(np.linalg.norm(rotated[:, split:], axis=1)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` makes equal codes of."""
+        """Arrays for `from_arrays`."""
         return {"rotation": self.rotation, "head": self.head, "tail": self.tail, "facts": self.facts}
 
     @classmethod
@@ -187,12 +187,12 @@ class CodeScan:
 
     @property
     def head_bytes(self) -> int:
-        """What `heads` reads of a row."""
+        """Bytes that `heads` reads of a row."""
         return int(self._codes.head.shape[1]) + _FACT_BYTES
 
     @property
     def tail_bytes(self) -> int:
-        """What `tails` reads of a row."""
+        """Bytes that `tails` reads of a row."""
         return int(self._codes.tail.shape[1]) + _FACT_BYTES
 
     def heads(self, rows: NDArray[np.intp] | None, query: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -200,7 +200,7 @@ class CodeScan:
 
         Args:
             rows: (m,) ascending; None for all.
-            query: Number of the direction. All of them are worked out when the first is asked for.
+            query: Number of the direction. All of them are computed with the first one.
         """
         if self._products is None:
             self._products = _products(self._codes.head, rows, self._heads)
@@ -267,7 +267,7 @@ def _split(dimension: int) -> int:
 
 
 def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors divided by their lengths; 0 where there is none."""
+    """Vectors divided by their lengths; 0 for a vector of length 0."""
     scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
     return np.asarray(vectors * scale[:, None], np.float64)
 
@@ -295,7 +295,7 @@ def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray
 def _rounded(
     numbers: NDArray[np.float64],
 ) -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
-    """Codes of rows, the scale of each, and the length of what rounding took from it."""
+    """Codes of rows, the scale of each, and the length of its rounding error."""
     scales = _up(np.abs(numbers).max(axis=1, initial=0.0) / _LARGEST)
     wide = scales.astype(np.float64)[:, None]
     codes = np.rint(np.divide(numbers, wide, out=np.zeros_like(numbers), where=wide > 0))
@@ -308,8 +308,7 @@ def _up(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
     return rounded
 
 
-# Graphs over many vectors, which lead to near ones without a look at most of them: the only import of faiss.
-
+# Graphs, for approximate search: the only import of faiss.
 
 _NEIGHBOURS = 16
 _BREADTH = 128  # rows that are looked at for the neighbours of a new one
@@ -320,7 +319,7 @@ _DIGEST_BYTES = 32
 class Graph:
     """A navigable graph (HNSW) over the rows of a matrix, by the angles between them. Never changed once it is made.
 
-    What it finds is near, and may lack some of the nearest. Safe for concurrent use, one search after the other.
+    It may miss some of the nearest rows. Safe for concurrent use; searches run one after the other.
 
     Args:
         index: faiss's index; its ids are the numbers of rows.
@@ -341,7 +340,7 @@ class Graph:
 
     @classmethod
     def of_matrix(cls, matrix: Matrix, norms: NDArray[np.float64]) -> Graph:
-        """A graph over all rows, made by all processors; a bar shows how far it is where someone is watching.
+        """A graph over all rows, built by all processors, with a progress bar in a terminal.
 
         Args:
             matrix: (n, d) float32, finite.
@@ -374,7 +373,7 @@ class Graph:
     def nearest(self, vector: Vector, count: int) -> NDArray[np.intp]:
         """Numbers of rows that are near to a vector by angle, the nearest first; about so many, at most so many.
 
-        The more are asked for, the surer are the first of them to be the nearest.
+        With a larger count, the first of them are more likely to be the nearest.
 
         Args:
             vector: (d,) float32, finite, of length 1.
@@ -407,7 +406,7 @@ class Graph:
     def read(cls, path: Path, name: str, dimension: int) -> Graph:
         """The graph in a file.
 
-        The file is checked as a whole first, as a damaged graph could lead out of the memory that is the program's.
+        The file is checked completely first: a damaged graph could access memory of others.
 
         Args:
             path: The file.
@@ -459,7 +458,7 @@ def read_faiss_index(path: Path) -> Any:
 
 
 def check_installed() -> None:
-    """Nothing, if graphs can be made here.
+    """Raise unless graphs can be built.
 
     Raises:
         MissingDependencyError: If faiss is not installed.
@@ -495,9 +494,6 @@ def _digest(content: memoryview, name: str) -> bytes:
     return digest.digest()
 
 
-# The vectors of some rows, and what makes searching them cheap.
-
-
 _CODED_FROM = 16_384  # rows; fewer are read as fast as their codes are
 _CODED_DIMENSION = 32  # at least; shorter vectors have no tail worth the name
 _ROTATION_SERVES = 0.25  # share of the rows that one was chosen for, from which it serves all; any is exact
@@ -506,7 +502,7 @@ _PLAIN_LENGTHS = 2.0**-60, 2.0**60  # between which products of float32 numbers 
 
 
 @dataclass(frozen=True, slots=True)
-class DenseBlock:
+class DenseBlock(RowPart):
     """The vectors of some rows, in the order of their keys; never changed.
 
     Args:
@@ -515,7 +511,7 @@ class DenseBlock:
         norms: (n,) float64, their lengths.
         codes: Of large blocks; None for others.
         inverses: Filled when `inverse_norms` is first called.
-        graphs: Over the matrix, by which to search it approximately: at most one, put there when it is first wanted.
+        graphs: Over the matrix, by which to search it approximately: at most one, built when first needed.
 
     Example:
         >>> block = DenseBlock.of_rows(["b", "a"], np.array([[1, 0], [3, 4]], np.float32))
@@ -523,20 +519,11 @@ class DenseBlock:
         [5.0, 1.0]
     """
 
-    rows: RowBlock
     matrix: Matrix
     norms: NDArray[np.float64]
     codes: Codes | None = None
     inverses: list[NDArray[np.float32] | None] = field(default_factory=list, repr=False, compare=False)
     graphs: list[Graph] = field(default_factory=list, repr=False, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def keys(self) -> NDArray[np.bytes_]:
-        """(n,) the keys of the rows, UTF-8 of fixed width, ascending."""
-        return self.rows.keys
 
     @classmethod
     def of_rows(cls, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> DenseBlock:
@@ -548,9 +535,8 @@ class DenseBlock:
             fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
 
         Raises:
-            ConfigError: If keys repeat, the lengths differ or a number is not finite.
+            ConfigError: If a number is not finite.
         """
-        check_new_rows(keys, vectors, fields)
         if not np.isfinite(vectors).all():
             msg = "add() got a vector with nan or infinity in it; every number must be finite."
             raise ConfigError(msg)
@@ -610,12 +596,12 @@ class DenseBlock:
         known = [one for one in known if np.array_equal(one.codes.rotation, known[0].codes.rotation)]
         return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, known))
 
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""
-        return self.rows.find(keys)
+    def vector(self, row: int) -> Vector:
+        """The vector of a row; a copy."""
+        return np.array(self.matrix[row])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` makes an equal block of: arrays without objects, to be written to a file."""
+        """Arrays for `from_arrays`, to be written to a file."""
         codes = {} if self.codes is None else self.codes.arrays()
         return {**self.rows.arrays(), "matrix": self.matrix, "norms": self.norms, **codes}
 
@@ -635,7 +621,7 @@ class DenseBlock:
         return cls(rows, matrix, norms, codes)
 
     def inverse_norms(self) -> NDArray[np.float32] | None:
-        """(n,) 1 / length, 0 where there is no length; None where some are so short or long that float32 fails."""
+        """(n,) 1 / length, 0 for length 0; None if some are too short or too long for float32."""
         if not self.inverses:  # several threads may find it at once; each finds the same
             least, most = _PLAIN_LENGTHS
             there = self.norms > 0
@@ -646,18 +632,17 @@ class DenseBlock:
 
 
 def row_dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Inner products row by row in float64, each summed in the same order wherever its row lies."""
+    """Inner products row by row in float64, each summed in the same order at any position."""
     product: NDArray[np.float64] = np.einsum("...i,...i->...", vectors, others, dtype=np.float64)
     return product
 
 
-# Which rows of a block can be among the nearest to a vector, by estimates of cosines and their largest errors.
-
+# Candidates of a block, by estimates of cosines and their largest errors.
 
 _GATHER_BELOW = 0.3  # share of rows below which copying some rows beats scanning all of them
-_ROWS_A_CODE_SAVES = 64  # for each row asked for; with fewer rows than that, their vectors are read at once
+_ROWS_A_CODE_SAVES = 64  # for each requested row; with fewer rows than that, their vectors are read at once
 _MANY_QUERIES = 8  # which one product of matrices answers faster than codes, query by query
-_PROBES = 8  # rows that are scored for each row asked for, for a first bound on the worst of the best
+_PROBES = 8  # rows that are scored for each requested row, for a first bound on the worst of the best
 _LEAST_PROBES = 64
 
 
@@ -666,9 +651,9 @@ class Contenders(NamedTuple):
 
     Args:
         rows: (m,) numbers in their block, ascending.
-        worth: (m,) float64, what orders them, up to the errors: higher is nearer.
+        worth: (m,) float64, their order, up to the errors: higher is nearer.
         errors: (m,) float64, at least 0.
-        bytes_read: How much of vectors and codes was looked at.
+        bytes_read: Bytes of vectors and codes that were read.
     """
 
     rows: NDArray[np.intp]
@@ -696,7 +681,7 @@ class VectorQuery:
     def worth(
         self, cosines: NDArray[np.floating], errors: NDArray[np.floating], norms: NDArray[np.float64]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """What rows are worth beside others, higher being nearer, and the largest errors of that.
+        """Values that order rows (higher is nearer), and their largest errors.
 
         Args:
             cosines: (m,) to the rows.
@@ -724,7 +709,7 @@ class VectorQuery:
 
 
 class BlockSearch:
-    """The search for several vectors' nearest rows in one block; what they have in common is done once.
+    """Search for the nearest rows of several vectors in one block; common work is done once.
 
     Args:
         block: The block.
@@ -756,24 +741,24 @@ class BlockSearch:
         return self._by_vectors(query, topk)
 
     def _by_codes(self, scan: CodeScan, query: int, topk: int) -> Contenders:
-        asked, block = self._queries[query], self._block
+        vector, block = self._queries[query], self._block
         cosines, errors = scan.heads(self._some, query)
-        worth, uncertain = asked.worth(cosines, errors, self._norms)
+        worth, uncertain = vector.worth(cosines, errors, self._norms)
         # Some rows that are probably among the best tell how good a row must be.
         probes = np.flatnonzero(worth >= kth_largest(worth, max(_PROBES * topk, _LEAST_PROBES)))
-        bound = self._bound_of(asked, self._rows[probes], query, topk)
+        bound = self._bound_of(vector, self._rows[probes], query, topk)
         left = np.flatnonzero(worth + uncertain >= bound)
         rows = self._rows[left]
         cosines, errors = scan.tails(rows, query, cosines[left])
         read = len(self._rows) * scan.head_bytes + len(rows) * scan.tail_bytes + len(probes) * self._vector_bytes
-        return _best(rows, *asked.worth(cosines, errors, block.norms[rows]), topk, bound, read)
+        return _best(rows, *vector.worth(cosines, errors, block.norms[rows]), topk, bound, read)
 
-    def _bound_of(self, asked: VectorQuery, rows: NDArray[np.intp], query: int, topk: int) -> float:
-        """What the topk-th best of some rows is worth at least."""
+    def _bound_of(self, vector: VectorQuery, rows: NDArray[np.intp], query: int, topk: int) -> float:
+        """A lower bound of the topk-th best worth of some rows."""
         with np.errstate(over="ignore", invalid="ignore"):
             products = row_products(self._block.matrix[rows], self._directions[query : query + 1])[0]
         cosines, errors = _cosines(self._block, rows, products)
-        worth, uncertain = asked.worth(cosines, errors, self._block.norms[rows])
+        worth, uncertain = vector.worth(cosines, errors, self._block.norms[rows])
         return kth_largest(worth - uncertain, topk)
 
     def _by_vectors(self, query: int, topk: int) -> Contenders:
@@ -845,20 +830,20 @@ def _best(
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 
-_MOST_BLOCKS = 16
+_MOST_PARTS = 16
 _PRODUCTS_AT_ONCE = 1 << 24  # between queries and rows, which are kept in memory together
 
 
-class DenseState:
-    """What a query reads: some blocks, and which of their rows live. Never changed, safe for any number of threads.
+class DenseState(VectorRows[DenseBlock, "Vector"]):
+    """Some blocks, and which of their rows live. Immutable, and safe for any number of threads.
 
     Scores: cosine in [-1, 1] (0 for a vector without length); inner product; L2 as 1 / (1 + distance). A pass in
     float32, over codes or over vectors, finds the rows that can be among the best within its largest error, and one in
     float64 over the vectors of those gives their scores: equal vectors get equal scores wherever they lie.
 
     Args:
-        blocks: Their live rows have distinct keys.
-        alive: For each block a mask that is false for dead rows; None where all live. Not to be changed afterwards.
+        parts: Their live rows have distinct keys.
+        alive: For each block a mask that is false for dead rows; None if all are live. Not to be changed afterwards.
         dimension: Length of the vectors, at least 1.
         metric: ``"cosine"``, ``"ip"`` or ``"l2"``.
 
@@ -872,33 +857,14 @@ class DenseState:
     """
 
     def __init__(
-        self, blocks: Sequence[DenseBlock], alive: Sequence[Mask | None], dimension: int, metric: Metric
+        self, parts: Sequence[DenseBlock], alive: Sequence[Mask | None], dimension: int, metric: Metric
     ) -> None:
         if metric not in METRICS or dimension < 1:
             msg = f"A DenseIndex got dimension={dimension!r}, metric={metric!r}; allowed: >= 1, {', '.join(METRICS)}."
             raise ConfigError(msg)
-        self.blocks = tuple(blocks)
-        self.alive = tuple(alive)
+        super().__init__(parts, alive)
         self.dimension = dimension
         self.metric: Metric = metric
-        self._rows = LiveRows([block.rows for block in self.blocks], alive)
-
-    def __len__(self) -> int:
-        return self._rows.live
-
-    def get(self, keys: Sequence[str]) -> list[tuple[str, Vector, Fields]]:
-        """Key, vector as it was added and fields of those keys that live, in the order asked for."""
-        rows = self._rows.find(encoded_keys(keys))
-        return [self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0]
-
-    def page(self, after: str, limit: int) -> list[tuple[str, Vector, Fields]]:
-        """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in key order."""
-        return self.get(self._rows.page(after, limit))
-
-    def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
-        """The keys of the live rows that a bound filter lets through."""
-        mask = self._rows.mask(filter)
-        return [] if mask is None else self._rows.keys(np.flatnonzero(mask))
 
     def search(self, query: NDArray[np.floating], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
         """The best live rows by the metric.
@@ -918,7 +884,7 @@ class DenseState:
         return ranking
 
     def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
-        """The same for several queries, which costs less than one after the other.
+        """The same for several queries, which is faster than one after the other.
 
         Args:
             queries: (q, dimension) finite.
@@ -934,7 +900,7 @@ class DenseState:
         return [ranking for ranking, _ in self._found(np.asarray(queries), topk, filter)]
 
     def bytes_read(self, query: Vector, topk: int, *, filter: Filter | None = None) -> int:  # noqa: A002
-        """How much of vectors and codes a search looks at, to be compared with what the vectors take."""
+        """Bytes of vectors and codes that a search reads."""
         [(_, read)] = self._found(np.asarray(query)[None], topk, filter)
         return read
 
@@ -983,17 +949,12 @@ class DenseState:
         places = [slice(start, end) for start, end in pairwise(ends)]
         return [
             (block, first, rows[place] - first, place)
-            for block, first, place in zip(self.blocks, firsts[:-1].tolist(), places, strict=True)
+            for block, first, place in zip(self.parts, firsts[:-1].tolist(), places, strict=True)
             if place.start < place.stop
         ]
 
-    def _row(self, key: str, row: int) -> tuple[str, Vector, Fields]:
-        number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
-        block, own = self.blocks[number], row - int(self._rows.firsts[number])
-        return key, np.array(block.matrix[own]), block.rows.fields.values()[block.rows.field_ids[own]]
 
-
-class DenseIndex:
+class DenseIndex(TieredIndex[DenseBlock, DenseState]):
     """Dense vectors ranked exactly, incremental, safe for concurrent readers; see `DenseState`.
 
     Args:
@@ -1011,66 +972,25 @@ class DenseIndex:
     """
 
     def __init__(self, dimension: int, metric: Metric = "cosine") -> None:
-        self._state = DenseState([], [], dimension, metric)
-        self.dimension = dimension
-        self.metric: Metric = metric
-        self._writing = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._state)
-
-    @property
-    def state(self) -> DenseState:
-        """The index as it is now, which no later change touches."""
-        return self._state
+        super().__init__(
+            lambda parts, alive, _: DenseState(parts, alive, dimension, metric), DenseBlock.joined, _MOST_PARTS
+        )
 
     def add(self, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> None:
-        """Add rows; a key that is present is replaced.
-
-        Args:
-            keys: n distinct keys.
-            vectors: (n, dimension) float32, finite.
-            fields: What filters read of each; the rows of one file should share one object.
-
-        Raises:
-            ConfigError: If the shape is another, a value is not finite, keys repeat or the lengths differ.
-        """
-        vectors = np.asarray(vectors, np.float32)
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
-            msg = f"add() got vectors of shape {vectors.shape}; this index holds rows of {self.dimension} numbers."
-            raise ConfigError(msg)
-        block = DenseBlock.of_rows(keys, vectors, fields)
-        if len(block):
-            with self._writing:
-                state = self._state
-                alive, _ = without(state.blocks, state.alive, block.keys)
-                self._put([*state.blocks, block], [*alive, None])
-
-    def delete(self, keys: Iterable[str]) -> int:
-        """Delete rows; unknown keys are passed over. Returns how many went."""
-        wanted = encoded_keys(list(dict.fromkeys(keys)))
-        with self._writing:
-            state = self._state
-            alive, gone = without(state.blocks, state.alive, wanted)
-            if gone:
-                self._put(state.blocks, alive)
-            return gone
+        """Add rows; a key that is present is replaced. See `DenseBlock.of_rows`."""
+        self._add_part(DenseBlock.of_rows(keys, np.asarray(vectors, np.float32), fields))
 
     def get(self, keys: Sequence[str]) -> list[tuple[str, Vector, Fields]]:
-        """Key, vector as it was added and fields of those keys that are present, in the order asked for."""
+        """See `VectorRows.get`."""
         return self._state.get(keys)
 
     def search(self, query: Vector, topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
-        """The best rows by the index's metric; see `DenseState.search`."""
+        """See `DenseState.search`."""
         return self._state.search(query, topk, filter=filter)
 
     def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
-        """The best rows for each of several queries; see `DenseState.search_many`."""
+        """See `DenseState.search_many`."""
         return self._state.search_many(queries, topk, filter=filter)
-
-    def _put(self, blocks: Sequence[DenseBlock], alive: Sequence[Mask | None]) -> None:
-        left, masks = tidied(blocks, alive, DenseBlock.joined, _MOST_BLOCKS)
-        self._state = DenseState(left, masks, self.dimension, self.metric)
 
 
 def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray[np.float64]:
@@ -1090,7 +1010,7 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
 
 
 def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
-    """The rows that can be among the topk best of all blocks, given those of each with the number of its first row."""
+    """The rows that can be among the topk best of all parts, given those of each with the number of its first row."""
     worth = np.concatenate([one.worth for _, one in found])
     errors = np.concatenate([one.errors for _, one in found])
     rows = np.concatenate([one.rows + first for first, one in found])

@@ -20,20 +20,19 @@ if TYPE_CHECKING:
     from lazyrag.indexes.dense import Graph
 
 
-# How many rows a graph is asked for, all of which are scored: the largest of these. benchmarks/ann.py tells what share
-# of the nearest it finds so.
+# Rows requested from a graph, all of which are scored: the largest of these. benchmarks/ann.py measures the recall.
 _LEAST_BREADTH = 128
 _BREADTH_OF_ROOT = 0.5  # times the root of a block's rows: the larger the graph, the more ways lead past the nearest
 _BREADTH_OF_TOPK = 4
 
-_LEFT = 2  # rows that a filter must leave for each that is wanted; where it leaves fewer, more are asked for
-_WIDER = 4  # times as many, then
-# To ask a graph for one row takes as long as to search so many exactly; 90 were seen with filters, 180 without, where
-# the codes of all rows are read in one go.
+_LEFT = 2  # rows that a filter must leave for each requested one; if it leaves fewer, more are requested
+_WIDER = 4  # times as many
+# One row from a graph takes as long as so many in an exact search; 90 were measured with filters, 180 without, when the
+# codes of all rows are read sequentially.
 _ROWS_AS_DEAR = 128
 
 LEAST_ROWS = _LEAST_BREADTH * _ROWS_AS_DEAR
-"""Of a block whose graph can be of use; fewer rows are searched exactly in less time."""
+"""Rows of a block from which a graph pays; fewer are searched exactly in less time."""
 
 
 def approximate_rankings(
@@ -43,10 +42,10 @@ def approximate_rankings(
     topk: int,
     filter: Filter | None = None,  # noqa: A002  the word of the domain
 ) -> list[Ranking]:
-    """What `DenseState.search_many` returns, but that some of the nearest rows may be missing, and others be there.
+    """Approximate `DenseState.search_many`: some of the nearest rows may be missing, with others in their place.
 
-    There are as many rows as an exact search finds, their scores are its scores, and their order is its order. Rows of
-    a block without a graph are never missed, nor are those of a filter that lets few rows through.
+    It finds as many rows as an exact search, with exact scores, in the same order. Rows of a block without a graph are
+    never missed, nor are those of a filter that matches few rows.
 
     Args:
         state: The rows; its metric is cosine.
@@ -71,20 +70,20 @@ def approximate_rankings(
     if state.metric != "cosine":
         msg = f"An approximate search ranks by cosine; these vectors are ranked by {state.metric!r}. Search exactly."
         raise UnsupportedError(msg, store="map")
-    asked = [VectorQuery(one, "cosine") for one in checked_queries(queries, topk, state.dimension)]
+    vectors = [VectorQuery(one, "cosine") for one in checked_queries(queries, topk, state.dimension)]
     exact: list[tuple[DenseBlock, Mask | None]] = []
     by_graph: list[_GraphSearch] = []
-    for block, alive, graph in zip(state.blocks, state.alive, graphs, strict=True):
+    for block, alive, graph in zip(state.parts, state.alive, graphs, strict=True):
         mask = LiveRows([block.rows], [alive]).mask(filter)
         search = _GraphSearch(block, mask, graph, topk) if graph is not None else None
         if search is not None and search.pays:
             by_graph.append(search)
         else:
             exact.append((block, mask))
-    whole = _exact_state(exact, state.dimension).search_many(queries, topk)
+    exact_rankings = _exact_state(exact, state.dimension).search_many(queries, topk)
     return [
         _merged([ranking, *(search.ranking(query) for search in by_graph)], topk)
-        for query, ranking in zip(asked, whole, strict=True)
+        for query, ranking in zip(vectors, exact_rankings, strict=True)
     ]
 
 
@@ -113,7 +112,7 @@ class _GraphSearch:
         return self._costs_less(self._count)
 
     def ranking(self, query: VectorQuery) -> Ranking:
-        """The best rows that are in question, as the graph finds them; exactly where it finds too few."""
+        """The best candidate rows by the graph; by an exact search if it finds too few."""
         count = self._count
         while query.length and self._costs_less(count):
             rows = self._graph.nearest(query.direction.astype(np.float32), count)
@@ -123,7 +122,7 @@ class _GraphSearch:
                 scores = query.scores(self._block.matrix[rows].astype(np.float64))
                 return ranked(self._keys, rows, scores, self._topk)
             count *= _WIDER
-        # The rows in question lie elsewhere than the nearest ones, or to a vector without length none is near.
+        # The matching rows are not among the nearest ones, or the vector has no length.
         return _exact_state([(self._block, self._mask)], len(query.vector)).search(query.vector, self._topk)
 
     def _costs_less(self, count: int) -> bool:
@@ -134,11 +133,11 @@ class _GraphSearch:
 
 
 def _exact_state(parts: Sequence[tuple[DenseBlock, Mask | None]], dimension: int) -> DenseState:
-    """Some blocks, those rows of which that are not in question being dead."""
+    """A state of some blocks and masks of their candidate rows."""
     return DenseState([block for block, _ in parts], [mask for _, mask in parts], dimension, "cosine")
 
 
 def _merged(rankings: Iterable[Ranking], topk: int) -> Ranking:
-    """Rankings of different rows as one."""
+    """Merge rankings of different rows."""
     together = [pair for ranking in rankings for pair in ranking]
     return sorted(together, key=lambda pair: (-pair[1], pair[0]))[:topk]

@@ -1,12 +1,12 @@
-"""Rows and postings: which rows have a term or dimension, how often or with which weight, and which rows live."""
+"""Rows and postings of indexes: keys, fields, inverted lists with counts or weights, live rows, and top-k selection."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# What every row of an index has, whatever it ranks by: a key, and the fields that filters read.
-
+V_co = TypeVar("V_co", covariant=True)
+P = TypeVar("P", bound="VectorPart[Any]")
 
 Mask: TypeAlias = "NDArray[np.bool_]"
-"""One truth value for each row of a part: shape (n,)."""
+"""One boolean for each row of a part: shape (n,)."""
 
 _MOST_CACHED_MASKS = 64
 
@@ -33,7 +33,7 @@ def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
     """Keys as fixed-width UTF-8, which sorts as text does.
 
     Raises:
-        ConfigError: If a key ends in a NUL, which is what numpy fills the width up with.
+        ConfigError: If a key ends in a NUL, with which numpy pads.
 
     Example:
         >>> encoded_keys(["b", "é"]).dtype.itemsize
@@ -99,9 +99,9 @@ def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
 
 
 class FieldTable:
-    """Distinct fields, each also as a line of JSON: lines are what is kept and moved, values are what filters read.
+    """Distinct fields, each also as a line of JSON: lines are stored and merged, filters read values.
 
-    Either form is made of the other when it is first asked for.
+    Each form is made of the other lazily.
 
     Example:
         >>> FieldTable.of_text(FieldTable([{"tags": ("a", "b")}]).text()).values()
@@ -151,14 +151,14 @@ class FieldTable:
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """The keys and fields of a part's rows, numbered from 0; never changed, so what is worked out of it stays true.
+    """The keys and fields of a part's rows, numbered from 0. Immutable.
 
     Args:
         keys: (n,) bytes of fixed width, distinct, see `encoded_keys`.
         field_ids: (n,) int32, numbers of lines of the table.
         fields: The distinct fields; the rows of one file share a line.
-        masks: What `mask` found for the last filters, in the order in which they were first asked.
-        orders: Filled when keys are first looked for: the rows in the order of their keys; None if they lie so.
+        masks: Cached masks of the last filters.
+        orders: Filled lazily: the rows in the order of their keys; None if they are sorted.
         remembering: Held while ``masks`` changes.
     """
 
@@ -218,7 +218,7 @@ class RowBlock:
         return mask
 
     def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key; -1 where there is none."""
+        """(k,) the row of each key; -1 if there is none."""
         if not len(self):
             return np.full(len(keys), -1)
         order = self._order()
@@ -237,26 +237,26 @@ class RowBlock:
             alive: Of each row, whether it counts; None where all do.
         """
         order = self._order()
-        # In this block's width: what is equal to a key that was cut, is less than the whole key.
+        # In this block's width: a key that equals a truncated one is less than the full key.
         [first] = self.keys.searchsorted(key.astype(self.keys.dtype), side="right", sorter=order).tolist()
         last = min(first + limit, len(self)) if alive is None else len(self)
         rows = np.arange(first, last) if order is None else order[first:last]
         return rows if alive is None else rows[alive[rows]][:limit]
 
     def _order(self) -> NDArray[np.intp] | None:
-        """The rows in the order of their keys; None if they lie so."""
+        """The rows in the order of their keys; None if they are sorted."""
         if not self.orders:  # several threads may find it at once; each finds the same
             lie_so = bool((self.keys[:-1] < self.keys[1:]).all())
             self.orders.append(None if lie_so else self.keys.argsort())
         return self.orders[0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` makes an equal block of."""
+        """Arrays for `from_arrays`."""
         return {"keys": self.keys, "field_ids": self.field_ids, "fields": self.fields.text()}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> RowBlock:
-        """A block over arrays, which may lie in a file; none is read yet.
+        """A block over arrays, which may be memory-mapped; none is read yet.
 
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
@@ -266,6 +266,29 @@ class RowBlock:
             msg = f"A part of an index has {keys.shape} keys ({keys.dtype}) and {field_ids.shape} numbers of fields."
             raise StoreError(msg)
         return cls(keys, field_ids, FieldTable.of_text(fields))
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """Base of the parts of indexes: rows with keys and fields.
+
+    Args:
+        rows: Keys and fields.
+    """
+
+    rows: RowBlock
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def keys(self) -> NDArray[np.bytes_]:
+        """(n,) the keys of the rows, UTF-8 of fixed width."""
+        return self.rows.keys
+
+    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """(k,) the row of each key, see `encoded_keys`; -1 if there is none."""
+        return self.rows.find(keys)
 
 
 class Vocabulary:
@@ -323,10 +346,10 @@ def _read_terms(text: str) -> list[str]:
 class Postings:
     """The postings of some rows, by term or by dimension; never changed. Both are numbered from 0.
 
-    What is said of terms here is true of the dimensions of sparse vectors as well.
+    Terms here include dimensions of sparse vectors.
 
     Args:
-        starts: (t + 1,) int64, where each term's postings begin; no term is without.
+        starts: (t + 1,) int64, the first posting of each term; every term has some.
         rows: (p,) int32, for each term the rows that have it, ascending.
         values: (p,) for each of those how often it has it: unsigned, at least 1, as wide as the largest needs; or the
             weight of the dimension: float32, not 0.
@@ -402,9 +425,9 @@ class Postings:
 
 
 def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Places of numbers from 0 to 2**31 - 1 in ascending order, equal ones as they stand; at most 2**32 of them.
+    """Stable argsort of numbers from 0 to 2**31 - 1; at most 2**32 of them.
 
-    It sorts pairs of number and place: for whole numbers numpy's sort takes a fifth of the time of its stable argsort.
+    It sorts pairs of number and position: for integers numpy's sort takes a fifth of the time of its stable argsort.
 
     Example:
         >>> sorted_order(np.array([7, 0, 7])).tolist()
@@ -421,23 +444,17 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return starts
 
 
-# The rows of an index: which of them live, which of them a filter lets through, which of them are the best.
-
-
 _PILE = 64
 
 _scratch = threading.local()
 
 
 class LiveRows:
-    """The rows of several parts, numbered on from one part to the next, and which of them live; never changed.
+    """The rows of several parts, numbered consecutively, and which of them are live. Immutable.
 
     Args:
         blocks: The parts' rows.
         alive: For each part a mask that is false for dead rows; None where all live.
-
-    Raises:
-        ConfigError: If a mask does not fit its part.
 
     Example:
         >>> rows = LiveRows([RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)], [np.array([True, False]), None])
@@ -448,14 +465,6 @@ class LiveRows:
     __slots__ = ("alive", "blocks", "firsts", "live")
 
     def __init__(self, blocks: Sequence[RowBlock], alive: Sequence[Mask | None]) -> None:
-        fitting = [mask is None or mask.shape == (len(block),) for block, mask in zip(blocks, alive, strict=False)]
-        if len(blocks) != len(alive) or not all(fitting):
-            shapes = [None if mask is None else mask.shape for mask in alive]
-            msg = (
-                f"Parts of {[len(block) for block in blocks]} rows got masks of {shapes}; "
-                "give one for each part, a truth value for each of its rows, or None."
-            )
-            raise ConfigError(msg)
         self.blocks = tuple(blocks)
         self.firsts = np.cumsum([0, *map(len, blocks)])
         self.live = len(self)
@@ -465,15 +474,15 @@ class LiveRows:
                 np.ones(len(block), np.bool_) if mask is None else mask
                 for block, mask in zip(blocks, alive, strict=True)
             ]
-            whole = np.concatenate(masks)
-            self.live = int(np.count_nonzero(whole))
-            self.alive = whole if self.live < len(whole) else None
+            alive_rows = np.concatenate(masks)
+            self.live = int(np.count_nonzero(alive_rows))
+            self.alive = alive_rows if self.live < len(alive_rows) else None
 
     def __len__(self) -> int:
         return int(self.firsts[-1])
 
     def mask(self, filter: Filter | None) -> Mask | None:  # noqa: A002  the word of the domain
-        """(n,) bool, true for live rows that the bound filter lets through; None where that is every row."""
+        """(n,) bool, true for live rows that the bound filter lets through; None if that is every row."""
         if filter is None or not self.blocks:
             return self.alive
         masks = [block.mask(filter) for block in self.blocks]
@@ -509,29 +518,55 @@ class LiveRows:
         return decoded_keys(np.sort(np.concatenate(found))[:limit])
 
 
-def check_new_rows(keys: Sequence[str], contents: Sized, fields: Sequence[Fields] | None) -> None:
-    """Refuse rows that do not go together, before anything is written.
+class VectorPart(Protocol[V_co]):
+    """A part of a vector index."""
+
+    @property
+    def rows(self) -> RowBlock:
+        """Keys and fields."""
+
+    def vector(self, row: int) -> V_co:
+        """The vector of a row."""
+
+
+class VectorRows(Generic[P, V_co]):
+    """The live rows of some parts of a vector index, found by key.
 
     Args:
-        keys: n distinct keys.
-        contents: n lists of terms or vectors.
-        fields: n mappings, or None.
-
-    Raises:
-        ConfigError: If keys repeat or the lengths differ.
+        parts: Their live rows have distinct keys.
+        alive: For each part a mask that is false for dead rows; None where all live. Not to be changed afterwards.
     """
-    distinct = len({*keys})
-    if not distinct == len(keys) == len(contents) or (fields is not None and len(fields) != len(keys)):
-        told = "" if fields is None else f" and {len(fields)} fields"
-        msg = (
-            f"add() got {len(keys)} keys ({distinct} distinct), {len(contents)} rows{told}; "
-            "give distinct keys, one row for each, and fields for each or none."
-        )
-        raise ConfigError(msg)
+
+    def __init__(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
+        self.parts = tuple(parts)
+        self.alive = tuple(alive)
+        self._rows = LiveRows([part.rows for part in self.parts], alive)
+
+    def __len__(self) -> int:
+        return self._rows.live
+
+    def get(self, keys: Sequence[str]) -> list[tuple[str, V_co, Fields]]:
+        """Key, vector and fields of those keys that are live, in the order of the keys."""
+        rows = self._rows.find(encoded_keys(keys))
+        return [self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0]
+
+    def page(self, after: str, limit: int) -> list[tuple[str, V_co, Fields]]:
+        """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in key order."""
+        return self.get(self._rows.page(after, limit))
+
+    def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
+        """The keys of the live rows that a bound filter lets through."""
+        mask = self._rows.mask(filter)
+        return [] if mask is None else self._rows.keys(np.flatnonzero(mask))
+
+    def _row(self, key: str, row: int) -> tuple[str, V_co, Fields]:
+        number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
+        part, own = self.parts[number], row - int(self._rows.firsts[number])
+        return key, part.vector(own), part.rows.fields.values()[part.rows.field_ids[own]]
 
 
 def scratch_zeros(n: int) -> NDArray[np.float32]:
-    """A row of zeros that this thread uses again for every query; fresh memory costs more than clearing it."""
+    """An array of zeros that this thread reuses for every query; new memory costs more than clearing it."""
     buffer: NDArray[np.float32] | None = getattr(_scratch, "buffer", None)
     if buffer is None or len(buffer) < n:
         buffer = _scratch.buffer = np.zeros(n + n // 4, np.float32)
@@ -541,7 +576,7 @@ def scratch_zeros(n: int) -> NDArray[np.float32]:
 
 
 def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArray[np.int32]:
-    """Every row that can be among the topk best, given scores of which each may be off by a share of itself.
+    """Every row that can be among the topk best, given scores with a relative error.
 
     Args:
         scores: (n,) float32, at least 0; rows with 0 are out.
@@ -593,7 +628,7 @@ def contenders(
 
 
 def kth_largest(values: NDArray[np.floating], k: int) -> float:
-    """The k-th largest of some values, by the piles of `contenders` where they are many.
+    """The k-th largest of some values, by the piles of `contenders` if they are many.
 
     Args:
         values: (n,) not nan.
@@ -626,7 +661,7 @@ def ranked(
     """The topk best of some rows as a ranking: best first, ties by key.
 
     Args:
-        keys: Gives rows' keys; asked for those only that can be in the ranking.
+        keys: Returns the keys of rows; called only with rows that can be in the ranking.
         rows: (m,) candidate rows.
         scores: (m,) their scores.
         topk: At least 1.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,20 +15,19 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.indexes import bm25
 from lazyrag.indexes.bm25 import Ranges
 from lazyrag.indexes.postings import (
-    LiveRows,
     Mask,
     Postings,
     RowBlock,
-    check_new_rows,
+    RowPart,
+    VectorRows,
     contenders,
     cut,
-    encoded_keys,
     pick,
     ranked,
     scratch_zeros,
     sorted_order,
 )
-from lazyrag.indexes.tiers import tidied, without
+from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking, SparseVector
 
@@ -37,19 +35,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Sparse vectors by dimension, in immutable parts: written once, opened memory-mapped, joined when they are many.
-
-
 @dataclass(frozen=True, slots=True)
-class SparsePart:
+class SparsePart(RowPart):
     """The sparse vectors of some rows, by dimension; never changed. Rows have numbers of its own, from 0.
 
     Args:
         rows: Keys and fields.
         dimensions: (t,) uint64, ascending: those in which a row has a weight.
         postings: The rows of each of them, with weights.
-        row_starts: (n + 1,) int64, where in ``places`` each row begins.
-        places: (p,) uint32, row by row where in the postings its weights are, by ascending dimension.
+        row_starts: (n + 1,) int64, the first of each row's ``places``.
+        places: (p,) uint32, row by row the positions of its weights in the postings, by ascending dimension.
         lowest: (t,) float32, the smallest weight in each dimension.
         highest: (t,) float32, the largest.
 
@@ -60,21 +55,12 @@ class SparsePart:
         ({3: 0.5, 700: 2.0}, {3: 1.5})
     """
 
-    rows: RowBlock
     dimensions: NDArray[np.uint64]
     postings: Postings
     row_starts: NDArray[np.int64]
     places: NDArray[np.uint32]
     lowest: NDArray[np.float32]
     highest: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def keys(self) -> NDArray[np.bytes_]:
-        """(n,) the keys of the rows, UTF-8 of fixed width."""
-        return self.rows.keys
 
     @classmethod
     def of_rows(
@@ -91,7 +77,6 @@ class SparsePart:
         Raises:
             ConfigError: If keys repeat, the lengths differ, or a dimension or weight is out of its range.
         """
-        check_new_rows(keys, vectors, fields)
         lengths = np.fromiter(map(len, vectors), np.int64, len(vectors))
         flat = dimension_array(chain.from_iterable(vectors), int(lengths.sum()))
         weights = weight_array(chain.from_iterable(vector.values() for vector in vectors), len(flat))
@@ -109,14 +94,7 @@ class SparsePart:
         Args:
             parts: At least one.
             kept: For each of them a mask of the rows to keep; None for all.
-
-        Raises:
-            ConfigError: If there is no part, or a mask does not fit its part.
         """
-        if not parts:
-            msg = "SparsePart.joined() got no parts; give at least one."
-            raise ConfigError(msg)
-        LiveRows([part.rows for part in parts], kept)  # refuses masks that do not fit
         left = [
             (part.rows, part.dimensions, part.postings) if mask is None or mask.all() else part._kept(mask)
             for part, mask in zip(parts, kept, strict=True)
@@ -126,10 +104,6 @@ class SparsePart:
         firsts = np.cumsum([0, *map(len, blocks)]).tolist()[:-1]
         numbers = [dimensions.searchsorted(own) for own in own_dimensions]
         return cls._made(RowBlock.joined(blocks), dimensions, Postings.joined(postings, firsts, numbers))
-
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key, see `encoded_keys`; -1 where there is none."""
-        return self.rows.find(keys)
 
     def vector(self, row: int) -> SparseVector:
         """The vector of a row, by ascending dimension."""
@@ -151,7 +125,7 @@ class SparsePart:
         return list(zip(starts, ends, strict=True)), weights
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` makes an equal part of: arrays without objects, to be written to a file."""
+        """Arrays for `from_arrays`, to be written to a file."""
         return {
             **self.rows.arrays(),
             "dimensions": self.dimensions,
@@ -251,7 +225,7 @@ _SMALLEST, _LARGEST = 2.0**-126, 2.0**127  # of float32's normal range
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A query's dimensions that occur, and where.
+    """A query's dimensions that occur, and their postings.
 
     Args:
         weights: Of each of k dimensions, which ascend; float64.
@@ -266,8 +240,8 @@ class _Query:
     most: NDArray[np.float64]
 
 
-class SparseState:
-    """What a query reads: some parts, and which of their rows live. Never changed, safe for any number of threads.
+class SparseState(VectorRows[SparsePart, "SparseVector"]):
+    """Some parts, and which of their rows live. Immutable, and safe for any number of threads.
 
     The score is the inner product, and only rows are ranked that share a dimension with the query, also where the
     score is 0 or less. A float32 pass over the postings finds the rows that can be among the best within its rounding
@@ -276,38 +250,13 @@ class SparseState:
 
     Args:
         parts: Their live rows have distinct keys.
-        alive: For each part a mask that is false for dead rows; None where all live. Not to be changed afterwards.
-
-    Raises:
-        ConfigError: If a mask does not fit its part.
+        alive: For each part a mask that is false for dead rows; None if all are live. Not to be changed afterwards.
 
     Example:
         >>> part = SparsePart.of_rows(["a", "b", "c"], [{3: 0.5, 7: 2.0}, {3: 1.5}, {8: 9.0}])
         >>> SparseState([part], [None]).search({3: 2.0, 9: 1.0}, 10)
         [('b', 3.0), ('a', 1.0)]
     """
-
-    def __init__(self, parts: Sequence[SparsePart], alive: Sequence[Mask | None]) -> None:
-        self.parts = tuple(parts)
-        self.alive = tuple(alive)
-        self._rows = LiveRows([part.rows for part in self.parts], alive)
-
-    def __len__(self) -> int:
-        return self._rows.live
-
-    def get(self, keys: Sequence[str]) -> list[tuple[str, SparseVector, Fields]]:
-        """Key, vector and fields of those keys that live, in the order asked for."""
-        rows = self._rows.find(encoded_keys(keys))
-        return [self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0]
-
-    def page(self, after: str, limit: int) -> list[tuple[str, SparseVector, Fields]]:
-        """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in key order."""
-        return self.get(self._rows.page(after, limit))
-
-    def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
-        """The keys of the live rows that a bound filter lets through."""
-        mask = self._rows.mask(filter)
-        return [] if mask is None else self._rows.keys(np.flatnonzero(mask))
 
     def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
         """The best live rows that share a dimension with the query.
@@ -326,15 +275,15 @@ class SparseState:
         if topk < 1:
             msg = f"topk is {topk}; give at least 1."
             raise ConfigError(msg)
-        asked = self._asked(query)
-        if not asked.weights:
+        parsed = self._query(query)
+        if not parsed.weights:
             return []
-        rows = self._candidates(asked, topk, self._rows.mask(filter))
+        rows = self._candidates(parsed, topk, self._rows.mask(filter))
         rows.sort()
-        return ranked(self._rows.keys, rows, self._scores(rows, asked), topk)
+        return ranked(self._rows.keys, rows, self._scores(rows, parsed), topk)
 
-    def _asked(self, query: Mapping[int, float]) -> _Query:
-        """The query in ascending order of dimensions, without those that no row has."""
+    def _query(self, query: Mapping[int, float]) -> _Query:
+        """The query in ascending order of dimensions, without unknown ones."""
         dimensions = dimension_array(query, len(query))
         order = dimensions.argsort()
         dimensions, weights = dimensions[order], weight_array(query.values(), len(query))[order].astype(np.float64)
@@ -346,23 +295,23 @@ class SparseState:
         ranges = [[own[at] for at in there.tolist()] for own, _ in found]
         return _Query(weights[there].tolist(), ranges, gains.min(axis=0)[there], gains.max(axis=0)[there])
 
-    def _candidates(self, asked: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
+    def _candidates(self, parsed: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
         """Rows among which the topk best are."""
         postings, firsts = [part.postings for part in self.parts], self._rows.firsts.tolist()
 
         def matching() -> NDArray[np.int32]:
-            rows = bm25.matching_rows(postings, asked.ranges, firsts)
+            rows = bm25.matching_rows(postings, parsed.ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
 
         # The scale brings every sum of some of the products into [-1, 1].
-        scale = 1.0 / float(np.maximum(-asked.least, asked.most).sum())
-        weights = [weight * scale for weight in asked.weights]
+        scale = 1.0 / float(np.maximum(-parsed.least, parsed.most).sum())
+        weights = [weight * scale for weight in parsed.weights]
         if not all(_SMALLEST <= abs(weight) <= _LARGEST for weight in weights):
             return matching()  # float32 would tell too little
         scores = scratch_zeros(len(self._rows))
 
         def add_up(some: list[int]) -> None:
-            for part, own, first, end in zip(postings, asked.ranges, firsts[:-1], firsts[1:], strict=True):
+            for part, own, first, end in zip(postings, parsed.ranges, firsts[:-1], firsts[1:], strict=True):
                 bm25.add_up(scores[first:end], part, part.values, own, weights, some)
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
@@ -372,11 +321,11 @@ class SparseState:
         # for products below the normal range and for the bounds, which are rounded, too. All of it counts twice: of two
         # rows one may seem too good and the other too bad.
         error = 2.0 * (len(weights) + 6) * 2.0**-24
-        early, late, count = bm25.split_terms(asked.ranges, ((asked.most - asked.least) * scale).tolist())
+        early, late, count = bm25.split_terms(parsed.ranges, ((parsed.most - parsed.least) * scale).tolist())
         add_up(early)
         if late:
-            # Rows far enough behind need not be told what lies between the least and the most of the late ones.
-            missing = float((asked.most - asked.least)[late].sum()) * scale
+            # Rows far enough behind do not need the late dimensions, which add between their least and their most.
+            missing = float((parsed.most - parsed.least)[late].sum()) * scale
             at_most = count // (bm25.POSTINGS_PER_LOOKUP * len(weights))
             found = contenders(scores, topk, slack=0.0, missing=missing + error, at_most=at_most)
             if found is not None:
@@ -385,24 +334,19 @@ class SparseState:
         found = contenders(scores, topk, slack=0.0, missing=error)
         return found if found is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
 
-    def _scores(self, rows: NDArray[np.int32], asked: _Query) -> NDArray[np.float64]:
+    def _scores(self, rows: NDArray[np.int32], parsed: _Query) -> NDArray[np.float64]:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, (part, own) in enumerate(zip(self.parts, asked.ranges, strict=True)):
+        for number, (part, own) in enumerate(zip(self.parts, parsed.ranges, strict=True)):
             start, end = ends[number : number + 2]
             if start < end:  # such a row has a weight, so its part has postings
                 local = rows[start:end] - np.int32(self._rows.firsts[number])
-                scores[start:end] = bm25.exact_products(part.postings, local, own, asked.weights)
+                scores[start:end] = bm25.exact_products(part.postings, local, own, parsed.weights)
         return scores
 
-    def _row(self, key: str, row: int) -> tuple[str, SparseVector, Fields]:
-        number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
-        part, own = self.parts[number], row - int(self._rows.firsts[number])
-        return key, part.vector(own), part.rows.fields.values()[part.rows.field_ids[own]]
 
-
-class SparseIndex:
+class SparseIndex(TieredIndex[SparsePart, SparseState]):
     """Sparse vectors ranked by inner product, exactly; incremental, safe for concurrent readers; see `SparseState`.
 
     Example:
@@ -413,45 +357,18 @@ class SparseIndex:
     """
 
     def __init__(self) -> None:
-        self._state = SparseState([], [])
-        self._writing = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._state)
-
-    @property
-    def state(self) -> SparseState:
-        """The index as it is now, which no later change touches."""
-        return self._state
+        super().__init__(lambda parts, alive, _: SparseState(parts, alive), SparsePart.joined, _MOST_PARTS)
 
     def add(
         self, keys: Sequence[str], vectors: Sequence[Mapping[int, float]], fields: Sequence[Fields] | None = None
     ) -> None:
         """Add rows; a key that is present is replaced. See `SparsePart.of_rows`."""
-        part = SparsePart.of_rows(keys, vectors, fields)
-        if len(part):
-            with self._writing:
-                state = self._state
-                alive, _ = without(state.parts, state.alive, part.keys)
-                self._put([*state.parts, part], [*alive, None])
-
-    def delete(self, keys: Iterable[str]) -> int:
-        """Delete rows; unknown keys are passed over. Returns how many went."""
-        wanted = encoded_keys(list(dict.fromkeys(keys)))
-        with self._writing:
-            state = self._state
-            alive, gone = without(state.parts, state.alive, wanted)
-            if gone:
-                self._put(state.parts, alive)
-            return gone
+        self._add_part(SparsePart.of_rows(keys, vectors, fields))
 
     def get(self, keys: Sequence[str]) -> list[tuple[str, SparseVector, Fields]]:
-        """Key, vector and fields of those keys that are present, in the order asked for."""
+        """See `VectorRows.get`."""
         return self._state.get(keys)
 
     def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
-        """The best rows by inner product; see `SparseState.search`."""
+        """See `SparseState.search`."""
         return self._state.search(query, topk, filter=filter)
-
-    def _put(self, parts: Sequence[SparsePart], alive: Sequence[Mask | None]) -> None:
-        self._state = SparseState(*tidied(parts, alive, SparsePart.joined, _MOST_PARTS))

@@ -1,11 +1,14 @@
-"""Immutable parts in tiers: rows come in parts of their own, and are moved to larger ones a few times each."""
+"""Indexes of immutable parts in tiers: new rows come in new parts, which are merged into larger ones a few times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
+
+from lazyrag.indexes.postings import RowPart, encoded_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -13,22 +16,71 @@ if TYPE_CHECKING:
     from lazyrag.indexes.postings import Mask
 
 
-class Part(Protocol):
-    """Rows that are found by key."""
-
+class _State(Protocol):
+    @property
+    def parts(self) -> Sequence[Any]: ...
+    @property
+    def alive(self) -> Sequence[Mask | None]: ...
     def __len__(self) -> int: ...
 
-    def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """(k,) the row of each key, -1 where there is none."""
+
+P = TypeVar("P", bound=RowPart)
+S = TypeVar("S", bound=_State)
 
 
-P = TypeVar("P", bound=Part)
+class TieredIndex(Generic[P, S]):
+    """An index whose rows are added and deleted by key; incremental, and safe for concurrent readers.
+
+    Args:
+        make_state: Makes a state of parts, masks of their live rows and the state before.
+        join: Merges parts, of which only live rows are kept.
+        most_parts: More are merged.
+    """
+
+    def __init__(
+        self,
+        make_state: Callable[[Sequence[P], Sequence[Mask | None], S | None], S],
+        join: Callable[[Sequence[P], Sequence[Mask | None]], P],
+        most_parts: int,
+    ) -> None:
+        self._make_state = make_state
+        self._join = join
+        self._most_parts = most_parts
+        self._state = make_state([], [], None)
+        self._writing = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @property
+    def state(self) -> S:
+        """The index as it is now; no later change touches it."""
+        return self._state
+
+    def _add_part(self, part: P) -> None:
+        """Add new rows; a key that is present is replaced."""
+        if len(part):
+            with self._writing:
+                alive, _ = without(self._state.parts, self._state.alive, part.keys)
+                self._put([*self._state.parts, part], [*alive, None])
+
+    def delete(self, keys: Iterable[str]) -> int:
+        """Delete rows; unknown keys are ignored. Returns the number of deleted rows."""
+        wanted = encoded_keys(list(dict.fromkeys(keys)))
+        with self._writing:
+            alive, gone = without(self._state.parts, self._state.alive, wanted)
+            if gone:
+                self._put(self._state.parts, alive)
+            return gone
+
+    def _put(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
+        self._state = self._make_state(*tidied(parts, alive, self._join, self._most_parts), self._state)
 
 
 def without(
-    parts: Sequence[Part], alive: Sequence[Mask | None], keys: NDArray[np.bytes_]
+    parts: Sequence[RowPart], alive: Sequence[Mask | None], keys: NDArray[np.bytes_]
 ) -> tuple[list[Mask | None], int]:
-    """The masks once these keys' rows are dead, and how many have died. The masks given stay as they are."""
+    """Mark the rows of some keys as dead; returns new masks and the number of rows that died."""
     masks, gone = list(alive), 0
     for number, part in enumerate(parts):
         rows = part.find(keys)
@@ -45,10 +97,10 @@ def without(
 
 
 def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None = None) -> int:
-    """How many of the last parts should become one.
+    """How many of the last parts should be merged.
 
-    Each part is at least twice as large as the next one, so that a row is moved a logarithmic number of times, and at
-    least half of all rows live.
+    Each part stays at least twice as large as the next one, so that a row is moved a logarithmic number of times,
+    and at least half of all rows are live.
 
     Args:
         sizes: How many rows each part has.
@@ -82,7 +134,7 @@ def tidied(
     join: Callable[[Sequence[P], Sequence[Mask | None]], P],
     most: int,
 ) -> tuple[list[P], list[Mask | None]]:
-    """The parts and masks once the last ones are joined, see `tail_to_join`."""
+    """Merge the last parts, see `tail_to_join`; returns parts and masks."""
     live = [len(part) if mask is None else int(mask.sum()) for part, mask in zip(parts, alive, strict=True)]
     count = tail_to_join([len(part) for part in parts], sum(live), most)
     if not count:

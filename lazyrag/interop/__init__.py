@@ -1,1 +1,1 @@
-"""Faces of other systems on this package, and of this package on theirs."""
+"""Adapters for other frameworks: the names of specification 004, LangChain, LlamaIndex."""

@@ -1,4 +1,4 @@
-"""LangChain: any retriever of this package as one of its own, its documents as texts and back, its embeddings.
+"""LangChain adapters: retrievers, and documents in both directions.
 
 from lazyrag.interop.langchain import as_retriever
 
@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import missing_package
-from lazyrag.interop.neighbours import add_pieces, checked_nodes, checked_retriever, node_metadata
+from lazyrag.interop.frameworks import add_pieces, node_metadata, validate_objects, validate_retriever
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.validation import known_keywords
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 def as_retriever(
     retriever: NodeRetriever, *, filters: FilterLike | None = None, topk: int | None = None
 ) -> BaseRetriever:
-    """A retriever of this package as a LangChain `BaseRetriever`, for ``invoke``, ``ainvoke``, ``batch`` and chains.
+    """Convert a retriever to a LangChain `BaseRetriever`, for ``invoke``, ``ainvoke``, ``batch`` and chains.
 
     Args:
-        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or any callable (query, filters=None, topk=None) -> nodes.
-        filters: For every question.
-        topk: At most so many nodes; None leaves it to the retriever.
+        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or a callable (query, filters=None, topk=None) -> nodes.
+        filters: For every query.
+        topk: Maximum number of nodes; None: the retriever's default.
 
     Returns:
-        One whose documents have the node's uid as ``id`` and what `to_document` says as metadata.
+        A retriever whose documents are made by `to_document`.
 
     Raises:
-        ConfigError: If it is no retriever of nodes.
+        ConfigError: If it is not a retriever of nodes.
         MissingDependencyError: If langchain-core is not installed.
 
     Example:
@@ -52,16 +52,15 @@ def as_retriever(
         >>> found.page_content, found.metadata["source"]
         ('green tea', 'a')
     """
-    checked = checked_retriever(retriever)
-    made: BaseRetriever = _retriever_class()(retriever=checked, filters=filters, topk=topk)
-    return made
+    validated = validate_retriever(retriever)
+    return _retriever_class()(retriever=validated, filters=filters, topk=topk)  # type: ignore[no-any-return]
 
 
 def to_document(node: DocNode) -> LangChainDocument:
-    """A node as a LangChain document: its text, its uid as ``id``, and as metadata the file's, overlaid with its own.
+    """Convert a node to a LangChain document: its text, its uid as ``id``, its metadata over those of the file.
 
-    Where they are known and the names are free, ``source`` (the path), ``place``, ``group``, ``document_id`` and
-    ``score`` stand beside them.
+    If they are known and the names are free, ``source`` (the path), ``place``, ``group``, ``document_id`` and ``score``
+    are added.
 
     Raises:
         MissingDependencyError: If langchain-core is not installed.
@@ -74,18 +73,18 @@ def to_document(node: DocNode) -> LangChainDocument:
 
 
 def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> IngestReport:
-    """Take LangChain documents into a Document, each as one text with its metadata.
+    """Add LangChain documents to a Document, each as one text with its metadata.
 
     Args:
-        docs: The Document. What was taken in is found after this; a known id takes the old one's place.
-        documents: Each known by its ``id``; by a hash of text and metadata where it has none, so that the same
-            documents taken in again change nothing.
+        docs: The Document. Documents are searchable after this; a known id replaces the old one.
+        documents: Identified by ``id``, or by a hash of text and metadata, so that adding the same documents again
+            changes nothing.
 
     Returns:
-        What became of them.
+        The report of the ingestion.
 
     Raises:
-        ConfigError: If two have one id, a text is blank, or metadata cannot be kept.
+        ConfigError: If two have one id, a text is blank, or metadata cannot be stored.
         MissingDependencyError: If langchain-core is not installed.
 
     Example:
@@ -98,13 +97,13 @@ def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> Ing
         ['spring']
     """
     kind = _document_class()
-    pieces = checked_nodes(documents, kind, "LangChain documents")
+    pieces = validate_objects(documents, kind, "LangChain documents")
     return add_pieces(docs, [(one.id, one.page_content, one.metadata) for one in pieces])
 
 
 @functools.cache
 def _retriever_class() -> type[Any]:
-    """Made when it is first needed: naming this module imports nothing of LangChain."""
+    """Make the class when it is first needed: importing this module imports nothing of LangChain."""
     try:
         from langchain_core.retrievers import BaseRetriever
     except ModuleNotFoundError as exc:

@@ -1,4 +1,4 @@
-"""LlamaIndex: any retriever of this package as one of its own, its nodes as texts and back.
+"""LlamaIndex adapters: retrievers, and nodes in both directions.
 
 from lazyrag.interop.llama_index import as_retriever
 
@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.document.report import IngestReport
 from lazyrag.errors import missing_package
-from lazyrag.interop.neighbours import add_pieces, checked_nodes, checked_retriever, node_metadata
+from lazyrag.interop.frameworks import add_pieces, node_metadata, validate_objects, validate_retriever
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.validation import known_keywords
 
@@ -30,31 +30,28 @@ if TYPE_CHECKING:
 def as_retriever(
     retriever: NodeRetriever, *, filters: FilterLike | None = None, topk: int | None = None
 ) -> BaseRetriever:
-    """A retriever of this package as a LlamaIndex `BaseRetriever`, for ``retrieve``, ``aretrieve`` and query engines.
+    """Convert a retriever to a LlamaIndex `BaseRetriever`, for ``retrieve``, ``aretrieve`` and query engines.
 
     Args:
-        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or any callable (query, filters=None, topk=None) -> nodes.
-        filters: For every question.
-        topk: At most so many nodes; None leaves it to the retriever.
+        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or a callable (query, filters=None, topk=None) -> nodes.
+        filters: For every query.
+        topk: Maximum number of nodes; None: the retriever's default.
 
     Returns:
-        One whose results are `to_node` of this package's, with their scores.
+        A retriever whose results are made by `to_node`.
 
     Raises:
-        ConfigError: If it is no retriever of nodes.
+        ConfigError: If it is not a retriever of nodes.
         MissingDependencyError: If llama-index-core is not installed.
     """
-    checked = checked_retriever(retriever)
-    made: BaseRetriever = _retriever_class()(checked, filters, topk)
-    return made
+    return _retriever_class()(validate_retriever(retriever), filters, topk)
 
 
 def to_node(node: DocNode) -> NodeWithScore:
-    """A node as a LlamaIndex node: its text, its uid as ``id_``, its metadata, its span in the document, its score.
+    """Convert a node to a LlamaIndex node: text, uid as ``id_``, metadata, span in the document, score.
 
-    The metadata are the file's, overlaid with the node's own; ``source`` (the path), ``place``, ``group`` and
-    ``document_id`` stand beside them where the names are free. Models that read or embed it are shown the text alone,
-    as they are by this package.
+    The node's metadata take precedence over the file's; ``source`` (the path), ``place``, ``group`` and
+    ``document_id`` are added if the names are free. Models read and embed the text alone, as in this package.
 
     Raises:
         MissingDependencyError: If llama-index-core is not installed.
@@ -77,30 +74,30 @@ def to_node(node: DocNode) -> NodeWithScore:
 
 
 def add_nodes(docs: Document, nodes: Iterable[BaseNode | NodeWithScore]) -> IngestReport:
-    """Take LlamaIndex nodes or documents into a Document, each as one text with its metadata.
+    """Add LlamaIndex nodes or documents to a Document, each as one text with its metadata.
 
     Args:
-        docs: The Document. A known id takes the old one's place.
-        nodes: Each known by its ``node_id``.
+        docs: The Document. A known id replaces the old one.
+        nodes: Identified by ``node_id``.
 
     Returns:
-        What became of them.
+        The report of the ingestion.
 
     Raises:
-        ConfigError: If two have one id, a text is blank, or metadata cannot be kept.
+        ConfigError: If two have one id, a text is blank, or metadata cannot be stored.
         MissingDependencyError: If llama-index-core is not installed.
     """
     schema = _schema()
     held = [one.node if isinstance(one, schema.NodeWithScore) else one for one in nodes]
-    pieces = checked_nodes(held, schema.BaseNode, "LlamaIndex nodes")
+    pieces = validate_objects(held, schema.BaseNode, "LlamaIndex nodes")
     none = schema.MetadataMode.NONE
     return add_pieces(docs, [(one.node_id, one.get_content(none), one.metadata) for one in pieces])
 
 
 @functools.cache
 def _retriever_class() -> type[Any]:
-    """Made when it is first needed: naming this module imports nothing of LlamaIndex."""
-    _schema()  # says what to install
+    """Make the class when it is first needed: importing this module imports nothing of LlamaIndex."""
+    _schema()  # names the extra to install
     from llama_index.core.base.base_retriever import BaseRetriever
 
     class LazyRAGRetriever(BaseRetriever):  # type: ignore[misc]  # whose own code is not read, see setup.cfg

@@ -1,4 +1,4 @@
-"""Zip containers, read within limits: what office and e-book files are."""
+"""Containers: zip-based formats read within limits, files within files, and `ZipLoader`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, reading
 from lazyrag.loaders.detect import decode
 
 Element: TypeAlias = etree._Element
-"""An element of a part that is XML; comments, instructions and entities have no text as their tag."""
+"""An XML element; the tag of comments, instructions and entities is not a text."""
 
 MOST_ENTRIES = 50_000
 """Entries in one container."""
 MOST_RATIO = 200
-"""Unpacked bytes for each packed one of an entry, from `SMALL_ENTRY` on; sheets of equal cells come to 50."""
+"""Compression ratio of an entry from `SMALL_ENTRY` on; sheets of equal cells reach 50."""
 SMALL_ENTRY = 1 << 20
 
 _CHUNK = 1 << 16
@@ -35,12 +35,12 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSErro
 
 
 class Archive:
-    """An open container. Entries are read in pieces, so that a header that lies about sizes costs nothing.
+    """An open container. Entries are read in pieces, so wrong sizes in headers do no harm.
 
     Args:
         file: The zip file.
-        what: What the container should be, for messages: ``"Word document"``.
-        save_as: What to do about a damaged one, for messages.
+        what: Kind of the file, for messages: ``"Word document"``.
+        save_as: Advice for a damaged one, for messages.
     """
 
     def __init__(self, file: zipfile.ZipFile, what: str, save_as: str) -> None:
@@ -61,31 +61,31 @@ class Archive:
         return name in self._known
 
     def read(self, name: str) -> bytes:
-        """The bytes of an entry.
+        """Read an entry.
 
         Raises:
-            LoadError: If there is no such entry, it is damaged or encrypted, or unpacks to more than is allowed.
+            LoadError: If it is missing, damaged, encrypted, or exceeds a limit.
         """
         return b"".join(self.pieces(name))
 
     def xml(self, name: str) -> Element:
-        """The root element of an entry that is XML. Entities are not expanded, and nothing else is fetched.
+        """Parse an XML entry, without entities and network access.
 
         Raises:
-            LoadError: If it cannot be read, see `read`, or is no XML.
+            LoadError: If it cannot be read, see `read`, or is not XML.
         """
         parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
         try:
             return etree.fromstring(self.read(name), parser)
         except etree.XMLSyntaxError as exc:
-            msg = f"The {self._what} is damaged: its part {name} is no XML that can be read ({exc})."
+            msg = f"The {self._what} is damaged: its part {name} is not valid XML ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
     def check(self, names: Iterable[str] | None = None) -> None:
-        """Read entries without keeping them, before a library that knows no limits does.
+        """Check the limits of entries, before a library without limits reads them.
 
         Args:
-            names: Which; None for all.
+            names: Their names; None for all.
 
         Raises:
             LoadError: As `read`.
@@ -95,7 +95,7 @@ class Archive:
                 pass
 
     def pieces(self, entry: str | zipfile.ZipInfo) -> Iterator[bytes]:
-        """The bytes of an entry, piece by piece; see `read`. Of several with one name, the name stands for the last."""
+        """Read an entry piece by piece; see `read`. Of several entries of one name, the name means the last."""
         name = entry if isinstance(entry, str) else entry.filename
         try:
             info = self._file.getinfo(entry) if isinstance(entry, str) else entry
@@ -108,21 +108,21 @@ class Archive:
                 while piece := stream.read(_CHUNK):
                     size += len(piece)
                     self._reading.count_unpacked(len(piece), self._what)
-                    self._weigh(name, size, info.compress_size)
+                    self._check_ratio(name, size, info.compress_size)
                     yield piece
-        except RuntimeError as exc:  # how zipfile says that it wants a password
+        except RuntimeError as exc:  # zipfile's error for a missing password
             msg = f"The {self._what} is encrypted and needs a password. Save it again without one."
             raise LoadError(msg) from exc
         except _DAMAGE as exc:
             msg = f"The {self._what} is damaged: its part {name} cannot be unpacked ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
-    def _weigh(self, name: str, size: int, packed: int) -> None:
+    def _check_ratio(self, name: str, size: int, packed: int) -> None:
         if size > SMALL_ENTRY and size > MOST_RATIO * packed:
             self._reading.exceeded = True
             msg = (
                 f"The {self._what} is packed like a zip bomb: its part {name} unpacks to more than {MOST_RATIO} times "
-                "its size. If it is what you want to read, save it again from the program that it comes from."
+                "its size. If you trust it, save it again from its program."
             )
             raise LoadError(msg)
 
@@ -136,14 +136,14 @@ def open_archive(path: Path, what: str, suffix: str) -> Iterator[Archive]:
 
     Args:
         path: An existing file.
-        what: What it should be, for messages: ``"Word document"``.
-        suffix: How it should be saved again where it is none: ``".docx"``.
+        what: Kind of the file, for messages: ``"Word document"``.
+        suffix: Its usual suffix, for messages: ``".docx"``.
 
     Raises:
-        LoadError: If it is no zip file, is cut off, is encrypted, or holds too many entries.
+        LoadError: If it is not a zip file, truncated, encrypted, or has too many entries.
     """
     with path.open("rb") as stream:
-        if stream.read(2) != b"PK":  # zipfile finds the small archives inside of old office files, too
+        if stream.read(2) != b"PK":  # zipfile would also find small archives inside old office files
             raise LoadError(_no_archive(path, what, suffix))
         try:
             with zipfile.ZipFile(stream) as file:
@@ -153,21 +153,17 @@ def open_archive(path: Path, what: str, suffix: str) -> Iterator[Archive]:
 
 
 def _no_archive(path: Path, what: str, suffix: str) -> str:
-    """Why a file is no zip file, as far as its bytes say."""
     data = path.read_bytes()
     if data.startswith(_OLE) and _ENCRYPTED_PACKAGE in data:
         return f"The {what} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
         return f"The file is no {what}: it is of another format, that of old office programs. Save it as {suffix}."
-    return (
-        f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as {suffix}."
-        if data
-        else f"The file is no {what}: it is empty. Save it again as {suffix}."
-    )
+    reason = "it is cut off, encrypted, or of another format" if data else "it is empty"
+    return f"The file is no {what}: {reason}. Save it again as {suffix}."
 
 
 def local_name(element: Element) -> str:
-    """An element's name without its namespace, of which office formats have several each; "" for an entity.
+    """An element's name without namespace; "" for an entity.
 
     Example:
         >>> local_name(etree.fromstring('<a:t xmlns:a="urn:a"/>'))
@@ -177,49 +173,53 @@ def local_name(element: Element) -> str:
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
+def attribute(element: Element, name: str) -> str:
+    """The first attribute of a name in any namespace; "" without one."""
+    suffix = f"}}{name}"
+    return next((str(value) for key, value in element.attrib.items() if str(key).endswith(suffix)), "")
+
+
 _SAFE_SUFFIX = re.compile(r"(?:\.\w{1,16}){1,3}$", re.ASCII)
 
 
-class Members:
-    """Reads files that lie within another one, each by way of a temporary file whose name is ours but for its suffix.
+@contextmanager
+def member_folder() -> Iterator[Path]:
+    """A temporary folder for `load_member`."""
+    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
+        yield Path(folder)
 
-    They are read by the readers and loaders that read files of their names elsewhere, and share the limits of the file
-    that they lie within.
+
+def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
+    """Load a file within another file, with its own loader and the limits of the outer file.
+
+    Args:
+        folder: A temporary folder; the file written there has the suffix of the name, and a name of ours.
+        name: Its path within the other file.
+        pieces: Its bytes.
+
+    Raises:
+        LoadError: If it cannot be read.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def load(self, name: str, pieces: Iterable[bytes]) -> LoadedFile:
-        """Read one of them.
-
-        Args:
-            name: Its path within the other file, whatever that is; no file of this name is written.
-            pieces: What it holds.
-
-        Raises:
-            LoadError: If it cannot be read.
-        """
-        suffix = known_suffix(Path(name.replace("\\", "/").rpartition("/")[2]))
-        path = self._folder / f"member{suffix if _SAFE_SUFFIX.match(suffix) else ''}"
-        try:
-            with path.open("wb") as file:
-                for piece in pieces:
-                    file.write(piece)
-            return load_file(path, name=name)
-        finally:
-            path.unlink(missing_ok=True)
+    suffix = known_suffix(Path(name.replace("\\", "/").rpartition("/")[2]))
+    path = folder / f"member{suffix if _SAFE_SUFFIX.match(suffix) else ''}"
+    try:
+        with path.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+        return load_file(path, name=name)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def with_attachments(
-    text: str, said: Mapping[str, Any], attachments: Iterable[tuple[str, Callable[[], LoadedFile]]]
+    text: str, metadata: Mapping[str, Any], attachments: Iterable[tuple[str, Callable[[], LoadedFile]]]
 ) -> LoadedFile:
-    """A mail with its attachments behind it, each a place of kind ``attachment`` with its own places within.
+    """Append attachments to a mail, each as a place of kind ``attachment`` with its own places.
 
     Args:
         text: Of the mail.
-        said: Its metadata; names of attachments are added, and why one is not read.
-        attachments: The name of each, and what loads it.
+        metadata: Of the mail; names of attachments and reasons for unread ones are added.
+        attachments: Name and load function of each.
     """
     texts, places = [text], list[Place]()
     names: list[str] = []
@@ -238,24 +238,19 @@ def with_attachments(
         texts += (head, loaded.text)
         length += len(head) + len(loaded.text)
     more = {"attachments": names, "unread_attachments": unread}
-    return LoadedFile("".join(texts), tuple(places), {**said, **{key: value for key, value in more.items() if value}})
-
-
-@contextmanager
-def members() -> Iterator[Members]:
-    """Read files within a file; the temporary folder is gone after that."""
-    with tempfile.TemporaryDirectory(prefix="lazyrag-") as folder:
-        yield Members(Path(folder))
+    return LoadedFile(
+        "".join(texts), tuple(places), {**metadata, **{key: value for key, value in more.items() if value}}
+    )
 
 
 def nested_places(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Place]:
-    """The places of a text that stands within another one: the whole of it, then what it has itself.
+    """The places of a nested file: one for all of it, then its own.
 
     Args:
-        loaded: The text with its places.
-        start: Where it begins in the other one.
-        kind: What it is there: ``"member"``.
-        label: What it is called there; the labels of its own places stand behind it.
+        loaded: The nested file.
+        start: Its position in the outer text.
+        kind: Kind of its place: ``"member"``.
+        label: Label of its place, and prefix of the labels of its own ones.
 
     Example:
         >>> page = LoadedFile("Green tea", (Place(0, 9, "page", "1"),))
@@ -269,29 +264,29 @@ def nested_places(loaded: LoadedFile, start: int, kind: str, label: str) -> list
 
 
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
-    """What a file that lies within another one says of those within itself that were not read, and why.
+    """The unread files of a nested file, with reasons.
 
     Args:
-        loaded: The file.
-        label: What it is called in the other one; the names of those within it stand behind it.
+        loaded: The nested file.
+        label: Its label, the prefix of their names.
 
     Example:
         >>> unread_within(LoadedFile("Tea", metadata={"unread_members": {"a.exe": "No loader."}}), "teas.zip")
         {'teas.zip > a.exe': 'No loader.'}
     """
-    told = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages"))
-    return {f"{label} > {name}": str(why) for some in told if isinstance(some, Mapping) for name, why in some.items()}
+    found = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages"))
+    return {f"{label} > {name}": str(why) for some in found if isinstance(some, Mapping) for name, why in some.items()}
 
 
 class Relation(NamedTuple):
-    """What a part refers to: the last word of the relation's type, and the name of the other part."""
+    """A relation of a part: the last word of its type, and the target part."""
 
     kind: str
     target: str
 
 
 def relations(archive: Archive, part: str = "") -> dict[str, Relation]:
-    """What a part refers to inside of its container, by the id that it uses for it.
+    """Internal relations of a part, by id.
 
     Args:
         archive: The container.
@@ -315,54 +310,50 @@ def relations(archive: Archive, part: str = "") -> dict[str, Relation]:
 
 
 def related(archive: Archive, kind: str, part: str = "") -> str:
-    """The name of the first part of a kind that a part refers to; "" where there is none in the container."""
+    """The first related part of a kind; "" without one."""
     targets = (relation.target for relation in relations(archive, part).values() if relation.kind == kind)
     return next((target for target in targets if target in archive), "")
 
 
 def properties(archive: Archive) -> dict[str, str]:
-    """Title and author, where the file's properties hold them.
+    """Title and author of the file's properties.
 
     Raises:
         LoadError: If the properties cannot be read.
     """
     part = related(archive, "core-properties")
-    said: dict[str, str] = {}
-    for element in archive.xml(part) if part else ():
-        name = {"title": "title", "creator": "author"}.get(local_name(element))
-        value = (element.text or "").strip()
-        if name and value:
-            said[name] = value
-    return said
+    names = {"title": "title", "creator": "author"}
+    found = {names.get(local_name(one), ""): (one.text or "").strip() for one in (archive.xml(part) if part else ())}
+    return {name: value for name, value in found.items() if name and value}
 
 
 _BREAK = "\n\n"
-_MOST_TOLD = 100
+_MOST_LISTED = 100
 _IS_UTF8 = 0x800
 
 
 class ZipLoader:
-    """Reads an archive member by member, each as a file of its name is read; each is a place of kind ``member``.
+    """Reads an archive member by member, each with its own loader; each is a place of kind ``member``.
 
-    Pages, headings and other places within a member are kept, their labels behind its path: ``teas.pdf > 3``. Hidden
-    members are passed over. The number of the others becomes the metadata ``members``, and why one is not read is said
-    in ``unread_members``. An archive that exceeds a limit is not read at all.
+    Places within a member are labelled with its path: ``teas.pdf > 3``. Hidden members are skipped. The number of the
+    others becomes the metadata ``members``, the unread ones, with reasons, ``unread_members``. An archive that exceeds
+    a limit is not read at all.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        now = reading()
+        state = reading()
         texts: list[str] = []
         places: list[Place] = []
         unread: dict[str, str] = {}
         position = 0
-        with open_archive(path, "zip archive", ".zip") as archive, members() as inside:
-            listed = [(info, shown) for info, shown in _shown(archive.infos) if not _is_passed_over(shown)]
+        with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
+            listed = [(info, shown) for info, shown in _named(archive.infos) if not _is_hidden(shown)]
             for info, shown in listed:
                 try:
-                    loaded = inside.load(shown, archive.pieces(info))
+                    loaded = load_member(folder, shown, archive.pieces(info))
                 except LoadError as exc:
-                    if now.exceeded:
+                    if state.exceeded:
                         raise
                     unread[shown] = str(exc)
                     continue
@@ -372,40 +363,39 @@ class ZipLoader:
                 position += len(loaded.text) + len(_BREAK)
         if not texts:
             raise LoadError(_nothing_read(unread))
-        return LoadedFile(_BREAK.join(texts), tuple(places), {"members": len(listed), **_told(unread)})
+        return LoadedFile(_BREAK.join(texts), tuple(places), {"members": len(listed), **_listed(unread)})
 
 
-def _shown(infos: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, str]]:
-    """Members with their names as people know them: old programs write their own encoding."""
+def _named(infos: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, str]]:
+    """Members with decoded names: old programs use other encodings than the standard's."""
     files = [info for info in infos if not info.is_dir()]
     raw = [info.filename for info in files]
-    foreign = [name for name in raw if not name.isascii()]
-    if not foreign or any(info.flag_bits & _IS_UTF8 for info in infos):
+    if all(map(str.isascii, raw)) or any(info.flag_bits & _IS_UTF8 for info in infos):
         return list(zip(files, raw, strict=True))
     try:
-        told = decode("\n".join(raw).encode("cp437")).split("\n")
+        names = decode("\n".join(raw).encode("cp437")).split("\n")
     except (LoadError, UnicodeEncodeError):
-        told = raw
-    return list(zip(files, told if len(told) == len(raw) else raw, strict=True))
+        names = raw
+    return list(zip(files, names if len(names) == len(raw) else raw, strict=True))
 
 
-def _is_passed_over(name: str) -> bool:
-    """Whether a folder's walk would pass over it, too."""
+def _is_hidden(name: str) -> bool:
+    """Whether a folder's walk would skip it, too."""
     parts = name.replace("\\", "/").split("/")
     return any(part.startswith(".") and part not in (".", "..") for part in parts) or (
         parts[0] == "__MACOSX" or posixpath.basename(name).startswith("~$")
     )
 
 
-def _told(unread: dict[str, str]) -> dict[str, dict[str, str]]:
-    told = dict(list(unread.items())[:_MOST_TOLD])
-    if len(unread) > _MOST_TOLD:
-        told["..."] = f"{len(unread) - _MOST_TOLD} more members are not read."
-    return {"unread_members": told} if told else {}
+def _listed(unread: dict[str, str]) -> dict[str, dict[str, str]]:
+    listed = dict(list(unread.items())[:_MOST_LISTED])
+    if len(unread) > _MOST_LISTED:
+        listed["..."] = f"{len(unread) - _MOST_LISTED} more members are not read."
+    return {"unread_members": listed} if listed else {}
 
 
 def _nothing_read(unread: dict[str, str]) -> str:
     if not unread:
-        return "The zip archive holds no files but hidden ones. Put what is to be read into it."
+        return "The zip archive holds no files but hidden ones."
     name, why = next(iter(unread.items()))
     return f"None of the {len(unread)} members of the zip archive can be read. The first is {name!r}: {why}"

@@ -1,4 +1,4 @@
-"""What a loader is: a file into text, its places and what the file says of itself."""
+"""File loaders: `load_file`, `register_loader`, `LoadedFile` and the limits of loading."""
 
 from __future__ import annotations
 
@@ -20,32 +20,31 @@ from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoRea
 from lazyrag.loaders.detect import Sniffed, find_encoding, sniff
 from lazyrag.registry import Registry
 from lazyrag.text.structure import python_definitions
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import known_arguments, validate_integer
 
 DEEPEST_NESTING = 5
-"""Files within files (an archive in a mail in an archive) that are followed."""
+"""Nesting of files that is followed, such as an archive in a mail in an archive."""
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """What one file may take while it is loaded. What exceeds a limit is one failure, which names the limit.
+    """Limits for loading one file. A file that exceeds one fails with an error that names the limit.
 
-    ``time_s`` and ``memory_bytes`` can only be held against another process: they need ``Document(processes=...)``.
-    Loaders that no other process can import are called without these two.
+    ``time_s`` and ``memory_bytes`` need ``Document(processes=...)``: only another process can be limited. Loaders that
+    another process cannot import are called without these two.
 
     Args:
-        bytes: Size of a file. 0 or None takes a limit away, here as everywhere below.
+        bytes: Size of a file. 0 or None removes a limit, here and below.
         pages: Pages or slides.
-        unpacked_bytes: What is unpacked of a container, over all its members and the containers among them.
-        time_s: How long a loader may work on a file, in seconds.
-        memory_bytes: What the loading process may have in memory, with itself and its libraries, 50 MiB and more;
-            other programs that a loader begins do not count. Linux tells it; elsewhere there is no such limit, and one
-            that is given is refused.
-        files_per_process: Files after which another process takes the place of one: what parsers leak goes with it.
+        unpacked_bytes: Uncompressed size of a container, nested ones included.
+        time_s: Seconds for one file.
+        memory_bytes: Memory of the loading process with its libraries, 50 MiB or more, without child processes. Linux
+            only; elsewhere an explicit limit is refused.
+        files_per_process: Files after which a process is replaced, so that memory leaks of parsers do not add up.
 
     Raises:
-        ConfigError: If one is negative, or no number.
+        ConfigError: If a limit is negative or not a number.
 
     Example:
         >>> LoadLimits(pages=100, time_s=0).pages
@@ -66,10 +65,10 @@ class LoadLimits:
                 continue
             if one.name == "time_s":
                 if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
-                    msg = f"time_s is {value!r}; give seconds, or 0 for no limit."
+                    msg = f"time_s must be a number of seconds >= 0; got {value!r}. 0 is no limit."
                     raise ConfigError(msg)
             else:
-                value = whole_number(one.name, value, 0)
+                value = validate_integer(one.name, value, 0)
             object.__setattr__(self, one.name, value or None)
 
 
@@ -80,8 +79,8 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
     """The error for a file that exceeds a limit.
 
     Args:
-        found: What was found, as the beginning of a sentence: ``"The file has 20,000 pages"``.
-        name: The limit, an argument of `LoadLimits`.
+        found: The beginning of the message: ``"The file has 20,000 pages"``.
+        name: An argument of `LoadLimits`.
         limit: Its value.
 
     Example:
@@ -96,14 +95,14 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """What reads a file.
+    """The loader or user function for a file.
 
     Args:
-        name: What it is called, for messages.
+        name: Its name, for messages.
         load: Reads the file at a path, see `lazyrag.loaders.base.Loadable`.
-        of: Which files it reads, for messages: ``".log"``.
-        built_in: Whether it is one of ours.
-        content: The suffix of such files, if it was chosen by the content of this one; else "".
+        of: The files it reads, for messages: ``".log"``.
+        built_in: Whether it is part of this package.
+        content: The suffix of the detected format, if the content decided; else "".
     """
 
     name: str
@@ -114,35 +113,33 @@ class FileReader:
 
 
 FindReader: TypeAlias = Callable[[str, str], "FileReader | None"]
-"""From a file's name relative to its dataset or archive, and its own name, to what its user reads it with, or None."""
+"""From a file's name relative to its dataset or archive, and its own name, to its user's reader, or None."""
 
 
+@dataclass(slots=True)
 class Reading:
-    """The loading of one file, with the files within it.
+    """State of loading one file, nested files included.
 
     Args:
-        limits: What it may take.
-        readers: What its user named for files of certain names, those within it included.
+        limits: Its limits.
+        readers: Its user's readers by file name.
     """
 
-    __slots__ = ("depth", "exceeded", "limits", "readers", "unpacked")
-
-    def __init__(self, limits: LoadLimits = DEFAULT_LIMITS, readers: FindReader | None = None) -> None:
-        self.limits = limits
-        self.readers = readers
-        self.depth = 0
-        self.unpacked = 0
-        self.exceeded = False
+    limits: LoadLimits = DEFAULT_LIMITS
+    readers: FindReader | None = None
+    depth: int = 0
+    unpacked: int = 0
+    exceeded: bool = False
 
     def count_unpacked(self, count: int, what: str) -> None:
-        """Count bytes that were unpacked.
+        """Count uncompressed bytes.
 
         Args:
-            count: How many.
-            what: What they come from, for the message: ``"Word document"``.
+            count: Their number.
+            what: The container, for the message: ``"Word document"``.
 
         Raises:
-            LoadError: If they are too many, together with those before.
+            LoadError: If the total exceeds the limit.
         """
         self.unpacked += count
         most = self.limits.unpacked_bytes
@@ -151,49 +148,49 @@ class Reading:
             raise over_limit(f"The {what} unpacks to more than {most / (1 << 20):,.4g} MiB", "unpacked_bytes", most)
 
 
-_under_way: ContextVar[Reading | None] = ContextVar("lazyrag_reading", default=None)
+_active: ContextVar[Reading | None] = ContextVar("lazyrag_reading", default=None)
 
 
 def reading() -> Reading:
-    """The loading that is under way in this thread; a new one, under the default limits, where there is none."""
-    return _under_way.get() or Reading()
+    """The active loading of this thread, or a new one with default limits."""
+    return _active.get() or Reading()
 
 
 @contextmanager
 def read_within(limits: LoadLimits | None, readers: FindReader | None) -> Iterator[Reading]:
-    """Load a file, or one that lies within the file that is being loaded, and shares its limits.
+    """Begin to load a file. A nested file shares the limits and readers of the outer one.
 
     Args:
-        limits: Of a file; None for the default ones, or those of the file that it lies within.
-        readers: Of its user; None for none, or those of the file that it lies within.
+        limits: Of the outer file; None for the default ones.
+        readers: Of its user.
 
     Raises:
-        LoadError: If files lie within files too deep.
+        LoadError: If files are nested too deep.
     """
-    now = _under_way.get()
-    if now is None:
-        now = Reading(limits or DEFAULT_LIMITS, readers)
-    elif now.depth >= DEEPEST_NESTING:
-        msg = f"It lies deeper than {DEEPEST_NESTING} files within files. Unpack the outer ones."
+    state = _active.get()
+    if state is None:
+        state = Reading(limits or DEFAULT_LIMITS, readers)
+    elif state.depth >= DEEPEST_NESTING:
+        msg = f"It is nested deeper than {DEEPEST_NESTING} files. Unpack the outer ones."
         raise LoadError(msg)
-    now.depth += 1
-    token = _under_way.set(now)
+    state.depth += 1
+    token = _active.set(state)
     try:
-        yield now
+        yield state
     finally:
-        _under_way.reset(token)
-        now.depth -= 1
+        _active.reset(token)
+        state.depth -= 1
 
 
 def check_pages(count: int, kind: str = "pages") -> None:
-    """Refuse a file of too many pages; a loader calls it as soon as it knows how many there are.
+    """Refuse a file with too many pages. Loaders call it as early as possible.
 
     Args:
-        count: How many.
-        kind: What they are called: ``"slides"``.
+        count: Their number.
+        kind: Their name: ``"slides"``.
 
     Raises:
-        LoadError: If they are more than the limit.
+        LoadError: If there are more than the limit.
     """
     most = reading().limits.pages
     if most is not None and count > most:
@@ -206,12 +203,12 @@ _PART_BREAK = "\n\n"
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """What a loader found in a file.
+    """Text, places and metadata of a file.
 
     Args:
-        text: The whole text, in reading order.
-        places: Pages or headings, as stretches of the text, ascending.
-        metadata: What the file says of itself; names that ``doc_fields`` declares can be filtered by.
+        text: The complete text, in reading order.
+        places: Pages or headings, as ascending stretches of the text.
+        metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be filtered by.
 
     Example:
         >>> LoadedFile("Water of 80 degrees", metadata={"author": "Li"}).metadata["author"]
@@ -224,7 +221,7 @@ class LoadedFile:
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
-"""What a loader may return: parts (pages, sheets) are joined to one text, and each part becomes a place."""
+"""Return types of loaders: parts (pages, sheets) are joined to one text, and each part becomes a place."""
 
 
 class DataLoader(Protocol):
@@ -240,7 +237,7 @@ class DataLoader(Protocol):
             A `LoadedFile`, a text, a DocNode, or an iterable of texts and DocNodes.
 
         Raises:
-            LoadError: If the file cannot be read; any other exception is reported as one, too.
+            LoadError: If the file cannot be read; other exceptions are reported as one.
         """
 
 
@@ -254,8 +251,8 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
     """Register a loader class for file suffixes; a decorator.
 
     Args:
-        suffixes: Such as ``".log"``; upper and lower case do not matter.
-        replace: Take a suffix over from another loader.
+        suffixes: Such as ``".log"``, in any case.
+        replace: Replace another loader.
 
     Returns:
         A decorator that returns the class unchanged.
@@ -271,12 +268,12 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
     """
     wrong = [suffix for suffix in suffixes if not isinstance(suffix, str) or not suffix.startswith(".")]
     if not suffixes or wrong:
-        msg = f"register_loader got {', '.join(map(repr, suffixes)) or 'no suffix'}; give suffixes such as '.log'."
+        msg = f"register_loader needs suffixes such as '.log'; got {', '.join(map(repr, suffixes)) or 'none'}."
         raise ConfigError(msg)
 
     def enter(loader: L) -> L:
         if not isinstance(loader, type) or not callable(getattr(loader, "load", None)):
-            msg = f"register_loader needs a class with load(self, path), not {loader!r}."
+            msg = f"register_loader needs a class with load(self, path); got {loader!r}."
             raise ConfigError(msg)
         for suffix in suffixes:
             loaders.register(suffix.lower(), loader, replace=replace)
@@ -292,20 +289,20 @@ def load_file(
     limits: LoadLimits | None = None,
     readers: FindReader | None = None,
 ) -> LoadedFile:
-    """Read a file: with the reader for its name, the loader for its suffix, or the one for its content.
+    """Load a file with the reader for its name, the loader for its suffix, or the loader for its content.
 
-    A suffix that was registered by a user decides, whatever the content; one of the built-in ones does unless the first
-    bytes are those of another format; and where no loader reads the suffix, the content decides alone.
+    A suffix that a user registered always decides. A built-in suffix decides unless the first bytes are those of
+    another format. Without a loader for the suffix, the content decides.
 
     Args:
         path: An existing file.
-        name: Its path relative to its dataset or archive, which patterns of readers may match; "" for its own name.
-        limits: What it may take, but for time and memory; None for the default ones.
-        readers: Readers by names of files.
+        name: Its path relative to its dataset or archive, for patterns of readers; "" for its own name.
+        limits: Limits, except for time and memory; None for the default ones.
+        readers: Readers by file name.
 
     Raises:
-        ConfigError: If the path is none.
-        LoadError: If nothing reads the file, its reader fails, it exceeds a limit, or it holds no text.
+        ConfigError: If path is not a path.
+        LoadError: If no loader reads the file, its loader fails, it exceeds a limit, or it has no text.
 
     Example:
         >>> import tempfile
@@ -316,60 +313,56 @@ def load_file(
         'Green tea'
     """
     if not isinstance(path, (str, os.PathLike)):
-        msg = f"path is {path!r:.80} ({type(path).__name__}); give the path of a file."
+        msg = f"path must be the path of a file; got {path!r:.80}."
         raise ConfigError(msg)
     path = Path(path)
-    known_as = name or path.name
     try:
-        with read_within(limits, readers) as reading:
-            _check_size(path, reading.limits)
-            return _read(_reader_of(path, known_as, reading), path)
+        with read_within(limits, readers) as state:
+            _check_size(path, state.limits)
+            return _read(_reader_of(path, name or path.name, state), path)
     except (LoadError, MissingDependencyError) as exc:
-        raise _again(exc, path=str(path)) from (exc.__cause__ or exc)
+        raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
 
 
-def _again(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
-    """The same error with the file that it is about, and the loader unless it names one itself."""
-    told_by = exc.loader if isinstance(exc, LoadError) else ""
+def _about(exc: LoadError | MissingDependencyError, path: str = "", loader: str = "") -> LoadError:
+    """The error with its file, and its loader unless it names one."""
+    known = exc.loader if isinstance(exc, LoadError) else ""
     error = NoReaderError if isinstance(exc, NoReaderError) else LoadError
-    return error(str(exc), path=path, loader=told_by or loader)
+    return error(str(exc), path=path, loader=known or loader)
 
 
 def _check_size(path: Path, limits: LoadLimits) -> None:
     try:
         status = path.stat()
     except FileNotFoundError as exc:
-        raise LoadError(f"There is no file {str(path)!r}. Give the path of an existing one.") from exc
-    except OSError:  # the loader meets the same error, and tells it
+        raise LoadError(f"There is no file {str(path)!r}. Pass the path of an existing one.") from exc
+    except OSError:  # the loader reports the same error
         return
     if stat.S_ISDIR(status.st_mode):
-        raise LoadError(f"{str(path)!r} is a folder. Give the path of a file; Document(folder) reads folders.")
+        raise LoadError(f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders.")
     if limits.bytes is not None and status.st_size > limits.bytes:
-        found = f"The file has {status.st_size:,} bytes"
-        raise over_limit(found, "bytes", limits.bytes)
+        raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
 
 
-def _reader_of(path: Path, name: str, reading: Reading) -> FileReader:
-    """What reads a file."""
-    if reading.readers is not None:
-        own_name = path.name if reading.depth == 1 else name  # what lies within another file lies at a path of ours
-        named = reading.readers(name, own_name)
+def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
+    if state.readers is not None:
+        own_name = path.name if state.depth == 1 else name  # a nested file is at a temporary path
+        named = state.readers(name, own_name)
         if named is not None:
             return named
     suffix = known_suffix(path)
-    if suffix in loaders and not is_built_in(suffix):
+    has_loader = suffix in loaders
+    if has_loader and not is_built_in(suffix):
         return _registered(suffix)
     try:
-        found = sniff(path, suffix=suffix if suffix in loaders else "")
+        found = sniff(path, suffix=suffix if has_loader else "")
     except OSError:
         found = None
-    if suffix not in loaders:
-        if found is None or found.suffix not in loaders or not found.decides(suffix):
-            raise LoadError(_nothing_reads(suffix, found))
-        return _registered(found.suffix, by_content=True)
-    if found is None or found.suffix not in loaders or not found.outweighs(suffix):
+    if found is None or found.suffix not in loaders or not (found.outweighs if has_loader else found.decides)(suffix):
+        if not has_loader:
+            raise LoadError(_no_loader(suffix, found))
         return _registered(suffix)
-    if loaders.target(found.suffix) == loaders.target(suffix):
+    if has_loader and loaders.target(found.suffix) == loaders.target(suffix):
         return _registered(suffix)
     return _registered(found.suffix, by_content=True)
 
@@ -380,20 +373,18 @@ def _registered(suffix: str, *, by_content: bool = False) -> FileReader:
     return FileReader(loader.__name__, lambda path: loader().load(path), suffix, built_in, suffix if by_content else "")
 
 
-def _nothing_reads(suffix: str, found: Sniffed | None) -> str:
-    """Why no loader was found, and what to do."""
-    told = f"No loader reads {suffix or 'files without suffix'}."
+def _no_loader(suffix: str, found: Sniffed | None) -> str:
+    reason = f"No loader reads {suffix or 'files without suffix'}."
     if found is None:
-        told += " Its content is of no known format."
+        reason += " Its content is of no known format."
     elif found.suffix not in loaders and found.suffix != suffix:
-        told += f" Its content is that of {found.suffix} files, which none reads either."
+        reason += f" Its content is that of {found.suffix} files, which none reads either."
     is_misspelt = suffix and mime_type(suffix) == UNKNOWN_MIME_TYPE
     alike = [one for one in loaders if abs(len(one) - len(suffix)) <= 1]  # .bin is no misspelt .ipynb
     near = nearest(suffix, alike) if is_misspelt else None
-    meant = f"did you mean {near!r}? " if near else ""
     return (
-        f"{told} {meant.capitalize()}{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "
-        "Add a reader with Document.add_reader or @register_loader."
+        f"{reason} {f'Did you mean {near!r}? ' if near else ''}{len(loaders)} suffixes are read, see "
+        "lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
     )
 
 
@@ -402,20 +393,20 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
-        raise _again(exc, loader=name) from (exc.__cause__ or exc)
+        raise _about(exc, loader=name) from (exc.__cause__ or exc)
     except Exception as exc:
-        told = f"{type(exc).__name__}: {exc}".rstrip(": \n")
+        found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
             msg = (
-                f"{name} could not read the file ({told}). "
+                f"{name} could not read the file ({found}). "
                 "It may be damaged, or be of another format than its suffix says."
             )
         else:
-            said = sentence(f"The loader {name} of {reader.of} files raised {told}")
-            msg = f"{said} Mend it, or let it raise LoadError for files that it cannot read."
+            raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
+            msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
     for kind in ("page", "slide") if loaded.places else ():
-        # Those of members were counted when they were read.
+        # Pages of archive members were counted when they were read.
         check_pages(sum(place.kind == kind and " > " not in place.label for place in loaded.places), f"{kind}s")
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
@@ -426,12 +417,12 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
 
 
 def is_built_in(suffix: str) -> bool:
-    """Whether a suffix is read by the loader that this package declares for it."""
+    """Whether this package's own loader reads a suffix."""
     return (loaders.target(suffix) or "").startswith("lazyrag.")
 
 
 def known_suffix(path: Path) -> str:
-    """The longest of a file's suffixes (``.part.txt`` before ``.txt``) that a loader is registered for."""
+    """The longest suffix of a file (``.part.txt`` before ``.txt``) with a registered loader."""
     if path.name.count(".") == 1:  # nearly always; taking a name apart is slow
         return path.suffix.lower()
     suffixes = [suffix.lower() for suffix in path.suffixes]
@@ -442,13 +433,12 @@ def known_suffix(path: Path) -> str:
 def _loaded(result: Any, name: str) -> LoadedFile:
     if isinstance(result, LoadedFile):
         return _checked(result, name)
-    allowed = "return a LoadedFile, a str, a DocNode, or an iterable of texts and DocNodes"
     if isinstance(result, (Mapping, bytes, bytearray)) or not isinstance(result, (str, DocNode, Iterable)):
-        raise LoadError(f"The loader {name} returned {type(result).__name__}; {allowed}.")
+        raise _wrong_result(name, f"returned {type(result).__name__}")
     parts = [result] if isinstance(result, (str, DocNode)) else list(result)
     for part in parts:
         if not isinstance(part, (str, DocNode)):
-            raise LoadError(f"The loader {name} returned {type(part).__name__} among its parts; {allowed}.")
+            raise _wrong_result(name, f"returned {type(part).__name__} among its parts")
     texts = [part if isinstance(part, str) else part.get_text() for part in parts]
     labels = [_part_label(part, number) for number, part in enumerate(parts, start=1)]
     named = any(kind != "part" for kind, _ in labels)
@@ -456,30 +446,35 @@ def _loaded(result: Any, name: str) -> LoadedFile:
     return LoadedFile(text, places if named or len(parts) > 1 else (), _common_metadata(parts))
 
 
+def _wrong_result(name: str, returned: str) -> LoadError:
+    return LoadError(
+        f"The loader {name} {returned}; it must return a LoadedFile, a str, a DocNode, or an iterable of texts and "
+        "DocNodes."
+    )
+
+
 def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
-    """A loader's own `LoadedFile`, its parts checked."""
-    problem = ""
+    places = loaded.places
     if not isinstance(loaded.text, str):
-        problem = f"text {loaded.text!r:.60}; it is a str"
+        problem = f"text {loaded.text!r:.60}; it must be a str"
     elif not isinstance(loaded.metadata, Mapping):
-        problem = f"metadata {loaded.metadata!r:.60}; it is a mapping"
-    elif not isinstance(loaded.places, (tuple, list)) or not all(
-        isinstance(place, Place) and 0 <= place.start <= place.end <= len(loaded.text) for place in loaded.places
+        problem = f"metadata {loaded.metadata!r:.60}; it must be a mapping"
+    elif not isinstance(places, (tuple, list)) or not all(
+        isinstance(place, Place) and 0 <= place.start <= place.end <= len(loaded.text) for place in places
     ):
-        problem = f"places {loaded.places!r:.60}; they are Places within the text"
-    if problem:
-        msg = f"The loader {name} returned a LoadedFile with {problem}."
-        raise LoadError(msg)
-    return LoadedFile(loaded.text, tuple(loaded.places), loaded.metadata)
+        problem = f"places {places!r:.60}; they must be Places within the text"
+    else:
+        return LoadedFile(loaded.text, tuple(places), loaded.metadata)
+    raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
 
 
 def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
-    """What all parts say alike holds for the file; what differs names the parts, and no more."""
-    said = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
+    """Metadata that all parts share."""
+    metadata = [part.metadata if isinstance(part, DocNode) else EMPTY for part in parts]
     return {
         name: value
-        for name, value in (said[0].items() if said else ())
-        if all(name in one and one[name] == value for one in said)
+        for name, value in (metadata[0].items() if metadata else ())
+        if all(name in one and one[name] == value for one in metadata)
     }
 
 
@@ -491,7 +486,7 @@ def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple
         labels: (kind, label) of each.
 
     Returns:
-        The whole text, and the place of each part in it.
+        The text, and the place of each part.
 
     Example:
         >>> text, places = join_parts(["Tea", "Water"], [("page", "1"), ("page", "2")])
@@ -518,7 +513,7 @@ _COOKIE = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 class SourceLoader:
-    """Reads source code; what it reads is the file, character by character."""
+    """Reads source code, character by character."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -527,7 +522,7 @@ class SourceLoader:
 
 
 class PythonLoader:
-    """Reads Python code as it is; each function and class at the top level is a place, decorators included."""
+    """Reads Python code, character by character; each top-level function and class is a place, with its decorators."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""

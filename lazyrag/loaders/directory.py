@@ -1,4 +1,4 @@
-"""Which files a dataset consists of, and what the file system says of each."""
+"""Files of a dataset: listing, signatures, hashes, built-in metadata."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from lazyrag.data.fields import mime_type
 from lazyrag.errors import DatasetPathError
 
 _BLOCK_BYTES = 1 << 18
-_LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; that its target is missing is no error to os.scandir
+_LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; a missing target is no error in os.scandir
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What tells cheaply whether a file is still the one that was read.
+    """A cheap check for changes of a file.
 
-    Two equal ones mean the same content, but for a file that was written in place with the same length, and either
-    within a tick of the file system's clock (see `lazyrag.document.changes.KnownFile`) or with its time put back.
+    Equal signatures mean equal content, except for a file that was written in place with the same length, and either
+    within a tick of the file system's clock (see `lazyrag.document.changes.KnownFile`) or with its time reset.
 
     Args:
         size: In bytes.
         mtime_ns: Time of last modification, in nanoseconds since 1970.
-        inode: Its number in the file system: another one where a file was replaced. 0 where there are none.
+        inode: Number in the file system, which differs after a replacement. 0 on systems without.
     """
 
     size: int
@@ -42,9 +42,9 @@ class FoundFile:
     """One file of a dataset.
 
     Args:
-        identity: Its path relative to the dataset, with forward slashes, or the id a user gave.
-        place: Where it lies.
-        signature: What it looked like when it was found; None if nobody looked, or it could not be looked at.
+        identity: Its path relative to the dataset, with forward slashes, or the user's id.
+        place: Its path.
+        signature: At the time of listing; None if unknown.
     """
 
     identity: str
@@ -53,20 +53,20 @@ class FoundFile:
 
     @property
     def path(self) -> Path:
-        """Where it lies. Made when it is asked for: a Path takes six times the memory of a text."""
+        """The path, created on demand: a Path takes six times the memory of a text."""
         return Path(self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a folder holds at one time.
+    """The content of a folder at one time.
 
     Args:
-        found: The files, in order of identity.
-        skipped: Pairs (relative path, reason) of what was passed over, in that order.
-        unlisted: Relative paths of folders that could not be listed, and of links that could not be followed, sorted.
-            They stand in ``skipped`` as well. What was known of them, or beneath them, may still be there.
-        seen_ns: Wall-clock time, in nanoseconds since 1970, just before the first of them was looked at.
+        found: The files, sorted by identity.
+        skipped: Pairs (relative path, reason), sorted.
+        unlisted: Relative paths of folders that could not be listed and links that could not be followed, sorted; also
+            in ``skipped``. Known files below them may still exist.
+        seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
     """
 
     found: tuple[FoundFile, ...] = ()
@@ -76,10 +76,10 @@ class Listing:
 
 
 def find_files(folder: str | os.PathLike[str]) -> Listing:
-    """The files beneath a folder with their signatures, and what was passed over.
+    """List the files below a folder, with their signatures.
 
-    Hidden files and folders beneath it are passed over (its own ancestors may be hidden), and so are office programs'
-    lock files, links to folders and whatever is no regular file.
+    Skips hidden files and folders (the folder itself may be hidden), lock files of office programs, links to folders
+    and everything that is not a regular file.
 
     Args:
         folder: An existing folder.
@@ -95,7 +95,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
         >>> file.identity, file.signature.size
         ('tea.txt', 9)
     """
-    seen_ns = time.time_ns()  # before the first look: a time too early only casts more doubt on a signature
+    seen_ns = time.time_ns()  # before the listing: an early time is on the safe side
     found: list[FoundFile] = []
     skipped: list[tuple[str, str]] = []
     unlisted: list[str] = []
@@ -107,7 +107,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
                 entries = list(scan)
         except OSError as exc:
             if not prefix:
-                msg = f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Give an existing folder."
+                msg = f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an existing folder."
                 raise DatasetPathError(msg) from exc
             unlisted.append(prefix[:-1])
             skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
@@ -115,7 +115,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
         for entry in entries:
             identity = prefix + entry.name  # Path.relative_to takes 5 us for each
             try:
-                reason = _why_not(entry)
+                reason = _reason_to_skip(entry)
                 is_folder = not reason and entry.is_dir(follow_symlinks=False)
             except OSError as exc:
                 unlisted.append(identity)
@@ -131,12 +131,12 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
 
 
 def signature_of(file: str | os.PathLike[str]) -> Signature | None:
-    """What a file looks like now, a link's target in its place; None if it cannot be looked at.
+    """The signature of a file, or of a link's target; None if it cannot be read.
 
-    To be taken before the file is read, so that a change in between is seen the next time.
+    Take it before reading the file, so that a later check sees a change in between.
 
     Args:
-        file: A path, or an entry of `os.scandir`, which on some systems has been looked at already.
+        file: A path, or an entry of `os.scandir`, which on some systems has its status already.
 
     Example:
         >>> signature_of("no/such/file") is None
@@ -144,18 +144,18 @@ def signature_of(file: str | os.PathLike[str]) -> Signature | None:
     """
     try:
         status = file.stat() if isinstance(file, os.DirEntry) else os.stat(file)  # noqa: PTH116  also takes texts
-    except OSError:  # whoever reads it next will meet the same error, and report it
+    except OSError:  # reading the file reports the same error
         return None
     return Signature(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def hash_file(path: str | os.PathLike[str]) -> str:
-    """A digest of what a file holds: BLAKE2b, 16 bytes, as 32 hexadecimal digits.
+    """Hash a file: BLAKE2b, 16 bytes, as 32 hexadecimal digits.
 
-    Where the system allows it (on Linux, to a file's owner), the reading leaves the time of last access alone.
+    Where the system allows it (on Linux, for the owner), the time of last access stays.
 
     Raises:
-        OSError: If the file is gone, may not be read, or is no regular file.
+        OSError: If the file is missing, unreadable, or not a regular file.
 
     Example:
         >>> import tempfile
@@ -175,11 +175,10 @@ def hash_file(path: str | os.PathLike[str]) -> str:
 def built_in_metadata(path: Path) -> dict[str, Any]:
     """The six built-in metadata fields (spec 001).
 
-    The creation date is the birth time where the system keeps one, else the earlier of the times of last change of
-    content and of entry.
+    The creation date is the birth time if the system stores it, else the earlier of ctime and mtime.
 
     Raises:
-        OSError: If the file is gone, may not be looked at, or is no regular file.
+        OSError: If the file is missing, unreadable, or not a regular file.
     """
     status = path.stat()
     _check_regular(status)
@@ -194,8 +193,8 @@ def built_in_metadata(path: Path) -> dict[str, Any]:
     }
 
 
-def _why_not(entry: os.DirEntry[str]) -> str:
-    """Why an entry is passed over; "" for a file or a folder. An OSError if the system does not tell what it is."""
+def _reason_to_skip(entry: os.DirEntry[str]) -> str:
+    """Why an entry is skipped; "" for a file or folder. Raises OSError if its type is unknown."""
     if entry.name.startswith("."):
         return "hidden"
     if entry.name.startswith("~$"):
@@ -216,18 +215,18 @@ def _why_not(entry: os.DirEntry[str]) -> str:
 
 
 def _open_unnoticed(path: str, flags: int) -> int:
-    """Open without counting as an access, and without waiting for the other end of what turns out to be a pipe."""
+    """Open without updating the access time, and without blocking on a pipe."""
     flags |= getattr(os, "O_NONBLOCK", 0)
     try:
         return os.open(path, flags | getattr(os, "O_NOATIME", 0))
-    except PermissionError:  # others than a file's owner may not ask for that
+    except PermissionError:  # only the owner may do that
         return os.open(path, flags)
 
 
 def _check_regular(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-        raise OSError(errno.EINVAL, "it is no regular file")
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would block for ever
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _day(seconds: float) -> str:
-    return dt.datetime.fromtimestamp(seconds).date().isoformat()  # noqa: DTZ006  days as the user's clock has them
+    return dt.datetime.fromtimestamp(seconds).date().isoformat()  # noqa: DTZ006  in the user's time zone

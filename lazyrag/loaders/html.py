@@ -1,4 +1,4 @@
-"""HTML pages."""
+"""HTML and e-books: `HtmlLoader` and `EpubLoader`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_places
-from lazyrag.validation import known_arguments, yes_or_no
+from lazyrag.validation import known_arguments, validate_boolean
 
 _ASIDE = frozenset(["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"])
 _ASIDE_ROLES = frozenset(
@@ -33,15 +33,15 @@ _UNSEEN = frozenset(["head", "noscript", "script", "style", "svg", "template"])
 _NEVER_ASIDE = frozenset(["body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"])
 _BLOCKS = frozenset(["div", "ul", "ol", "section", "p"])
 _LEAST_SHARE = 0.25
-"""Of a page's text, where a part of it that says to be the main one is believed."""
+"""Minimum share of a page's text for a part to be the main one."""
 _MOST_LINKS = 0.7
-"""Of a block's text; a block with more consists of links."""
+"""Maximum share of links in a block's text."""
 _LEAST_LINKS = 3
 
 
 @dataclass(slots=True)
 class _Weight:
-    """What an element holds: letters, letters in links, links, and whether one of the two upper headings."""
+    """Letters, letters in links and links of an element, and whether it has an h1 or h2."""
 
     letters: int = 0
     linked: int = 0
@@ -56,31 +56,31 @@ class _Weight:
 
 
 def main_part(page: Element) -> Element:
-    """The element that holds a page's main text. What stands beside the text in it is taken out of the tree.
+    """The element with a page's main text. Navigation, side bars and the like are removed from it.
 
-    ``<main>`` or the only ``<article>`` is taken at its word if a fair share of the page's text is in it; else the
-    whole body is. Headings and tables stay. Where hardly anything would be left, the element stays as it is.
+    It is ``<main>`` or the only ``<article>`` if that has a fair share of the page's text, else the body. Headings and
+    tables stay. If hardly anything would remain, nothing is removed.
     """
     weights = _weigh(page)
     least = _LEAST_SHARE * weights[page].letters
     part = next((one for one in _candidates(page) if weights[one].letters >= least), page)
-    whole = weights[part].letters
+    total = weights[part].letters
     aside: list[Element] = []
     pending = list(part)
     while pending:
         one = pending.pop()
-        if one in weights and _is_aside(one, weights[one], whole):
+        if one in weights and _is_aside(one, weights[one], total):
             aside.append(one)
         elif one in weights:
             pending.extend(one)
-    if whole - sum(weights[one].letters for one in aside) >= _LEAST_SHARE * whole:
+    if total - sum(weights[one].letters for one in aside) >= _LEAST_SHARE * total:
         for one in aside:
-            _take_out(one)
+            _remove(one)
     return part
 
 
 def _weigh(page: Element) -> dict[Element, _Weight]:
-    """The weight of each element; those before their parents that come later."""
+    """The weight of each element, children before parents."""
     weights: dict[Element, _Weight] = {}
     for one in reversed([one for one in page.iter() if isinstance(one.tag, str)]):
         weight = weights[one] = _Weight()
@@ -93,7 +93,7 @@ def _weigh(page: Element) -> dict[Element, _Weight]:
             weight.letters += len((child.tail or "").strip())
         if one.tag == "a":
             weight.linked, weight.links = weight.letters, 1
-        elif one.tag == "table":  # of contents, say: tables are no menus
+        elif one.tag == "table":  # a table of contents, for example: tables are not menus
             weight.linked = weight.links = 0
         weight.headed = weight.headed or one.tag in {"h1", "h2"}
     return weights
@@ -105,8 +105,8 @@ def _candidates(page: Element) -> list[Element]:
     return [*page.iter("main"), *named, *(articles if len(articles) == 1 else [])]
 
 
-def _is_aside(element: Element, weight: _Weight, whole: int) -> bool:
-    """Whether an element stands beside the main text: by its kind, its role, its name, or as a block of links."""
+def _is_aside(element: Element, weight: _Weight, total: int) -> bool:
+    """Whether an element is not main text: by its tag, role or name, or as a block of links."""
     tag = element.tag
     if tag in _ASIDE or element.get("role", "") in _ASIDE_ROLES:
         return True
@@ -114,13 +114,13 @@ def _is_aside(element: Element, weight: _Weight, whole: int) -> bool:
         return not weight.headed
     named = f"{element.get('class') or ''} {element.get('id') or ''}"
     if tag not in _NEVER_ASIDE and _ASIDE_NAMES.search(named):
-        return weight.letters < 0.3 * whole  # a name that stands for most of the text means something else
+        return weight.letters < 0.3 * total  # for most of the text, the name means something else
     of_links = weight.linked > _MOST_LINKS * weight.letters and weight.letters < 80 * weight.links
     return tag in _BLOCKS and weight.links >= _LEAST_LINKS and not weight.headed and of_links
 
 
-def _take_out(element: Element) -> None:
-    """Remove an element, but not the text behind it."""
+def _remove(element: Element) -> None:
+    """Remove an element, but not the text after it."""
     parent = element.getparent()
     if parent is None:
         return
@@ -147,7 +147,7 @@ _BREAKS = {
 """Line ends around an element."""
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _CELLS = frozenset(["td", "th"])
-# A line of Chinese source text ends anywhere; a space there would tear words.
+# Lines of Chinese source text end anywhere; a space there would split words.
 _CJK_EDGE = rf"[{CJK_LETTERS}，。、；：！？（）《》「」『』【】“”‘’…—]"
 _LINE_END_IN_CJK = re.compile(rf"(?<={_CJK_EDGE})[^\S\u3000\n]*\n\s*(?={_CJK_EDGE})")
 _IS_CJK_EDGE = re.compile(_CJK_EDGE)
@@ -155,17 +155,17 @@ _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 
 @known_arguments
 class HtmlLoader:
-    """Reads a page as a browser shows it: blocks on lines, tables row by row with ``|`` between filled cells.
+    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between filled cells.
 
-    What a reader does not see (scripts, styles, hidden parts) and navigation is left out. Headings become places;
-    title, description, author and language become metadata.
+    Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become places; title,
+    description, author and language become metadata.
 
     Args:
-        main_text: Leave out what stands beside the main text, too: banners, side bars, related links, footers.
+        main_text: Skip everything besides the main text, too: banners, side bars, related links, footers.
     """
 
     def __init__(self, *, main_text: bool = False) -> None:
-        self._main_text = yes_or_no("main_text", main_text)
+        self._main_text = validate_boolean("main_text", main_text)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -177,10 +177,10 @@ class HtmlLoader:
 
 
 def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
-    r"""The text of a page, its headings as places, what its head says as metadata.
+    r"""Read HTML, with headings as places and metadata of its head.
 
     Args:
-        markup: HTML, whole or in part.
+        markup: A page or a part of one.
         main_text: Only the main text, see `HtmlLoader`.
 
     Raises:
@@ -190,7 +190,7 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
         >>> read_html("<p>Menu</p><main><h1>Tea</h1>Green</main><footer>Imprint</footer>", main_text=True).text
         'Tea\n\nGreen'
     """
-    # lxml refuses text that declares an encoding of its own, so it is handed bytes in one that we name.
+    # lxml refuses text that declares an encoding, so it gets bytes.
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
         page = html.document_fromstring(markup.encode("utf-8", "replace"), parser=parser)
@@ -199,33 +199,33 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
         raise LoadError(msg) from exc
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
-        msg = f"The page nests its elements too deep to be read whole ({too_deep[0]})."
+        msg = f"The elements of the page are nested too deep to be read ({too_deep[0]})."
         raise LoadError(msg)
-    said = _head(page)
+    metadata = _head(page)
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
-    return LoadedFile(text, heading_places(sorted(writer.headings), len(text)), said)
+    return LoadedFile(text, heading_places(sorted(writer.headings), len(text)), metadata)
 
 
 def _head(page: html.HtmlElement) -> dict[str, str]:
-    """Title, description, author and language, as far as the page says them."""
+    """Title, description, author and language."""
     named: dict[str, str] = {}
     for meta in page.iter("meta"):
         name = (meta.get("name") or meta.get("property") or meta.get("http-equiv") or "").lower()
         named.setdefault(name, meta.get("content") or "")
-    said = {
+    found = {
         "title": page.findtext(".//title") or "",
         "description": named.get("description") or named.get("og:description", ""),
         "author": named.get("author", ""),
         "language": page.get("lang") or named.get("content-language", ""),
     }
-    folded = {name: " ".join(clean(value).split()) for name, value in said.items()}
+    folded = {name: " ".join(clean(value).split()) for name, value in found.items()}
     return {name: value for name, value in folded.items() if value}
 
 
 def _write(page: html.HtmlElement) -> _Writer:
     writer = _Writer()
-    inside: list[str] = []  # the open <pre> elements and table cells that hold no table
+    inside: list[str] = []  # the open <pre> elements and table cells without a table
     walker = etree.iterwalk(page, events=("start", "end"))
     for event, element in walker:
         tag = element.tag
@@ -240,7 +240,7 @@ def _write(page: html.HtmlElement) -> _Writer:
 
 
 def _is_hidden(element: html.HtmlElement) -> bool:
-    """Whether a browser shows an element only if a script says so. Panels of tabs are shown by a click."""
+    """Whether a browser hides an element until a script shows it. Tab panels appear on a click."""
     if element.get("hidden") is not None:
         hidden = bool(element.get("hidden") != "until-found")
     else:
@@ -265,7 +265,10 @@ def _open(element: html.HtmlElement, writer: _Writer, inside: list[str]) -> None
         writer.number(element)
     elif tag == "pre":
         inside.append(tag)
-    writer.write(_without_first_line_end(element) if tag == "pre" else element.text, verbatim="pre" in inside)
+    text = element.text or ""
+    if tag == "pre":  # browsers ignore its first line end
+        text = text.removeprefix("\r").removeprefix("\n")
+    writer.write(text, verbatim="pre" in inside)
 
 
 def _close(tag: str, writer: _Writer, inside: list[str]) -> None:
@@ -283,25 +286,21 @@ def _integer(text: str | None, default: int) -> int:
     return int(text) if text is not None and re.fullmatch(r"-?\d{1,6}", text, re.ASCII) else default
 
 
-def _without_first_line_end(pre: html.HtmlElement) -> str:
-    return (pre.text or "").removeprefix("\r").removeprefix("\n")
-
-
 class _Writer:
-    """Collects text, folding white space as a browser does."""
+    """Collects text and folds white space as browsers do."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.headings: list[Heading] = []
         self._length = 0
-        self._owed = ""  # what stands between the last word and the next one
-        self._owed_for_line_end = False  # whether an owed space was a line end in the source
-        self._items: dict[html.HtmlElement, int] = {}  # ordered lists, and the number of their last item
-        self._numbered = False  # whether nothing has come yet behind an item's number
-        self._open_headings: list[list[int]] = []  # level, and once a word came: start, first piece
+        self._owed = ""  # separator before the next word
+        self._owed_for_line_end = False  # the separator was a line end in the source
+        self._items: dict[html.HtmlElement, int] = {}  # number of the last item by ordered list
+        self._numbered = False  # nothing has followed an item's number yet
+        self._open_headings: list[list[int]] = []  # level, and after the first word: start, first piece
 
     def write(self, text: str | None, *, verbatim: bool) -> None:
-        """Add text; its white space is folded unless it stands in ``<pre>``."""
+        """Add text; white space is folded except in ``<pre>``."""
         if not text:
             return
         if verbatim:
@@ -318,7 +317,7 @@ class _Writer:
                 self._owe_space(tail)
 
     def line(self, breaks: int, *, folded: bool) -> None:
-        """Owe line ends, or a space inside a table's cell."""
+        """Request line ends, or a space inside a table cell."""
         if self._numbered:
             return
         if not folded and not self._owed.startswith("\n" * breaks):
@@ -328,12 +327,12 @@ class _Writer:
         self._owed_for_line_end = False
 
     def line_break(self, *, folded: bool) -> None:
-        """Owe one more line end, at most an empty line; or a space inside a table's cell."""
+        """Request one more line end, up to an empty line; or a space inside a table cell."""
         ends = self._owed.count("\n")
         self.line(min(ends + 1, 2), folded=folded)
 
     def number(self, item: html.HtmlElement) -> None:
-        """Write the number of an item, if its list is an ordered one."""
+        """Write the number of an item of an ordered list."""
         above = item.getparent()
         if above is None or above.tag != "ol" or above.get("reversed") is not None:
             return
@@ -343,21 +342,21 @@ class _Writer:
         self._numbered = True
 
     def end_item(self) -> None:
-        """Note that what follows stands no longer behind an item's number."""
+        """End a list item."""
         self._numbered = False
 
     def cell(self) -> None:
-        """Owe the mark between two cells, unless the cell is the first of its row."""
+        """Request the separator of cells, except before the first of a row."""
         if not self._owed.startswith("\n"):
             self._owed = " | "
             self._owed_for_line_end = False
 
     def open_heading(self, level: int) -> None:
-        """Note that a heading begins with the next word."""
+        """Begin a heading at the next word."""
         self._open_headings.append([level])
 
     def close_heading(self) -> None:
-        """Give the heading that was opened last its words; one without words is none."""
+        """End the last heading; one without words is dropped."""
         level, *begun = self._open_headings.pop()
         if begun:
             start, first_piece = begun
@@ -391,18 +390,17 @@ _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _METADATA = {"title": "title", "creator": "author", "language": "language"}
 _PAGES = frozenset(["application/xhtml+xml", "text/html", "application/x-dtbook+xml"])
-# HTML knows no empty elements but these: it would read all behind <title/> as the title.
+# HTML has no other empty elements: it would read everything after <title/> as the title.
 _EMPTY_ELEMENT = re.compile(
     r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr)\b)([a-zA-Z][\w:-]*)([^<>]*)/>"
 )
 
 
 class EpubLoader:
-    """Reads an e-book chapter by chapter in the order of reading, as the loader of HTML reads pages.
+    """Reads an e-book chapter by chapter in reading order, as HTML pages.
 
-    Each chapter that holds text is a place of kind ``chapter``, labelled with its first heading, else its number.
-    Title, author and language become metadata. Pictures and the table of contents, which repeats the headings, are
-    left out.
+    Each chapter with text is a place of kind ``chapter``, labelled with its first heading, else its number. Title,
+    author and language become metadata. Pictures and the table of contents are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -428,15 +426,15 @@ class EpubLoader:
 
 
 def _package(archive: Archive) -> str:
-    """The name of the part that lists all others."""
+    """The part that lists all others."""
     for element in archive.xml(_CONTAINER).iter("{*}rootfile"):
         return element.get("full-path", "")
-    msg = "The e-book is damaged: it does not say where its contents are listed. Save it again as .epub."
+    msg = "The e-book is damaged: it has no list of its contents. Save it again as .epub."
     raise LoadError(msg)
 
 
 def _chapters(book: Element, package: str) -> Iterator[str]:
-    """The names of the pages, in the order of reading, without the table of contents."""
+    """Names of the pages, in reading order, without the table of contents."""
     listed = {item.get("id"): item for item in book.iterfind("{*}manifest/{*}item")}
     for reference in book.iterfind("{*}spine/{*}itemref"):
         item = listed.get(reference.get("idref"))
@@ -445,7 +443,7 @@ def _chapters(book: Element, package: str) -> Iterator[str]:
 
 
 def _protected(archive: Archive) -> frozenset[str]:
-    """The names of encrypted parts, which in many books are fonts only."""
+    """Names of encrypted parts, in many books only fonts."""
     if _ENCRYPTION not in archive:
         return frozenset()
     references = archive.xml(_ENCRYPTION).iter("{*}CipherReference")
@@ -454,10 +452,10 @@ def _protected(archive: Archive) -> frozenset[str]:
 
 def _metadata(book: Element) -> dict[str, str]:
     """Title, authors and language of the book."""
-    said: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for element in book.iterfind("{*}metadata/*"):
         name = _METADATA.get(local_name(element))
         words = " ".join("".join(map(str, element.itertext())).split())
         if name and words:
-            said.setdefault(name, []).append(words)
-    return {name: ", ".join(values) if name == "author" else values[0] for name, values in said.items()}
+            found.setdefault(name, []).append(words)
+    return {name: ", ".join(values) if name == "author" else values[0] for name, values in found.items()}

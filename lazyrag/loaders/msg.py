@@ -1,11 +1,11 @@
-"""Mails of Outlook."""
+"""Mails of Outlook: `MsgLoader`."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,22 +13,24 @@ from typing import Any, TypeAlias
 import olefile
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import Members, members, with_attachments
+from lazyrag.loaders.archives import load_member
 from lazyrag.loaders.base import LoadedFile
-from lazyrag.loaders.detect import clean, decode
+from lazyrag.loaders.detect import clean, decode_lossy
 from lazyrag.loaders.html import read_html
+from lazyrag.loaders.mail import Attachment, base_name, whole_mail
 from lazyrag.loaders.word import read_rtf
 
 MAGIC = bytes.fromhex("d0cf11e0a1b11ae1")
 _HEADER = 512
+_ADVICE = "Save the mail again as .msg or .eml."
 
 
 class Container:
-    """An open container. What it says of sizes is not believed beyond the size of the file.
+    """An open compound file. Its sizes are not trusted beyond the size on disk.
 
     Args:
         file: The compound file.
-        size: Bytes of the file on disk.
+        size: Bytes on disk.
     """
 
     def __init__(self, file: olefile.OleFileIO, size: int) -> None:
@@ -42,16 +44,16 @@ class Container:
         return path in self._known
 
     def folders(self, folder: tuple[str, ...]) -> list[str]:
-        """The names of the folders right in a folder that hold something, in the container's order."""
+        """Names of the non-empty subfolders, in the container's order."""
         depth = len(folder)
         inside = (path[depth] for path in self.streams if path[:depth] == folder and len(path) > depth + 1)
         return list(dict.fromkeys(inside))
 
     def read(self, path: tuple[str, ...]) -> bytes:
-        """The bytes of a stream; none where there is no such stream.
+        """The bytes of a stream; none if it is missing.
 
         Raises:
-            LoadError: If the streams together say to be longer than the file, as only those in circles are.
+            LoadError: If the streams are longer than the file, as only circular ones are.
         """
         if path not in self:
             return b""
@@ -65,26 +67,22 @@ class Container:
 
 
 @contextmanager
-def open_container(path: Path, advice: str) -> Iterator[Container]:
+def open_container(path: Path) -> Iterator[Container]:
     """Open a compound file.
 
-    Args:
-        path: An existing file.
-        advice: What to do about a damaged one: ``"Save it again as .msg."``.
-
     Raises:
-        LoadError: If it is none, or is damaged.
+        LoadError: If it is not one, or is damaged.
     """
     size = path.stat().st_size
     with path.open("rb") as stream:
         header = stream.read(_HEADER)
     if not header.startswith(MAGIC):
-        msg = f"The file is of another format than its suffix says, or is damaged: it is no compound file. {advice}"
+        msg = f"The file is of another format than its suffix says, or is damaged: it is no compound file. {_ADVICE}"
         raise LoadError(msg)
-    # olefile follows as many tables as the header names, and copies them all for each one.
+    # olefile reads as many tables as the header says, and copies them all for each one.
     tables = int.from_bytes(header[44:48], "little"), int.from_bytes(header[72:76], "little")
     if max(tables) * _HEADER > size:
-        msg = f"The file is damaged: its tables are longer than itself. {advice}"
+        msg = f"The file is damaged: its tables are longer than itself. {_ADVICE}"
         raise LoadError(msg)
     try:
         with olefile.OleFileIO(str(path)) as file:
@@ -92,12 +90,11 @@ def open_container(path: Path, advice: str) -> Iterator[Container]:
     except LoadError:
         raise
     except (OSError, ValueError, IndexError, RecursionError) as exc:
-        msg = f"The file is damaged: {exc}. {advice}"
+        msg = f"The file is damaged: {exc}. {_ADVICE}"
         raise LoadError(msg) from exc
 
 
-_ADVICE = "Save the mail again as .msg or .eml."
-_MOST_RTF = 1 << 26  # bytes that a body may unpack to
+_MOST_RTF = 1 << 26  # bytes of a decompressed body
 
 # Properties by their numbers in [MS-OXPROPS].
 _SUBJECT, _BODY, _HTML, _PACKED_RTF = 0x0037, 0x1000, 0x1013, 0x1009
@@ -114,30 +111,26 @@ Folder: TypeAlias = tuple[str, ...]
 class MsgLoader:
     """Reads a mail of Outlook: subject, sender, recipients and date as its first lines, its body, its attachments.
 
-    Of a body that is there in several forms the plain text is read, else the page, else the Rich Text. Attachments are
-    read as those of an eml, mails within mails too. Headers and names of attachments become metadata, and so does why
-    one is not read.
+    Of alternative bodies the plain text is read, else the HTML, else the Rich Text. Attachments are read as those of an
+    eml, nested mails too. Headers and names of attachments become metadata, unread ones with their reasons.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        with open_container(path, _ADVICE) as container:
+        with open_container(path) as container:
             if not any(path[0].startswith("__properties_version1") for path in container.streams):
-                msg = f"The file is no mail: it is of another program, and its suffix is wrong. {_ADVICE}"
+                msg = f"The file is not a mail: it is of another program, and its suffix is wrong. {_ADVICE}"
                 raise LoadError(msg)
             return _read(container, ())
 
 
 def _read(container: Container, folder: Folder) -> LoadedFile:
     mail = _Item(container, folder, header=24 if folder else 32)
-    said: dict[str, Any] = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": _sender(mail)}
-    said |= _recipients(mail)
-    said["date"] = mail.time(_SENT) or mail.time(_DELIVERED)
-    said = {name: value for name, value in said.items() if value}
-    head = "\n".join(f"{name.capitalize()}: {value}" for name, value in said.items())
-    text = "\n\n".join(part for part in (head, _body(mail)) if part)
-    with members() as inside:
-        return with_attachments(text, said, _attachments(mail, inside))
+    headers: dict[str, Any] = {"subject": " ".join(mail.text(_SUBJECT).split()), "from": _sender(mail)}
+    headers |= _recipients(mail)
+    headers["date"] = mail.time(_SENT) or mail.time(_DELIVERED)
+    headers = {name: value for name, value in headers.items() if value}
+    return whole_mail(headers, [_body(mail)], functools.partial(_attachments, mail))
 
 
 class _Item:
@@ -158,10 +151,10 @@ class _Item:
         if wide:
             return clean(wide.decode("utf-16-le", "replace").rstrip("\0"))
         narrow = self.stream(number, "001E").rstrip(b"\0")
-        return _decoded(narrow, self.fixed.get(_MESSAGE_PAGE))
+        return decode_lossy(narrow, _encoding(self.fixed.get(_MESSAGE_PAGE)))
 
     def time(self, number: int) -> str:
-        """A date in ISO 8601, in UTC; "" where there is none, or none that people write."""
+        """A date as ISO 8601, in UTC; "" without a valid one."""
         seconds = self.fixed.get(number, 0) // 10_000_000  # from 1601 on
         try:
             moment = dt.datetime(1601, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(seconds=seconds)
@@ -170,12 +163,8 @@ class _Item:
         return moment.isoformat(sep=" ") if seconds else ""
 
 
-def _decoded(data: bytes, code_page: int | None) -> str:
-    """Text of bytes whose code page is tried, not believed; what is no text shows as U+FFFD."""
-    try:
-        return decode(data, declared=f"cp{code_page & 0xFFFF}" if code_page else None)
-    except LoadError:
-        return data.decode("ascii", "replace")
+def _encoding(code_page: int | None) -> str | None:
+    return f"cp{code_page & 0xFFFF}" if code_page else None
 
 
 def _sender(mail: _Item) -> str:
@@ -183,7 +172,7 @@ def _sender(mail: _Item) -> str:
 
 
 def _person(name: str, address: str) -> str:
-    """A name and an address as mails write them. Addresses within a company's own directory are left out."""
+    """A name and an address as in mails. Addresses of a company's directory are skipped."""
     address = address.strip() if "@" in address else ""
     name = " ".join(name.split())
     return f"{name} <{address}>" if address and name not in ("", address) else name or address
@@ -206,26 +195,24 @@ def _body(mail: _Item) -> str:
     if plain:
         return plain
     page = mail.stream(_HTML, "0102")
-    markup = _decoded(page, mail.fixed.get(_INTERNET_PAGE)) if page else mail.text(_HTML)
+    markup = decode_lossy(page, _encoding(mail.fixed.get(_INTERNET_PAGE))) if page else mail.text(_HTML)
     if markup.strip():
         return read_html(markup).text.strip()
     packed = mail.stream(_PACKED_RTF, "0102")
     return read_rtf(unpack_rtf(packed)).text.strip() if packed else ""
 
 
-def _attachments(mail: _Item, inside: Members) -> Iterator[tuple[str, Callable[[], LoadedFile]]]:
-    """The name of each attachment, and what loads it."""
+def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
     found = [name for name in mail.container.folders(mail.folder) if name.startswith("__attach_version1.0_")]
     for number, folder in enumerate(found, start=1):
         one = _Item(mail.container, (*mail.folder, folder))
-        given = one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME)
-        name = given.replace("\\", "/").rpartition("/")[2].strip()
+        name = base_name(one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME))
         inner = (*one.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
         if (*inner, "__properties_version1.0") in mail.container:
             yield name or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
         else:
-            known_as = name or f"attachment {number}"
-            yield known_as, functools.partial(inside.load, known_as, [one.stream(_DATA, "0102")])
+            name = name or f"attachment {number}"
+            yield name, functools.partial(load_member, temporary, name, [one.stream(_DATA, "0102")])
 
 
 _DICTIONARY = (
@@ -237,29 +224,29 @@ _WINDOW = 4096
 
 
 def unpack_rtf(data: bytes) -> bytes:
-    r"""The Rich Text that mails hold packed ([MS-OXRTFCP]).
+    r"""Decompress the Rich Text of a mail ([MS-OXRTFCP]).
 
     Raises:
-        LoadError: If it is packed in another way, or too large.
+        LoadError: If the compression is unknown, or the text is too large.
 
     Example:
         >>> data = "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d0a800fa0"
         >>> unpack_rtf(bytes.fromhex(data))
         b'{\\rtf1\\ansi\\ansicpg1252\\pard hello world}\r\n'
     """
-    if data[8:12] == b"MELA":  # not packed
+    if data[8:12] == b"MELA":  # not compressed
         return data[16:]
     if data[8:12] != b"LZFu":
-        msg = f"The body of the mail is packed in no way that is known. {_ADVICE}"
+        msg = f"The body of the mail has an unknown compression. {_ADVICE}"
         raise LoadError(msg)
     window = bytearray(_DICTIONARY.ljust(_WINDOW, b" "))
     at = len(_DICTIONARY)
     unpacked = bytearray()
     for copied, start, length, letter in _steps(data):
-        if copied and start == at:  # how the end is marked
+        if copied and start == at:  # the end mark
             break
         for offset in range(length):
-            window[at] = window[(start + offset) % _WINDOW] if copied else letter  # what is copied may be copied again
+            window[at] = window[(start + offset) % _WINDOW] if copied else letter  # copied bytes may be copied again
             unpacked.append(window[at])
             at = (at + 1) % _WINDOW
         if len(unpacked) > _MOST_RTF:
@@ -269,7 +256,7 @@ def unpack_rtf(data: bytes) -> bytes:
 
 
 def _steps(data: bytes) -> Iterator[tuple[bool, int, int, int]]:
-    """What is to be done: (True, start, length, _) copies from the window, (False, _, 1, letter) adds a letter."""
+    """Instructions: (True, start, length, _) copies from the window, (False, _, 1, letter) adds a letter."""
     position = 16
     while position < len(data):
         control = data[position]

@@ -1,104 +1,93 @@
-"""PDF documents."""
+"""PDF documents: `PdfLoader`, on pypdfium2."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
+import ctypes
+import io
+import logging
 import re
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package, sentence
+import numpy as np
+import pypdfium2
+import pypdfium2.raw as pdfium
+
+from lazyrag.errors import ConfigError, LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
-from lazyrag.loaders.pdf_layout import NeedsPasswordError, OpensPdf, PdfFile, page_text, without_repeated_lines
-from lazyrag.validation import known_arguments, text_list, whole_number, yes_or_no
-
-if TYPE_CHECKING:
-    import numpy as np
-
+from lazyrag.loaders.pdf_layout import (
+    Glyph,
+    has_right_to_left,
+    letters,
+    page_text,
+    quarter_turns,
+    turned,
+    without_repeated_lines,
+)
+from lazyrag.validation import known_arguments, validate_boolean, validate_integer, validate_seconds, validate_texts
 
 Ocr: TypeAlias = "Callable[[np.ndarray], str]"
-"""Reads a picture of a page, (height, width, 3) uint8 in red, green, blue, and returns its text."""
+"""Recognizes the text in an image of a page: (height, width, 3) uint8, RGB."""
 
-ENGINES = ("pypdfium2", "pypdf")
-"""What can read a PDF, the preferred one first."""
-
-OCR_DOTS_PER_INCH = 200
-"""How finely pages are drawn for `Ocr`."""
-
+_OCR_DOTS_PER_INCH = 200
 _MOST_PAGES_NAMED = 20
-_SAID = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
-_DATES = {"CreationDate": "created", "ModDate": "modified"}
-_SAID_OF_NOTHING = frozenset(["untitled", "anonymous", "unspecified"])  # what reportlab writes
-_DATE = re.compile(
-    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
-    r"(?:(?P<zone>[-+Z])(?:(?P<hours>\d\d)'?(?P<minutes>\d\d)?'?)?)?"
-)
 
 
 @known_arguments
 class PdfLoader:
     """Reads the text layer of a PDF, page by page; each page is a place.
 
-    Columns are read one after the other, and rows of tables become lines with ``|`` between the cells. Blanks between
-    Chinese characters, line ends inside Chinese paragraphs and hyphens at line ends are taken out again. Title, author,
-    subject, keywords and dates become metadata; so does what was not read: ``pages_without_text`` (scanned ones),
-    ``pages_unread`` (damaged ones) and ``pages_by_ocr``. ``pdf_engine`` says what read the file.
+    Columns are read one after the other, and rows of tables become lines with ``|`` between the cells. Spaces between
+    Chinese characters, line ends inside Chinese paragraphs and hyphens at line ends are removed. Title, author,
+    subject, keywords and dates become metadata; so do the pages that were not read: ``pages_without_text`` (scanned),
+    ``pages_unread`` (damaged) and ``pages_by_ocr``.
 
     Args:
-        password: For encrypted files, or several to try. The empty one need not be given.
-        engine: ``"pypdfium2"`` or ``"pypdf"``; None takes the first of them that is installed, and the other for a
-            file that it cannot open.
-        ocr: Reads the pages that have no text layer, from their pictures: a function of an array (height, width, 3),
-            red, green, blue, that returns a text. It needs the extra ``pdf``.
-        drop_repeated: Leave out lines that stand at the head or foot of most pages, page numbers too.
-        max_pages: A file with more is refused, as is one with more than the Document's `LoadLimits` allow; None for
-            those alone.
-        max_seconds: A file that takes longer is refused, once the page that is being read is done.
+        password: For encrypted files, or several to try. The empty password is always tried.
+        ocr: Recognizes the text of pages without a text layer: a function from an array (height, width, 3), RGB, to
+            a text.
+        drop_repeated: Leave out lines that are repeated at the top or bottom of most pages, page numbers too.
+        max_pages: Refuse files with more pages; None for the Document's `LoadLimits` alone.
+        max_seconds: Refuse files that take longer. Checked after each page.
 
     Raises:
         ConfigError: If an argument is out of its range.
 
     Example:
-        >>> PdfLoader(engine="pypdf", drop_repeated=True)
-        PdfLoader(engine='pypdf', drop_repeated=True)
+        >>> PdfLoader(drop_repeated=True)
+        PdfLoader(drop_repeated=True)
     """
 
     def __init__(
         self,
         password: str | Sequence[str] = (),
         *,
-        engine: str | None = None,
         ocr: Ocr | None = None,
         drop_repeated: bool = False,
         max_pages: int | None = None,
         max_seconds: float = 600.0,
     ) -> None:
-        if engine is not None and engine not in ENGINES:
-            msg = f"engine is {engine!r:.80}. {known_names(str(engine), ENGINES)} None takes what is installed."
-            raise ConfigError(msg)
         if ocr is not None and not callable(ocr):
-            msg = f"ocr is {ocr!r:.80}; give a function that takes the picture of a page and returns its text."
+            msg = f"ocr must be a function from an image to a text; got {ocr!r:.80}."
             raise ConfigError(msg)
-        if isinstance(max_seconds, bool) or not isinstance(max_seconds, (int, float)) or not max_seconds > 0:
-            msg = f"max_seconds is {max_seconds!r:.80}; give a number greater than 0."
-            raise ConfigError(msg)
-        self.engine = engine
         self.ocr = ocr
-        self.drop_repeated = yes_or_no("drop_repeated", drop_repeated)
-        self.max_pages = None if max_pages is None else whole_number("max_pages", max_pages, 1)
-        self.max_seconds = float(max_seconds)
-        self._passwords = (password,) if isinstance(password, str) else text_list("password", password)
+        self.drop_repeated = validate_boolean("drop_repeated", drop_repeated)
+        self.max_pages = None if max_pages is None else validate_integer("max_pages", max_pages, 1)
+        self.max_seconds = validate_seconds("max_seconds", max_seconds)
+        self._passwords = (password,) if isinstance(password, str) else validate_texts("password", password)
 
     def __repr__(self) -> str:
-        """The arguments that are not the default, but for passwords, which belong into no log."""
-        said = {"engine": (self.engine, None), "ocr": (self.ocr, None), "drop_repeated": (self.drop_repeated, False)}
-        told = [f"{name}={value!r}" for name, (value, default) in said.items() if value != default]
-        return f"PdfLoader({', '.join([*['password=...'] * bool(any(self._passwords)), *told])})"
+        """Arguments that differ from the default. Passwords are hidden: a repr ends up in logs."""
+        shown = ["password=..."] if any(self._passwords) else []
+        shown += [f"ocr={self.ocr!r}"] if self.ocr is not None else []
+        shown += ["drop_repeated=True"] if self.drop_repeated else []
+        return f"PdfLoader({', '.join(shown)})"
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file.
@@ -107,11 +96,10 @@ class PdfLoader:
             path: An existing file.
 
         Raises:
-            LoadError: If it needs another password, has no text layer, cannot be read, or goes beyond a limit.
-            MissingDependencyError: If `ocr` or the engine needs the extra ``pdf``.
+            LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a limit.
         """
         until = time.monotonic() + self.max_seconds
-        with self._opened(path) as file:
+        with closing(self._open(path)) as file:
             check_pages(file.count)
             if self.max_pages is not None and file.count > self.max_pages:
                 msg = (
@@ -119,32 +107,52 @@ class PdfLoader:
                     f"PdfLoader(max_pages={file.count})."
                 )
                 raise LoadError(msg)
-            read = self._pages(file, until)
-            said = _metadata(file.information())
-            name = file.name
-        if self.ocr is not None and read.textless:
-            self._recognise(path, read, until)
+            read = self._read_pages(file, until)
+            if self.ocr is not None:
+                self._recognize_pages(self.ocr, file, read, until)
+            metadata = file.metadata()
         if not any(read.texts):
-            raise _nothing_read(read)
+            raise _no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
         text, places = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        return LoadedFile(text, places, {**said, **read.told(), "pdf_engine": name})
+        return LoadedFile(text, places, {**metadata, **read.metadata()})
 
-    def _pages(self, file: PdfFile, until: float) -> _Pages:
+    def _open(self, path: Path) -> PdfFile:
+        passwords = ("", *self._passwords)
+        try:
+            try:
+                return PdfFile(path, passwords)
+            except pypdfium2.PdfiumError:
+                with _load_errors():
+                    return PdfFile(_rewritten(path, passwords), ("",))
+        except _WrongPasswordError as exc:
+            if any(self._passwords):
+                msg = (
+                    "The PDF is encrypted, and no password that PdfLoader was given opens it. Give the right one: "
+                    "PdfLoader(password='...'), or save the file again without one."
+                )
+            else:
+                msg = (
+                    "The PDF is encrypted and needs a password. Give it: PdfLoader(password='...') in a reader of "
+                    "yours, or save it again without one."
+                )
+            raise LoadError(msg) from exc
+
+    def _read_pages(self, file: PdfFile, until: float) -> _Pages:
         read = _Pages()
         for index in range(file.count):
             self._check_time(index, file.count, until)
             try:
-                content = file.page(index)
-                text = page_text(content)
+                glyphs, has_drawings = file.page(index)
+                text = page_text(glyphs)
             except LazyRAGError:
                 raise
-            except Exception as exc:  # noqa: BLE001  a damaged page takes no other with it, and is told of
+            except Exception as exc:  # noqa: BLE001  a damaged page does not cost the others
                 read.texts.append("")
-                read.unread[index + 1] = exc
+                read.unread[index + 1] = f"{type(exc).__name__}: {exc}".rstrip(": ")
                 continue
             read.texts.append(text)
-            if not text and content.drawn:
+            if not text and has_drawings:
                 read.textless.append(index + 1)
         return read
 
@@ -156,115 +164,63 @@ class PdfLoader:
             )
             raise LoadError(msg)
 
-    def _recognise(self, path: Path, read: _Pages, until: float) -> None:
-        """Have pages without a text layer read from their pictures."""
-        pdfium_file = _engine("pypdfium2", "PdfLoader(ocr=...)")
-        with _reported("pypdfium2"):
-            file: Any = pdfium_file(path, self._passwords)
-        try:
-            for number in list(read.textless):
-                self._check_time(number - 1, len(read.texts), until)
-                with _reported("pypdfium2"):
-                    image = file.image(number - 1, OCR_DOTS_PER_INCH)
-                text = self._recognised(image, number)
-                if text.strip():
-                    read.texts[number - 1] = text.strip()
-                    read.textless.remove(number)
-                    read.by_ocr.append(number)
-        finally:
-            file.close()
+    def _recognize_pages(self, ocr: Ocr, file: PdfFile, read: _Pages, until: float) -> None:
+        for number in list(read.textless):
+            self._check_time(number - 1, file.count, until)
+            with _load_errors():
+                image = file.image(number - 1, _OCR_DOTS_PER_INCH)
+            text = _recognized(ocr, image, number)
+            if text.strip():
+                read.texts[number - 1] = text.strip()
+                read.textless.remove(number)
+                read.by_ocr.append(number)
 
-    def _recognised(self, image: np.ndarray, number: int) -> str:
-        try:
-            text = self.ocr(image) if self.ocr is not None else ""
-        except Exception as exc:
-            msg = f"{sentence(f'The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}')}"
-            raise LoadError(msg) from exc
-        if not isinstance(text, str):
-            msg = f"The function ocr of PdfLoader returned {type(text).__name__} for page {number}; it returns a str."
-            raise LoadError(msg)
-        return text
 
-    @contextmanager
-    def _opened(self, path: Path) -> Iterator[PdfFile]:
-        file = self._open(path)
-        try:
-            yield file
-        finally:
-            file.close()
-
-    def _open(self, path: Path) -> PdfFile:
-        if self.engine is not None:
-            with _reported(self.engine):
-                return self._opened_by(self.engine, path)
-        installed = [name for name in ENGINES if is_installed(name)]
-        try:
-            return self._opened_by(installed[0], path)
-        except NeedsPasswordError as exc:
-            raise self._needs_password() from exc
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            if len(installed) == 1:
-                raise _unreadable(installed[0], exc) from exc
-        with _reported(installed[1]):
-            return self._opened_by(installed[1], path)
-
-    def _opened_by(self, engine: str, path: Path) -> PdfFile:
-        try:
-            return _engine(engine, f"PdfLoader(engine={engine!r})")(path, self._passwords)
-        except NeedsPasswordError as exc:
-            raise self._needs_password() from exc
-
-    def _needs_password(self) -> LoadError:
-        if not any(self._passwords):
-            msg = (
-                "The PDF is encrypted and needs a password. Give it: PdfLoader(password='...') in a reader of yours, "
-                "or save it again without one."
-            )
-        else:
-            msg = (
-                "The PDF is encrypted, and no password that PdfLoader was given opens it. Give the right one: "
-                "PdfLoader(password='...'), or save the file again without one."
-            )
-        return LoadError(msg)
+def _recognized(ocr: Ocr, image: np.ndarray, number: int) -> str:
+    try:
+        text = ocr(image)
+    except Exception as exc:
+        msg = sentence(f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}")
+        raise LoadError(msg) from exc
+    if not isinstance(text, str):
+        msg = f"The function ocr of PdfLoader returned {type(text).__name__} for page {number}; it must return a str."
+        raise LoadError(msg)
+    return text
 
 
 @dataclass(slots=True)
 class _Pages:
-    """What became of the pages."""
+    """Texts of the pages, and the numbers of those that have none."""
 
     texts: list[str] = field(default_factory=list)
     textless: list[int] = field(default_factory=list)
-    unread: dict[int, Exception] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
     by_ocr: list[int] = field(default_factory=list)
 
-    def told(self) -> dict[str, Any]:
-        """For the metadata."""
-        unread = {str(number): f"{type(exc).__name__}: {exc}".rstrip(": ") for number, exc in self.unread.items()}
+    def metadata(self) -> dict[str, Any]:
+        unread = {str(number): reason for number, reason in self.unread.items()}
         found = {"pages_without_text": self.textless, "pages_by_ocr": self.by_ocr, "pages_unread": unread}
         return {"pages": len(self.texts), **{name: value for name, value in found.items() if value}}
 
 
-def _nothing_read(read: _Pages) -> LoadError:
+def _no_text(read: _Pages) -> LoadError:
     if read.unread:
-        number, exc = next(iter(read.unread.items()))
-        why = f"{type(exc).__name__}: {exc}".rstrip(": ")
+        number, reason = next(iter(read.unread.items()))
         pages = _numbered(list(read.unread))
-        msg = f"The PDF is damaged: {pages} could not be read (page {number}: {why}), and no other holds text."
-        return LoadError(msg)
+        return LoadError(
+            f"The PDF is damaged: {pages} could not be read (page {number}: {reason}), and no other holds text."
+        )
     if not read.texts:
         return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
-    msg = (
+    return LoadError(
         f"The PDF has no text layer on any page{scanned}; they need text recognition first, or a function that does "
         "it: PdfLoader(ocr=...)."
     )
-    return LoadError(msg)
 
 
 def _numbered(numbers: Sequence[int]) -> str:
-    """Pages by their numbers, not too many of them.
+    """Name pages by their numbers, up to a bound.
 
     Example:
         >>> _numbered([3]), _numbered([1, 2, 5])
@@ -275,63 +231,130 @@ def _numbered(numbers: Sequence[int]) -> str:
     return f"page{'s' * (len(numbers) > 1)} {listed}{more}"
 
 
-@functools.cache
-def is_installed(engine: str) -> bool:
-    """Whether an engine of `ENGINES` can be imported; found out once."""
-    return importlib.util.find_spec(engine) is not None
-
-
-def _engine(name: str, wanted_by: str) -> OpensPdf:
-    """What opens files, imported when first needed: both take a tenth of a second."""
+@contextmanager
+def _load_errors() -> Iterator[None]:
+    """Turn errors of the PDF libraries into LoadErrors."""
     try:
-        if name == "pypdfium2":
-            from lazyrag.loaders.pdf_pdfium import PdfiumFile
+        yield
+    except (LazyRAGError, _WrongPasswordError):
+        raise
+    except Exception as exc:
+        found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
+        msg = (
+            f"PdfLoader could not read the file ({found}). It may be damaged, or be of another format than its suffix "
+            "says."
+        )
+        raise LoadError(msg) from exc
 
-            return PdfiumFile
-        from lazyrag.loaders.pdf_pypdf import PypdfFile
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] == "lazyrag":
-            raise
-        raise missing_package(wanted_by, exc, "pdf") from exc
-    return PypdfFile
+
+_LOCK = threading.Lock()
+"""pdfium is not thread-safe, not even with one file per thread."""
+
+_MOST_GLYPHS = 1_000_000
+_MOST_PIXELS = 40_000_000
+_POINTS_PER_INCH = 72
+
+_TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
+_DATE_FIELDS = {"CreationDate": "created", "ModDate": "modified"}
+_PLACEHOLDERS = frozenset(["", "untitled", "anonymous", "unspecified"])  # reportlab writes them
+_DATE = re.compile(
+    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
+    r"(?:(?P<zone>[-+Z])(?:(?P<hours>\d\d)'?(?P<minutes>\d\d)?'?)?)?"
+)
+
+
+class _WrongPasswordError(Exception):
+    """None of the passwords opens the file."""
+
+
+class PdfFile:
+    """An open PDF.
+
+    Args:
+        source: An existing file, or its bytes.
+        passwords: Tried one after the other.
+
+    Raises:
+        _WrongPasswordError: If none of them opens it.
+    """
+
+    def __init__(self, source: Path | io.BytesIO, passwords: Sequence[str]) -> None:
+        with _LOCK:
+            self._document = _opened(source, passwords)
+            self.count = len(self._document)
+
+    def page(self, index: int) -> tuple[list[Glyph], bool]:
+        """Characters of a page in drawing order, and whether it has pictures or lines too."""
+        with _LOCK, closing(self._document[index]) as page, closing(page.get_textpage()) as text:
+            return _glyphs(text.raw), _has_drawings(page.raw)
+
+    def image(self, index: int, dots_per_inch: int) -> np.ndarray:
+        """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
+        with _LOCK, closing(self._document[index]) as page:
+            width, height = page.get_size()
+            scale = dots_per_inch / _POINTS_PER_INCH
+            pixels = max(1.0, width * height * scale * scale)
+            scale *= min(1.0, (_MOST_PIXELS / pixels) ** 0.5)
+            with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
+                return np.array(bitmap.to_numpy()[:, :, :3])
+
+    def metadata(self) -> dict[str, str]:
+        """Title, author, subject, keywords and dates, as far as the file has them; dates as ISO 8601."""
+        value = self._document.get_metadata_value
+        with _LOCK:
+            found = {name: value(field).strip("\x00 \t\r\n") for field, name in _TEXT_FIELDS.items()}
+            found |= {name: iso_date(value(field)) for field, name in _DATE_FIELDS.items()}
+        return {
+            name: text.encode("utf-8", "replace").decode() for name, text in found.items() if text not in _PLACEHOLDERS
+        }
+
+    def close(self) -> None:
+        """Close the file. The garbage collector would do it in any thread."""
+        with _LOCK:
+            self._document.close()
+
+
+def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:
+    for password in passwords:
+        try:
+            return pypdfium2.PdfDocument(source, password=password or None)
+        except pypdfium2.PdfiumError as exc:
+            if getattr(exc, "err_code", None) != pdfium.FPDF_ERR_PASSWORD and "password" not in str(exc).lower():
+                raise
+    raise _WrongPasswordError
+
+
+def _rewritten(path: Path, passwords: Sequence[str]) -> io.BytesIO:
+    """A file that pdfium cannot open, rewritten by pypdf, which tolerates other flaws."""
+    import pypdf  # rarely needed, and slow to import
+
+    with _quiet(logging.getLogger("pypdf")), pypdf.PdfReader(path) as reader:
+        if reader.is_encrypted and not any(reader.decrypt(one) for one in passwords):
+            raise _WrongPasswordError
+        target = io.BytesIO()
+        pypdf.PdfWriter(clone_from=reader).write(target)
+        return target
+
+
+_QUIET_LOCK = threading.Lock()
 
 
 @contextmanager
-def _reported(engine: str) -> Iterator[None]:
-    """Make a LoadError of whatever an engine raises."""
-    try:
-        yield
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        raise _unreadable(engine, exc) from exc
-
-
-def _unreadable(engine: str, exc: Exception) -> LoadError:
-    told = f"{type(exc).__name__}: {exc}".rstrip(": \n")
-    if type(exc).__name__ == "DependencyError":
-        why = sentence(f"The PDF is encrypted: {exc}")
-        return LoadError(f'{why} Install what reads it with: pip install "lazyrag[pdf]"')
-    msg = (
-        f"PdfLoader could not read the file ({engine}: {told}). "
-        "It may be damaged, or be of another format than its suffix says."
-    )
-    return LoadError(msg)
-
-
-def _metadata(information: Mapping[str, str]) -> dict[str, str]:
-    """What a file says of itself, under our names; dates as ISO 8601."""
-    found = {_SAID[name]: value.strip("\x00 \t\r\n") for name, value in information.items() if name in _SAID}
-    dates = {_DATES[name]: iso_date(value) for name, value in information.items() if name in _DATES}
-    return {
-        name: value.encode("utf-8", "replace").decode("utf-8")
-        for name, value in {**found, **dates}.items()
-        if value and value not in _SAID_OF_NOTHING
-    }
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Silence a package's loggers: flaws of a file that matter are reported by our own errors."""
+    with _QUIET_LOCK:
+        handler, propagate = logging.NullHandler(), logger.propagate
+        logger.addHandler(handler)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.propagate = propagate
+            logger.removeHandler(handler)
 
 
 def iso_date(text: str) -> str:
-    """A date of a PDF in ISO 8601; "" if it is none.
+    """A date of a PDF as ISO 8601; "" if it is not one.
 
     Example:
         >>> iso_date("D:20240131093000+08'00'"), iso_date("D:2024"), iso_date("yesterday")
@@ -346,3 +369,143 @@ def iso_date(text: str) -> str:
         zone += f"{part['hours'] or '00'}:{part['minutes'] or '00'}"
     day = f"{part['year']}-{part['month'] or '01'}-{part['day'] or '01'}"
     return f"{day}T{part['hour'] or '00'}:{part['minute'] or '00'}:{part['second'] or '00'}{zone}"
+
+
+def _has_drawings(page: Any) -> bool:
+    count = max(0, int(pdfium.FPDFPage_CountObjects(page)))
+    kinds = (pdfium.FPDFPageObj_GetType(pdfium.FPDFPage_GetObject(page, at)) for at in range(count))
+    return any(kind != pdfium.FPDF_PAGEOBJ_TEXT for kind in kinds)
+
+
+_WORD = re.compile(r" |[^\s\ufffe\x02]+|[\ufffe\x02]")
+_BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
+_WIDEST = 1.3  # of a letter, in font sizes
+_PRESENTATION_FORMS = frozenset(
+    normal for code in range(0xFB1D, 0xFEFD) if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
+)
+
+
+def _glyphs(text: Any) -> list[Glyph]:
+    """The characters of a page, without the spaces and line ends that pdfium adds.
+
+    A word on one line, as most are, is located by its ends alone: four calls for six characters.
+    """
+    count = pdfium.FPDFText_CountChars(text)
+    if count > _MOST_GLYPHS:
+        msg = f"a page of {count:,} characters, where at most {_MOST_GLYPHS:,} are read"
+        raise ValueError(msg)
+    page = _PageText(text)
+    found: list[Glyph] = []
+    content = _all_text(text, count)
+    if content is None:  # characters beyond the first 65,536: their indices differ from those of UTF-16 units
+        return page.read_characters(0, count, found)
+    for word in _WORD.finditer(content):
+        start, end = word.span()
+        if word[0] == " ":
+            if not pdfium.FPDFText_IsGenerated(text, start):
+                found.append(_BLANK)
+            continue
+        if end - start > 1 and not has_right_to_left(word[0]) and (glyph := page.read_word(start, end, word[0])):
+            found.append(glyph)
+        else:
+            page.read_characters(start, end, found)
+    return found
+
+
+def _all_text(text: Any, count: int) -> str | None:
+    """The page's text if each of its characters is one UTF-16 unit; else None."""
+    buffer = (ctypes.c_ushort * (count + 1))()
+    written = pdfium.FPDFText_GetText(text, 0, count, buffer)
+    if written != count + 1:
+        return None
+    content = bytes(buffer)[: 2 * count].decode("utf-16-le", "surrogatepass")
+    return content if len(content) == count and not any("\ud800" <= one <= "\udfff" for one in content) else None
+
+
+class _PageText:
+    """Locates the characters of a page."""
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+        self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
+        self._across, self._up = ctypes.c_double(), ctypes.c_double()
+        self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
+        self._at_across, self._at_up = ctypes.byref(self._across), ctypes.byref(self._up)
+
+    def read_word(self, start: int, end: int, word: str) -> Glyph | None:
+        """A word as one glyph; None if its characters have to be read one by one."""
+        first, last = self._placed(start), self._placed(end - 1)
+        if first is None or last is None:
+            return None
+        size, turn = self._size_and_turn(start)
+        left, _, base = turned(turn, *first)
+        last_left, right, last_base = turned(turn, *last)
+        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(word):
+            return None
+        read = letters(word)
+        return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
+
+    def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
+        """Add the characters of a stretch, one glyph each."""
+        size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
+        expected: tuple[float, float] | None = None
+        several: set[int] = set()  # glyphs that stand for several letters
+        for at in range(start, end):
+            code = pdfium.FPDFText_GetUnicode(self._text, at)
+            if 0xD800 <= code < 0xDC00:
+                high = code
+                continue
+            if 0xDC00 <= code < 0xE000:
+                code = 0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00) if high else 0xFFFD
+            high = 0
+            if code in (0x0D, 0x0A, 0x20) and pdfium.FPDFText_IsGenerated(self._text, at):
+                expected = None
+                continue
+            placed = self._placed(at)
+            if placed is None:
+                continue
+            box, (x, y) = placed
+            if expected is None or abs(y - expected[1]) > 0.01 or abs(x - expected[0]) > size:
+                size, turn = self._size_and_turn(at)
+            expected = (box[2], y)
+            read = letters(chr(code)) if code <= 0x10FFFF else "\ufffd"
+            if read:
+                left, right, base = turned(turn, box, (x, y))
+                if found and (left, right, base) == found[-1][1:4]:
+                    found[-1] = found[-1]._replace(text=found[-1].text + read)
+                    several.add(len(found) - 1)
+                else:
+                    found.append(Glyph(read, left, right, base, size, turn))
+        for at in several:
+            found[at] = found[at]._replace(text=_in_reading_order(found[at].text))
+        return found
+
+    def _placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
+        """The box of a character, and where it begins on its base line."""
+        if not pdfium.FPDFText_GetLooseCharBox(self._text, at, self._at_box):
+            return None
+        if not pdfium.FPDFText_GetCharOrigin(self._text, at, self._at_across, self._at_up):
+            return None
+        box = self._box
+        return (box.left, box.bottom, box.right, box.top), (self._across.value, self._up.value)
+
+    def _size_and_turn(self, at: int) -> tuple[float, int]:
+        size = abs(pdfium.FPDFText_GetFontSize(self._text, at)) or 1.0
+        if not pdfium.FPDFText_GetMatrix(self._text, at, self._at_matrix):
+            return size, 0
+        matrix = self._matrix
+        scale = float((matrix.c**2 + matrix.d**2) ** 0.5)
+        return size * scale or size, quarter_turns(matrix.a, matrix.b)
+
+
+def _in_reading_order(text: str) -> str:
+    """Letters of one glyph. pdfium reverses Arabic and Hebrew ones, except those of presentation forms.
+
+    Example:
+        >>> _in_reading_order("ال") == _in_reading_order("لا") == "لا"
+        True
+    """
+    if not has_right_to_left(text) or text in _PRESENTATION_FORMS:
+        return text
+    lead = len(text) - len(text.lstrip())
+    return text[:lead] + text[lead:][::-1]

@@ -1,4 +1,4 @@
-"""Characters on paper as text in the order of reading: columns, lines, tables."""
+"""Layout of PDF pages: located characters become text in reading order, with columns, lines and tables."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Piece: TypeAlias = tuple[str, float, float]
-"""A character, and where it begins and ends along its line."""
+"""A character, with its left and right edge."""
 
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 
 def has_right_to_left(text: str) -> bool:
-    """Whether a text holds Arabic or Hebrew letters.
+    """Whether a text has Arabic or Hebrew letters.
 
     Example:
         >>> has_right_to_left("tea"), has_right_to_left("شاي")
@@ -40,36 +39,36 @@ def reads_right_to_left(text: str) -> bool:
 
 
 def logical_text(pieces: Sequence[Piece], word_gap: float) -> str:
-    """Characters of a line as a text in the order of reading.
+    """The characters of a line in reading order.
 
     Args:
         pieces: In any order; marks follow their letters.
-        word_gap: From which width on a gap is a blank.
+        word_gap: Width from which a gap is a space.
 
     Example:
         >>> drawn = [("ي", 0, 3), ("ا", 3, 6), ("ش", 6, 9), ("1", 14, 16), ("2", 16, 18)]
         >>> logical_text(drawn, 2) == "12 شاي"
         True
     """
-    # A glyph that reads as a word has one place for all of its letters.
+    # All letters of one glyph have the same position.
     seen = sorted(_with_marks(pieces), key=lambda piece: (piece[1], not has_right_to_left(piece[0])))
-    whole = reads_right_to_left("".join(text for text, _, _ in seen))
+    base = reads_right_to_left("".join(text for text, _, _ in seen))
     units: list[tuple[bool, str]] = []
     end = seen[0][1]
     for text, left, right in seen:
         if left - end >= word_gap:
-            units.append((whole, " "))
-        units.append((_direction(text, otherwise=whole), text))
+            units.append((base, " "))
+        units.append((_direction(text, base=base), text))
         end = max(end, right)
     runs = [
         (turned, "".join(text for _, text in (reversed(list(run)) if turned else run)))
         for turned, run in groupby(units, key=lambda unit: unit[0])
     ]
-    return "".join(text for _, text in (reversed(runs) if whole else runs))
+    return "".join(text for _, text in (reversed(runs) if base else runs))
 
 
 def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
-    """Letters, and with each the marks that were drawn over it."""
+    """Letters, each with its combining marks."""
     letters: list[Piece] = []
     for text, left, right in pieces:
         if letters and unicodedata.combining(text[0]):
@@ -79,15 +78,15 @@ def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
     return letters
 
 
-def _direction(text: str, *, otherwise: bool) -> bool:
-    """Whether a character is read from right to left; marks and blanks are read as the line is."""
+def _direction(text: str, *, base: bool) -> bool:
+    """Whether a character reads from right to left; marks and spaces take the direction of the line."""
     if any(one.isalpha() and not _RIGHT_TO_LEFT.match(one) for one in text):
         return False
-    return has_right_to_left(text) or (otherwise and not text[0].isalnum())
+    return has_right_to_left(text) or (base and not text[0].isalnum())
 
 
-# PDF writers map glyphs back to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures; a reader means the
-# letters. Those without a compatibility mapping are Unicode's equivalent unified ideographs.
+# PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
+# without a compatibility mapping are replaced by Unicode's equivalent unified ideographs.
 _RADICALS: dict[int, int] = str.maketrans(
     "\u2e81\u2e84\u2e88\u2e8a\u2e8c\u2e8d\u2e92\u2e93\u2e96\u2e98\u2e99\u2e9b\u2e9c\u2e9d\u2e9e\u2e9f\u2ea0"
     "\u2ea1\u2ea3\u2ea4\u2ea5\u2ea6\u2ea7\u2ea8\u2ea9\u2eab\u2eac\u2ead\u2eaf\u2eb0\u2eb1\u2eb2\u2eb6\u2eb9"
@@ -98,7 +97,7 @@ _RADICALS: dict[int, int] = str.maketrans(
     "辶辶钅長长门阝雨青韦页风飞食飠饣马骨鬼鱼鸟卤麦黄黾斉齐歯齿竜龙龜亀龟",
 )
 _CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0xFFFE, 0xFFFF])
-# A hyphen where a line ends has codes of its own in pdfium; a tab between words is a blank.
+# pdfium has codes of its own for a hyphen at a line end; a tab between words is a space.
 _LETTERS: dict[int, str | int | None] = {
     **_CONTROLS,
     0x02: "-",
@@ -119,15 +118,15 @@ _LETTERS: dict[int, str | int | None] = {
 
 
 class Glyph(NamedTuple):
-    """A character, or several that stand close, as they stand on the paper, in points, seen upright.
+    """One character, or several adjacent ones, in points, seen upright.
 
     Args:
-        text: What it reads as; a blank's place says nothing.
-        left: Where it begins along its line.
-        right: Where it ends.
-        base: The height of its line's base, upwards.
-        size: Of its font.
-        turn: Quarter turns to the left by which its line is turned; the numbers above are of the turned page.
+        text: Its letters; the position of a space is undefined.
+        left: Left edge along its line.
+        right: Right edge.
+        base: Height of the base line, upwards.
+        size: Font size.
+        turn: Quarter turns of its line to the left; the numbers above are those of the turned page.
     """
 
     text: str
@@ -138,54 +137,8 @@ class Glyph(NamedTuple):
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PageContent:
-    """What an engine found on a page.
-
-    Args:
-        glyphs: In the order in which they were drawn, blanks among them.
-        drawn: Whether a picture or a line is on it, too.
-        plain: Its text, where the engine knows nothing of places; None else.
-    """
-
-    glyphs: list[Glyph]
-    drawn: bool
-    plain: str | None = None
-
-
-class PdfFile(Protocol):
-    """An open PDF, as the engines give it."""
-
-    name: str
-    count: int
-
-    def page(self, index: int) -> PageContent:
-        """A page, numbered from 0."""
-
-    def information(self) -> Mapping[str, str]:
-        """What the file says of itself, by the names of the format: Title, Author, CreationDate."""
-
-    def close(self) -> None:
-        """Let go of the file."""
-
-
-class OpensPdf(Protocol):
-    """What opens a PDF.
-
-    Raises:
-        NeedsPasswordError: If no password opens it.
-    """
-
-    def __call__(self, path: Path, passwords: tuple[str, ...]) -> PdfFile:
-        """Open a file; the empty password is among those to try."""
-
-
-class NeedsPasswordError(Exception):
-    """None of the passwords opens the file."""
-
-
 def letters(text: str) -> str:
-    r"""A text as its reader means it: letters for radicals and ligatures, no control characters, no half of a pair.
+    r"""Replace radicals and ligatures by letters; remove control characters and lone surrogates.
 
     Example:
         >>> letters("\u2f46 \ufb01\x00")
@@ -202,12 +155,12 @@ def letters(text: str) -> str:
 def turned(
     turn: int, box: tuple[float, float, float, float], origin: tuple[float, float]
 ) -> tuple[float, float, float]:
-    """Left, right and base of a character, as its page is turned until it stands upright.
+    """Left, right and base of a character on the page turned upright.
 
     Args:
         turn: Quarter turns to the left, 0 to 3.
         box: Left, bottom, right, top.
-        origin: Where it begins on its base line.
+        origin: Its start on the base line.
     """
     left, bottom, right, top = box
     if turn == 0:
@@ -220,7 +173,7 @@ def turned(
 
 
 def quarter_turns(across: Any, up: Any) -> int:
-    """How a direction is turned, in quarters to the left.
+    """The rotation of a direction, in quarter turns to the left.
 
     Example:
         >>> quarter_turns(1, 0), quarter_turns(0, 1), quarter_turns(-1, 0.1), quarter_turns(0, -1)
@@ -232,13 +185,13 @@ def quarter_turns(across: Any, up: Any) -> int:
 
 
 Cell: TypeAlias = tuple[float, float, str]
-"""Left and right edge in points, and the text."""
+"""Left and right edge in points, and text."""
 
 _BETWEEN = " | "
-_WIDE = 2.0  # in sizes of the font: beside so wide a gap one row alone is a table's
+_WIDE = 2.0  # in font sizes: with so wide a gap, a single row is a table row
 _ALIGNED = 0.6
 _MOST_COLUMNS = 100
-_NEAR = 3  # rows above and beneath that tell a table
+_NEAR = 3  # rows above and below that are compared
 _TIGHT = 1.45
 _TIGHTEST_OF_USUAL = 0.85
 _BULLET = re.compile(r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+")
@@ -249,25 +202,22 @@ class Line:
     """A row as text.
 
     Args:
-        text: Of the row; "" for one that goes on in the cells above it.
-        is_of_table: Whether it is a row of a table.
-        is_part_of_previous: Whether its text stands in the row above.
+        text: Of the row; "" if it was merged into the row above.
+        is_table_row: Whether it belongs to a table.
+        is_merged: Whether its text is in the row above.
     """
 
     text: str
-    is_of_table: bool = False
-    is_part_of_previous: bool = False
+    is_table_row: bool = False
+    is_merged: bool = False
 
 
 def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]]) -> list[Line]:
-    """A line for each row; ``|`` stands between the cells of tables.
+    """Convert rows to lines, with ``|`` between the cells of tables.
 
     Args:
         rows: From top to bottom, cells from left to right.
-        sizes: The base line's height and the size of the font of each.
-
-    Returns:
-        A line for each row.
+        sizes: Height of the base line and font size of each row.
 
     Example:
         >>> rows = [[(0, 20, "tea"), (80, 99, "price")], [(0, 30, "Sencha"), (90, 99, "12")], [(0, 300, "All prices.")]]
@@ -277,7 +227,7 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
     lines: list[Line] = []
     block: list[int] = []
     for at, row in enumerate(rows):
-        if _is_of_table(rows, sizes, at):
+        if _is_table_row(rows, sizes, at):
             block.append(at)
             continue
         lines += _block_lines(rows, sizes, block)
@@ -286,7 +236,7 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
     return lines + _block_lines(rows, sizes, block)
 
 
-def _is_of_table(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
+def _is_table_row(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
     row, size = rows[at], sizes[at][1]
     if len(row) == 1:
         return _goes_on(rows, sizes, at)
@@ -307,7 +257,7 @@ def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> b
 
 
 def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
-    """Whether the only cell of a row stands among rows of a table, in one of their columns but the first."""
+    """Whether the only cell of a row continues a table row beside it, below a column other than the first."""
     neighbours = [other for other in (at - 1, at + 1) if 0 <= other < len(rows) and len(rows[other]) > 1]
     if not neighbours:
         return False
@@ -321,11 +271,11 @@ def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]
 def _block_lines(
     rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], block: Sequence[int]
 ) -> list[Line]:
-    """The rows of a table, empty cells between others kept, so that a value stands in its column."""
+    """The rows of a table. Empty cells between others stay, so that each value is in its column."""
     columns = _columns([rows[at] for at in block])
     if not 0 < len(columns) <= _MOST_COLUMNS:
         between = _BETWEEN if columns else " "
-        return [Line(between.join(text for _, _, text in rows[at]), is_of_table=bool(columns)) for at in block]
+        return [Line(between.join(text for _, _, text in rows[at]), is_table_row=bool(columns)) for at in block]
     cells = [_in_columns(rows[at], columns) for at in block]
     steps = [0.0] + [(sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)]
     usual = [step for step, own in zip(steps, cells, strict=True) if step and own[0]]
@@ -338,24 +288,22 @@ def _block_lines(
             filled.append([])
         else:
             filled.append(own)
-    return [
-        Line(_BETWEEN.join(own).strip().rstrip(" |"), is_of_table=True, is_part_of_previous=not own) for own in filled
-    ]
+    return [Line(_BETWEEN.join(own).strip().rstrip(" |"), is_table_row=True, is_merged=not own) for own in filled]
 
 
 def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
-    """Whether a row holds the rest of cells above it, and nothing beside them."""
+    """Whether a row only continues cells of the row above."""
     filled = [at for at, text in enumerate(cells) if text]
     return not cells[0] and len(filled) < sum(map(bool, above)) and all(above[at] for at in filled)
 
 
 def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
-    """Left and right edges of the columns: of the rows' cells, those that stand above one another are one."""
+    """Left and right edges of the columns: cells that overlap vertically belong to one column."""
     merged: list[list[float]] = []
     widest = max((len(row) for row in rows), default=0)
-    # A head over several columns would make them one, so rows with few cells do not take part where others do.
-    telling = [row for row in rows if len(row) > max(1, widest // 2)]
-    for left, right, _ in sorted(cell for row in telling for cell in row):
+    # A header that spans columns would unite them, so rows with few cells are ignored.
+    full = [row for row in rows if len(row) > max(1, widest // 2)]
+    for left, right, _ in sorted(cell for row in full for cell in row):
         if merged and left < merged[-1][1]:
             merged[-1][1] = max(merged[-1][1], right)
         else:
@@ -371,7 +319,7 @@ def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> 
     return texts
 
 
-# Letters that stand side by side without blanks, and their punctuation. Korean is written with blanks.
+# Letters written without spaces, and their punctuation. Korean is written with spaces.
 _JOINED = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003fffd"
@@ -391,7 +339,7 @@ _LEAST_PAGES = 3
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_joined(character: str) -> bool:
-    """Whether a character is written without blanks beside it: Chinese and Japanese ones are.
+    """Whether a character is written without spaces around it, as Chinese and Japanese ones are.
 
     Example:
         >>> is_joined("茶"), is_joined("ア"), is_joined("차"), is_joined("t")
@@ -402,7 +350,7 @@ def is_joined(character: str) -> bool:
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_chinese(character: str) -> bool:
-    """`is_joined`, or one of the marks that stand between such characters.
+    """Whether a character is `is_joined` or punctuation between such characters.
 
     Example:
         >>> is_chinese("。"), is_chinese("."), is_chinese("茶")
@@ -412,7 +360,7 @@ def is_chinese(character: str) -> bool:
 
 
 def close_blanks(text: str) -> str:
-    """A text without the blanks between Chinese or Japanese characters; all other blanks stay.
+    """Remove the spaces between Chinese or Japanese characters.
 
     Example:
         >>> close_blanks("持股比 例 of 5 % 은 는")
@@ -428,19 +376,19 @@ def mostly_chinese(line: str) -> bool:
         >>> mostly_chinese("采用 Transformer 模型进行训练"), mostly_chinese("called 茶 in Chinese")
         (True, False)
     """
-    told = [one for one in line if not one.isspace()]
-    return 3 * sum(map(is_chinese, told)) >= len(told) > 0
+    visible = [one for one in line if not one.isspace()]
+    return 3 * sum(map(is_chinese, visible)) >= len(visible) > 0
 
 
 def joint(first: str, second: str) -> tuple[int, str]:
-    r"""What to do between two lines of one paragraph, of which the first is full.
+    r"""How to join two lines of one paragraph.
 
     Args:
-        first: A line that reaches to the right edge of its paragraph.
-        second: The one beneath it.
+        first: A line that reaches the right edge of its paragraph.
+        second: The line below.
 
     Returns:
-        How many characters to take off the end of the first, and what to put between: ``"\n"`` where they stay apart.
+        Number of characters to remove from the end of the first, and the text between: ``"\n"`` if they stay apart.
 
     Example:
         >>> joint("绿茶是未经", "发酵的茶"), joint("the infor-", "mation of"), joint("green", "tea")
@@ -450,7 +398,7 @@ def joint(first: str, second: str) -> tuple[int, str]:
         return 0, "\n"
     broken = _BROKEN.search(first)
     if broken and second[0].islower() and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower()):
-        # Of a word with another hyphen in it, this one is most likely its own.
+        # In a word with another hyphen, this one most likely belongs to it.
         return (0 if "-" in broken["word"] else 1), ""
     last, following = first[-1], second[0]
     if is_chinese(last) and is_chinese(following):
@@ -460,32 +408,11 @@ def joint(first: str, second: str) -> tuple[int, str]:
     return 0, "\n"
 
 
-def join_lines(lines: Sequence[str]) -> str:
-    r"""Lines of which nothing but their text is known, wrapped ones joined where that can be told.
-
-    Example:
-        >>> join_lines(["绿茶是未经发酵的", "茶叶。", "红 茶"])
-        '绿茶是未经发酵的茶叶。\n红茶'
-    """
-    widest = max((_units(line) for line in lines), default=0)
-    text = ""
-    previous = ""
-    for line in map(close_blanks, lines):
-        cut, between = joint(previous, line) if _units(previous) >= 0.85 * widest else (0, "\n")
-        text = (text[: len(text) - cut] + between if text else "") + line
-        previous = line
-    return text
-
-
-def _units(line: str) -> int:
-    return sum(2 if is_chinese(one) else 1 for one in line)
-
-
 def without_repeated_lines(pages: Sequence[str]) -> list[str]:
-    r"""Texts of pages without the lines that stand at the head or foot of most of them; numbers in them may differ.
+    r"""Remove lines that are repeated at the top or bottom of most pages; numbers in them may differ.
 
     Args:
-        pages: At least three, else nothing is taken for repeated.
+        pages: Of fewer than three pages nothing is removed.
 
     Example:
         >>> without_repeated_lines([f"Tea report\nPart {word}\n- {at} -" for at, word in enumerate("abcd")])
@@ -505,20 +432,19 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
 
 
 def _edges(lines: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
-    """The first and last lines that are not blank: where they stand, and what they are but for their numbers."""
+    """Index and pattern of the first and last filled lines."""
     filled = [at for at, line in enumerate(lines) if line.strip()]
     head, foot = filled[:_LOOKED_AT], filled[-_LOOKED_AT:]
     return [(at, ("head", _pattern(lines[at]))) for at in head] + [(at, ("foot", _pattern(lines[at]))) for at in foot]
 
 
 def _pattern(line: str) -> str:
-    told = " ".join(line.split()).casefold()
-    return "#" if _ROMAN.match(told) else _DIGITS.sub("#", told)
+    words = " ".join(line.split()).casefold()
+    return "#" if _ROMAN.match(words) else _DIGITS.sub("#", words)
 
 
-# All in sizes of the font.
-SAME_LINE = 0.25
-"""How far base lines of one line may be apart."""
+# All in font sizes.
+_SAME_LINE = 0.25
 _WORD_GAP = 0.16
 _MIXED_WORD_GAP = 0.2
 _CHINESE_WORD_GAP = 0.65
@@ -531,15 +457,7 @@ _RAISED = 0.6  # an exponent or index stays in its line
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of a line without wide gaps.
-
-    Args:
-        text: What it reads as.
-        left: Where it begins, in points.
-        right: Where it ends.
-        base: The height of its base line, upwards.
-        size: Of its font.
-    """
+    """A part of a line without wide gaps: text, edges and base line in points, font size."""
 
     text: str
     left: float
@@ -549,12 +467,12 @@ class Segment:
 
     @property
     def bottom(self) -> float:
-        """How far down it reaches."""
+        """Bottom edge."""
         return self.base - 0.2 * self.size
 
     @property
     def top(self) -> float:
-        """How far up it reaches."""
+        """Top edge."""
         return self.base + 0.75 * self.size
 
 
@@ -566,30 +484,30 @@ class Row:
 
     @property
     def base(self) -> float:
-        """The height of its base line."""
+        """Height of the base line."""
         return self.cells[0].base
 
     @property
     def size(self) -> float:
-        """Of its largest font."""
+        """Largest font size."""
         return max(cell.size for cell in self.cells)
 
     @property
     def left(self) -> float:
-        """Where it begins."""
+        """Left edge."""
         return min(cell.left for cell in self.cells)
 
     @property
     def right(self) -> float:
-        """Where it ends."""
+        """Right edge."""
         return max(cell.right for cell in self.cells)
 
 
 def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
-    """Characters as stretches of lines, in the order in which they were drawn."""
+    """Group characters into segments, in drawing order."""
     found: list[Segment] = []
     pieces: list[list[Piece]] = []  # of each segment, as they were drawn
-    texts: list[list[str]] = []  # while a segment grows, its own text is that of its last piece
+    texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
     blank = False
     drawn: dict[tuple[str, int, int], list[float]] = {}
     for glyph in glyphs:
@@ -609,21 +527,21 @@ def segments(glyphs: Iterable[Glyph]) -> list[Segment]:
             pieces[-1].append((glyph.text, glyph.left, glyph.right))
             texts[-1] += (between, glyph.text)
         blank = False
-    for one, drawn_as, told in zip(found, pieces, texts, strict=True):
-        one.text = "".join(told)
+    for one, drawn_as, parts in zip(found, pieces, texts, strict=True):
+        one.text = "".join(parts)
         if has_right_to_left(one.text):
             one.text = logical_text(drawn_as, _WORD_GAP * one.size)
     return found
 
 
 def _is_on_paper(glyph: Glyph) -> bool:
-    """Whether its place is one: damaged files give numbers without end, and no numbers."""
+    """Whether its position is valid: damaged files have infinite ones and NaN."""
     numbers = (glyph.left, glyph.right, glyph.base, glyph.size)
     return all(-_FARTHEST < number < _FARTHEST for number in numbers)
 
 
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
-    """Whether the same was drawn at the same place before, as bold letters and shadows are; it is noted."""
+    """Whether it was drawn at this position before, as for bold letters and shadows; note it."""
     line, at = round(glyph.base), int(glyph.left // max(glyph.size, 1.0))
     near = (left for place in (at - 1, at, at + 1) for left in drawn.get((glyph.text, line, place), ()))
     if any(abs(left - glyph.left) < _SAME_PLACE * glyph.size for left in near):
@@ -641,10 +559,10 @@ def _extend(segment: Segment, glyph: Glyph) -> None:
 
 
 def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
-    """What stands between a segment and the character drawn next; None if it is no part of that segment."""
+    """The text between a segment and the next character; None if this one begins another segment."""
     size = max(segment.size, glyph.size)
     rise = abs(glyph.base - segment.base)
-    if rise > SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
+    if rise > _SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
         return None
     gap = glyph.left - segment.right
     if gap < _OVERLAP * size and has_right_to_left(segment.text + glyph.text):
@@ -657,13 +575,13 @@ def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
 
 
 def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
-    """A blank, or none, for a gap between two characters.
+    """A space, or none, for a gap between two characters.
 
     Args:
         before: The character before it.
-        after: The one after it.
-        gap: Its width, in sizes of the font.
-        blank: Whether a blank was drawn there. Between Chinese characters that says nothing: writers put them there.
+        after: The character after it.
+        gap: Its width, in font sizes.
+        blank: Whether a space was drawn there. Ignored between Chinese characters: writers add spaces there.
     """
     if is_chinese(before) and is_chinese(after):
         return " " if gap >= _CHINESE_WORD_GAP else ""
@@ -673,10 +591,10 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
 
 
 def rows_of(found: Iterable[Segment]) -> list[Row]:
-    """Segments as rows, from top to bottom, those of a row from left to right."""
+    """Group segments into rows, from top to bottom, left to right."""
     rows: list[Row] = []
     for one in sorted(found, key=lambda segment: -segment.base):
-        if rows and abs(rows[-1].base - one.base) <= SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
+        if rows and abs(rows[-1].base - one.base) <= _SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
             rows[-1].cells.append(one)
         else:
             rows.append(Row([one]))
@@ -686,7 +604,7 @@ def rows_of(found: Iterable[Segment]) -> list[Row]:
 
 
 def _united(cells: Sequence[Segment]) -> list[Segment]:
-    """Segments of a row, those without a wide gap between them as one."""
+    """Merge segments of a row that have no wide gap between them."""
     united: list[Segment] = []
     for cell in cells:
         last = united[-1] if united else None
@@ -703,7 +621,7 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
 
 Interval: TypeAlias = tuple[float, float]
 
-# In sizes of the font.
+# In font sizes.
 _LARGE_GAP = 3.5
 _GUTTER = 0.7
 
@@ -716,13 +634,13 @@ _MOST_GAPS = 100
 
 
 def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
-    """Stretches of a page in the order of reading, each in one column, from top to bottom."""
+    """Split a page into regions of one column each, in reading order."""
     if depth >= _MOST_NESTED or len(found) < 2 * _LEAST_ROWS_OF_COLUMN:
         return [list(found)]
     result: list[list[Segment]] = []
     plain: list[Segment] = []
     for group in _groups(_bands(found)):
-        sides = _columns_in_pdf_columns([one for band in group for one in band])
+        sides = _split_at_gutter([one for band in group for one in band])
         if sides is None:
             plain += [one for band in group for one in band]
             continue
@@ -735,7 +653,7 @@ def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
 
 
 def _bands(found: Iterable[Segment]) -> list[list[Segment]]:
-    """Stretches between which a straight line runs through, from top to bottom."""
+    """Groups of segments with free horizontal space between them, from top to bottom."""
     bands: list[list[Segment]] = []
     lowest = 0.0
     for one in sorted(found, key=lambda segment: -segment.top):
@@ -749,9 +667,9 @@ def _bands(found: Iterable[Segment]) -> list[list[Segment]]:
 
 
 def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
-    """Bands in sequence that a gutter runs through, and those that none does."""
+    """Group adjacent bands that share a gutter, and those without one."""
     groups: list[list[list[Segment]]] = []
-    gutters: list[Interval] = []  # of the last group; none in a group without
+    gutters: list[Interval] = []  # of the last group
     for band in bands:
         own = _gaps(band)
         if gutters:
@@ -773,13 +691,13 @@ def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
 
 
 def _gaps(band: Sequence[Segment]) -> list[Interval]:
-    """Gaps inside of a band that are wide enough for a gutter."""
+    """Gaps in a band that are wide enough for a gutter."""
     found = [gap for gap in _free(band)[1:-1] if gap[1] - gap[0] >= _GUTTER * band[0].size]
     return found if len(found) <= _MOST_GAPS else []
 
 
 def _free(found: Iterable[Segment]) -> list[Interval]:
-    """What is free from left to right, the endless edges included."""
+    """Free intervals from left to right, the unbounded edges included."""
     free: list[Interval] = []
     end = float("-inf")
     for one in sorted(found, key=lambda segment: segment.left):
@@ -793,8 +711,8 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
     return [(max(a[0], b[0]), min(a[1], b[1])) for a in some for b in others if min(a[1], b[1]) > max(a[0], b[0])]
 
 
-def _columns_in_pdf_columns(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
-    """The two sides of the gutter, if there is one and running text stands on both of its sides."""
+def _split_at_gutter(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
+    """Both sides of a gutter with running text on both sides; None without one."""
     for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MOST_GUTTERS]:
         sides = [one for one in found if one.right <= left], [one for one in found if one.left >= right]
         if all(map(_is_running_text, sides)):
@@ -803,7 +721,7 @@ def _columns_in_pdf_columns(found: Sequence[Segment]) -> tuple[list[Segment], li
 
 
 def _is_running_text(side: Sequence[Segment]) -> bool:
-    """Whether lines fill their column, as those of a table do not."""
+    """Whether lines fill their column, unlike cells of a table."""
     rows = rows_of(side)
     if len(rows) < _LEAST_ROWS_OF_COLUMN:
         return False
@@ -815,7 +733,7 @@ def _is_running_text(side: Sequence[Segment]) -> bool:
     return units >= _LEAST_UNITS_OF_COLUMN and fill >= _LEAST_FILL_OF_COLUMN
 
 
-# All in sizes of the font.
+# All in font sizes.
 _FULL_WITHIN = 2.0
 _INDENT = 0.9
 _PARAGRAPH = 1.35
@@ -824,23 +742,21 @@ _MOST_SCATTERED = 0.7
 _FEW = 30
 
 
-def page_text(content: PageContent) -> str:
-    """The text of a page, in the order of reading.
+def page_text(glyphs: Iterable[Glyph]) -> str:
+    """The text of a page, in reading order.
 
     Columns are read one after the other, rows of tables as lines with ``|`` between the cells. Wrapped lines of Chinese
-    text and words divided by a hyphen are joined; an empty line stands between paragraphs that stand apart.
+    text and hyphenated words are joined; an empty line separates paragraphs that stand apart.
 
     Args:
-        content: What an engine found.
+        glyphs: In the order in which they were drawn, spaces among them.
     """
-    if content.plain is not None:
-        return join_lines([line.strip() for line in content.plain.splitlines()]).strip()
     by_turn: dict[int, list[Glyph]] = {}
-    for glyph in content.glyphs:
+    for glyph in glyphs:
         by_turn.setdefault(glyph.turn, []).append(glyph)
-    # What is turned against most of the page, such as a stamp along its edge, stands at its end.
+    # Text that is turned against most of the page, such as a stamp along its edge, comes last.
     ordered = sorted(by_turn.values(), key=len, reverse=True)
-    return "\n\n".join(text for glyphs in ordered if (text := _upright_text(glyphs)))
+    return "\n\n".join(text for group in ordered if (text := _upright_text(group)))
 
 
 def _upright_text(glyphs: Iterable[Glyph]) -> str:
@@ -850,25 +766,25 @@ def _upright_text(glyphs: Iterable[Glyph]) -> str:
     if _is_scattered(found):
         return _vertical_text(found)
     text = ""
-    for told in (_region_text(region) for region in regions(found)):
-        # A sentence that began in one column goes on in the next.
-        cut, between = joint(text.rpartition("\n")[2], told) if text and told[0].islower() else (0, "\n\n")
-        text = (text[: len(text) - cut] + between if text else "") + told
+    for part in map(_region_text, regions(found)):
+        # A sentence may continue in the next column.
+        cut, between = joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
+        text = (text[: len(text) - cut] + between if text else "") + part
     return text
 
 
 def _is_scattered(found: Sequence[Segment]) -> bool:
-    """Whether nearly all stretches are single characters, as in lines that run downwards."""
+    """Whether nearly all segments are single characters, as in vertical lines."""
     return len(found) > _FEW and sum(len(one.text) == 1 for one in found) > _MOST_SCATTERED * len(found)
 
 
 def _vertical_text(found: Sequence[Segment]) -> str:
-    """Single characters: those beneath one another are a line, in the order in which they were drawn."""
+    """Text of single characters: those below one another are a line, in drawing order."""
     text = found[0].text
     for before, one in pairwise(found):
         centre = (one.left + one.right - before.left - before.right) / 2
         beneath = abs(centre) < 0.5 * one.size and 0 < before.base - one.base < 2 * one.size
-        beside = abs(one.base - before.base) < SAME_LINE * one.size and abs(one.left - before.right) < 2 * one.size
+        beside = abs(one.base - before.base) < _SAME_LINE * one.size and abs(one.left - before.right) < 2 * one.size
         text += ("" if beneath else " " if beside else "\n") + one.text
     return text
 
@@ -876,17 +792,18 @@ def _vertical_text(found: Sequence[Segment]) -> str:
 def _region_text(region: Sequence[Segment]) -> str:
     rows = rows_of(region)
     lines = table_lines(
-        [[(cell.left, cell.right, cell.text) for cell in _in_order(row.cells)] for row in rows], _sizes(rows)
+        [[(cell.left, cell.right, cell.text) for cell in _in_order(row.cells)] for row in rows],
+        [(row.base, row.size) for row in rows],
     )
     right = max(row.right for row in rows)
     pitch = _pitch(rows)
     text = lines[0].text
     for at in range(1, len(rows)):
         row, line, previous = rows[at], lines[at], lines[at - 1]
-        if line.is_part_of_previous:
+        if line.is_merged:
             continue
-        if line.is_of_table or previous.is_of_table:
-            between = "\n" if line.is_of_table and previous.is_of_table else _ends(rows[at - 1], row, pitch)
+        if line.is_table_row or previous.is_table_row:
+            between = "\n" if line.is_table_row and previous.is_table_row else _ends(rows[at - 1], row, pitch)
             text += between + line.text
         else:
             cut, between = _joint(rows[at - 1], row, right, pitch, (previous.text, line.text))
@@ -895,18 +812,14 @@ def _region_text(region: Sequence[Segment]) -> str:
 
 
 def _in_order(cells: Sequence[Segment]) -> Sequence[Segment]:
-    """Cells in the order of reading: from the right where most letters are Arabic or Hebrew."""
+    """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
     if len(cells) > 1 and reads_right_to_left("".join(cell.text for cell in cells)):
         return cells[::-1]
     return cells
 
 
-def _sizes(rows: Sequence[Row]) -> list[tuple[float, float]]:
-    return [(row.base, row.size) for row in rows]
-
-
 def _pitch(rows: Sequence[Row]) -> float:
-    """The usual distance from one row to the next."""
+    """The most frequent distance between rows, in font sizes."""
     steps = Counter(round((a.base - b.base) / (b.size or 1), 1) for a, b in pairwise(rows))
     near = {step: count for step, count in steps.items() if step < 2.2}
     return max(near, key=lambda step: (near[step], -step)) if near else 1.6
@@ -918,7 +831,7 @@ def _ends(previous: Row, row: Row, pitch: float) -> str:
 
 
 def _joint(previous: Row, row: Row, right: float, pitch: float, lines: tuple[str, str]) -> tuple[int, str]:
-    """How many characters to cut off between two rows, and what to put there."""
+    """Number of characters to remove between two rows, and the text to put there."""
     ends = _ends(previous, row, pitch)
     same = 0.85 < row.size / (previous.size or 1) < 1.18
     full = previous.right >= right - _FULL_WITHIN * row.size
@@ -926,7 +839,7 @@ def _joint(previous: Row, row: Row, right: float, pitch: float, lines: tuple[str
     if ends != "\n" or not same:
         return 0, ends
     cut, between = joint(*lines)
-    # A divided word says by itself that its line was full.
+    # A hyphenated word shows that its line was full.
     if cut or (lines[0].endswith("-") and not between) or (full and not indented):
         return cut, between
     return 0, ends

@@ -1,4 +1,4 @@
-"""JSON: one value in a file, or one in each line."""
+"""Records: CSV and JSON loaders, selection of fields, and JSON with line numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,10 +18,10 @@ from lazyrag.data.segment import Place
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, decode, find_encoding
-from lazyrag.validation import known_arguments, text_list
+from lazyrag.validation import known_arguments, validate_texts
 
 DEEPEST = 50
-"""Lists and mappings may be nested so deep."""
+"""Nesting of located values."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
@@ -29,10 +29,10 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A value and where it stands.
+    """A value with its line.
 
     Args:
-        value: A dict from text to `Located`, a list of `Located`, a text, a number, a truth value, None.
+        value: A dict from text to `Located`, a list of `Located`, a text, a number, a boolean, None.
         line: Its first line, from 1.
     """
 
@@ -41,11 +41,10 @@ class Located:
 
 
 def located_json(text: str) -> Located:
-    r"""The value of a JSON text, and of all that is in it, with lines.
+    r"""Parse JSON, with the lines of all values.
 
     Raises:
-        ConfigError: If it is no JSON, a name stands twice in an object, or it is nested too deep; the message begins
-            with the line.
+        ConfigError: If it is not JSON, has a duplicate name, or is nested too deep; the message begins with the line.
 
     Example:
         >>> located_json('{\n"topk": 3}').value["topk"]
@@ -54,7 +53,7 @@ def located_json(text: str) -> Located:
     try:
         json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as exc:
-        msg = f"line {exc.lineno}: This is no JSON ({exc.msg}, column {exc.colno}). Mend it."
+        msg = f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it."
         raise ConfigError(msg) from exc
     except RecursionError as exc:
         raise nested_too_deep(1) from exc
@@ -64,24 +63,24 @@ def located_json(text: str) -> Located:
 
 
 def nested_too_deep(line: int) -> ConfigError:
-    """The error for values within values within values."""
+    """The error for values nested too deep."""
     return ConfigError(f"line {line}: Values are nested more than {DEEPEST} deep. Write them flatter.")
 
 
 def named_twice(name: str, line: int) -> ConfigError:
-    """The error for a name that a mapping has twice, of which only one could count."""
+    """The error for a duplicate name in a mapping."""
     return ConfigError(f"line {line}: {name!r} is given twice. Leave one of them out.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """A text that is JSON; what reads it need not look for mistakes."""
+    """Locates the values of a valid JSON text."""
 
     text: str
     breaks: list[int]
 
     def value(self, index: int, depth: int) -> tuple[Located, int]:
-        """The value that begins at an index or behind it, and where it ends."""
+        """The value that begins at an index or after it, and its end."""
         start = self.skip(index)
         line = bisect_right(self.breaks, start) + 1
         if depth > DEEPEST:
@@ -96,7 +95,7 @@ class _Scan:
         return Located(found, line), end
 
     def items(self, index: int, depth: int) -> tuple[list[Located], int]:
-        """The values of an array, behind its bracket."""
+        """The values of an array, after its bracket."""
         found: list[Located] = []
         index = self.skip(index)
         while self.text[index] != "]":
@@ -106,7 +105,7 @@ class _Scan:
         return found, index + 1
 
     def members(self, index: int, depth: int) -> tuple[dict[str, Located], int]:
-        """The members of an object, behind its brace."""
+        """The members of an object, after its brace."""
         found: dict[str, Located] = {}
         index = self.skip(index)
         while self.text[index] != "}":
@@ -119,23 +118,23 @@ class _Scan:
         return found, index + 1
 
     def behind_comma(self, index: int) -> int:
-        """Where the next value, or the closing bracket, stands."""
+        """Position of the next value, or of the closing bracket."""
         index = self.skip(index)
         return self.skip(index + 1) if self.text[index] == "," else index
 
     def skip(self, index: int) -> int:
-        """Behind white space."""
+        """Position after white space."""
         match = _SPACE.match(self.text, index)
         return index if match is None else match.end()
 
 
 def _no_number(name: str) -> None:
-    msg = f"line 1: {name} is no number of JSON. Write another one."
+    msg = f"line 1: {name} is not a number in JSON. Replace it."
     raise ConfigError(msg)
 
 
 Pair = tuple[str, str]
-"""A field's name and its value, as text. The name of a value that has none is ""."""
+"""A field's name and value, as text. The name of a value without one is ""."""
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 _INDEX = re.compile(r"\[\d+\]")
@@ -145,16 +144,16 @@ _MOST_NAMES = 50
 
 
 class Selection:
-    """Which fields of a record become text, and in which form; what loaders of records share.
+    """The fields of a record that become text, and their form.
 
     Args:
-        fields: Names of the fields to take, in this order; () takes all. The name of a nested field is its path, as in
-            ``"address.city"``; a path also takes what lies beneath it, and without its indexes it takes all elements.
-        template: A text with names of fields in braces, as in ``"{name} costs {price}"``, instead of ``name: value``.
-            A field that a record does not have leaves nothing; braces are doubled to be kept.
+        fields: Field names, in this order; () for all. A nested field is named by its path, as in ``"address.city"``;
+            a path includes everything below it, and without indexes all elements of lists.
+        template: A text with field names in braces, as in ``"{name} costs {price}"``, instead of ``name: value``. A
+            missing field leaves nothing; double braces stay.
 
     Raises:
-        ConfigError: If the fields are no list of names, the template is no text or names no field, or both are given.
+        ConfigError: If fields is not a list of names, template is not a text with names, or both are given.
 
     Example:
         >>> Selection(template="{tea} at {degrees} C").text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
@@ -162,25 +161,25 @@ class Selection:
     """
 
     def __init__(self, fields: Sequence[str] = (), template: str | None = None) -> None:
-        self.fields = text_list("fields", fields)
+        self.fields = validate_texts("fields", fields)
         self.template = template
         named: tuple[str, ...] = ()
         if template is not None:
             named = tuple(match for match in _BRACES.findall(template) if match) if isinstance(template, str) else ()
             if not named:
-                msg = f"template is {template!r:.80}; give a text with names of fields in braces, as in '{{name}}'."
+                msg = f"template must be a text with field names in braces, as in '{{name}}'; got {template!r:.80}."
                 raise ConfigError(msg)
             if self.fields:
-                msg = f"fields={list(fields)!r:.80} and template={template!r:.80} are both given; give one of them."
+                msg = f"fields={list(fields)!r:.80} and template={template!r:.80} exclude each other. Pass one of them."
                 raise ConfigError(msg)
         self.wanted = (*self.fields, *named)
 
     def text_of(self, record: Sequence[Pair], joined_by: str) -> str:
-        """A record's text, "" where nothing of it was selected.
+        """Format a record; "" if it has none of the selected fields.
 
         Args:
             record: Its fields, in order.
-            joined_by: What stands between two fields; a template has its own.
+            joined_by: Separator of fields without a template.
         """
         if self.template is not None:
             filled = _BRACES.sub(lambda found: self._filled(found, record), self.template)
@@ -191,44 +190,44 @@ class Selection:
     @staticmethod
     def _filled(found: re.Match[str], record: Sequence[Pair]) -> str:
         if found[1] is None:
-            return found[0][0]  # a doubled brace
+            return found[0][0]  # a double brace
         return ", ".join(value for path, value in record if _belongs(path, found[1]))
 
 
 class SoughtFields:
-    """The selected fields that were not met yet, and the names of those that were: a misspelt one is told by them.
+    """Finds misspelt field names: those that no record has.
 
     Args:
-        selection: What was selected.
+        names: The selected names.
 
     Example:
-        >>> sought = SoughtFields(Selection(["tea"]))
+        >>> sought = SoughtFields(["tea"])
         >>> sought.meet(["tea", "degrees"])
         >>> sought.check()
     """
 
-    def __init__(self, selection: Selection) -> None:
-        self._missing = dict.fromkeys(selection.wanted)
-        self._known: dict[str, None] = {}
+    def __init__(self, names: Iterable[str]) -> None:
+        self._missing = dict.fromkeys(names)
+        self.known: dict[str, None] = {}
 
     def meet(self, paths: Iterable[str]) -> None:
-        """Some fields are there; the name of a value that has none is ""."""
+        """Note the fields of a record."""
         if not self._missing:
             return
         for path in paths:
             for name in [name for name in self._missing if _belongs(path, name)]:
                 del self._missing[name]
-            if path and len(self._known) < _MOST_NAMES:
-                self._known.setdefault(_INDEX.sub("", path))
+            if path and len(self.known) < _MOST_NAMES:
+                self.known.setdefault(_INDEX.sub("", path))
 
     def check(self) -> None:
-        """Say which field is missing.
+        """Check that each name was found.
 
         Raises:
-            LoadError: If a selected field was never met.
+            LoadError: If no record has one of them.
         """
         for name in self._missing:
-            msg = f"No record has the field {name!r}. {known_names(name, self._known)}"
+            msg = f"No record has the field {name!r}. {known_names(name, self.known)}"
             raise LoadError(msg)
 
 
@@ -236,10 +235,10 @@ class RecordWriter:
     r"""Collects the texts of a file's records, each with its place.
 
     Args:
-        selection: What becomes text.
-        source_length: Characters of the file. The text may be longer, as names are repeated, but not without bound.
-        joined_by: What stands between two fields of a record.
-        between: What stands between two records.
+        selection: The fields that become text.
+        source_length: Characters of the file. The text may be longer, as names are repeated, up to a bound.
+        joined_by: Separator of fields.
+        between: Separator of records.
 
     Example:
         >>> writer = RecordWriter(Selection(), 100, joined_by="; ", between="\n")
@@ -257,19 +256,19 @@ class RecordWriter:
         self._places: list[Place] = []
         self._length = 0
         self._spent = 0  # characters of texts and labels
-        self._sought = SoughtFields(selection)
+        self._sought = SoughtFields(selection.wanted)
 
     def add(self, record: Iterable[Pair], kind: str, label: str) -> None:
-        """Add a record; blank values, and a record without text, are passed over.
+        """Add a record. Blank values and records without text are skipped.
 
         Raises:
-            LoadError: If the text grows far beyond the file.
+            LoadError: If the text is much longer than the file.
         """
         filled = []
         length = self._spent
         for name, value in record:
             length += len(name) + len(value) + 1
-            # Said before it is made: a long name before each of many short values is the bomb of such formats.
+            # Checked before formatting: a long name repeated for many short values is the bomb of such formats.
             if length > self._most:
                 msg = (
                     f"As text the file would have more than {self._most:,} characters, as it repeats long names or "
@@ -289,17 +288,17 @@ class RecordWriter:
         self._spent += len(text) + len(label)
 
     def loaded(self, metadata: dict[str, Any]) -> LoadedFile:
-        """All of it.
+        """The collected text.
 
         Raises:
-            LoadError: If a selected field was in no record.
+            LoadError: If no record has one of the selected fields.
         """
         self._sought.check()
         return LoadedFile(self._between.join(self._texts), tuple(self._places), metadata)
 
 
 def most_text(source_length: int) -> int:
-    """How many characters of text a file of some characters may give.
+    """Maximum length of the text of a file.
 
     Example:
         >>> most_text(1_000_000)
@@ -309,7 +308,7 @@ def most_text(source_length: int) -> int:
 
 
 def _belongs(path: str, name: str) -> bool:
-    """Whether a field is the named one or lies beneath it; a name without indexes stands for all elements."""
+    """Whether a field is the named one or below it; a name without indexes means all elements."""
     return _starts(path, name) or ("[" in path and _starts(_INDEX.sub("", path), name))
 
 
@@ -317,7 +316,7 @@ def _starts(path: str, name: str) -> bool:
     return path.startswith(name) and path[len(name) : len(name) + 1] in ("", ".", "[")
 
 
-# In this order where several fit alike: a comma is also the decimal mark between semicolons.
+# In this order if several fit equally: a comma may be the decimal mark between semicolons.
 _DELIMITERS = "\t;|,"
 _DECLARED = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)  # Excel's first line
 _NUMBER = re.compile(r"[-+(]?[¥$€£￥]?\s?[-+]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s?[%％)元]?|[-+]?[.,]\d+")
@@ -330,17 +329,17 @@ _SAMPLE_ROWS = 200
 class CsvLoader:
     r"""Reads a table; each row becomes a line ``header: value; header: value`` and a place.
 
-    Empty cells are left out, and a line end inside a cell becomes a space. What stands above the header is kept as it
-    is. The columns' names become the metadata ``columns``, the number of rows ``rows``.
+    Empty cells are skipped, and a line end inside a cell becomes a space. Rows above the header stay as they are. The
+    columns' names become the metadata ``columns``, the number of rows ``rows``.
 
     Args:
-        delimiter: What stands between two cells; None finds it out: tab, semicolon, bar or comma.
-        header: Whether there is a row of names; None finds it out, and takes one for given where fields are selected.
-        fields: Columns to take, in this order; () takes all.
+        delimiter: Between cells; None detects it: tab, semicolon, bar or comma.
+        header: Whether there is a header; None detects it, and assumes one if fields are selected.
+        fields: Columns to read, in this order; () for all.
         template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``header: value``.
 
     Raises:
-        ConfigError: If the delimiter is not one character, or fields or template cannot be used.
+        ConfigError: If the delimiter is not one character, or fields or template are invalid.
 
     Example:
         >>> import tempfile
@@ -360,10 +359,10 @@ class CsvLoader:
         template: str | None = None,
     ) -> None:
         if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"'):
-            msg = f"delimiter is {delimiter!r:.80}; give one character other than a line end or quotation mark."
+            msg = f"delimiter must be one character, no line end or quotation mark; got {delimiter!r:.80}."
             raise ConfigError(msg)
         if header not in (None, True, False):
-            msg = f"header is {header!r:.80}; give True, False, or None to find it out."
+            msg = f"header must be True, False, or None to detect it; got {header!r:.80}."
             raise ConfigError(msg)
         self._delimiter = delimiter
         self._header = header
@@ -383,22 +382,22 @@ class CsvLoader:
         at = self._header_at([row for _, row in sample])
         header = None if at is None else [_folded(name) for name in sample[at][1]]
         writer = RecordWriter(self._selection, len(text), joined_by="; ", between="\n")
+        header_number = 0 if at is None else sample[at][0]
         count = 0
-        for number, row in _without(sample, at):
-            count += _add(writer, number, row, header if at is not None and number > sample[at][0] else None)
-        for number, row in rows:
-            count += _add(writer, number, row, header)
+        for number, row in chain(sample, rows):
+            if number != header_number:
+                count += _add(writer, number, row, header if number > header_number else None)
         return writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
 
     def _header_at(self, sample: list[list[str]]) -> int | None:
-        """Where among the first rows the names stand; None where there are none."""
+        """Index of the header among the first rows; None without one."""
         wanted = self._header
         if wanted is None and self._selection.wanted:
             wanted = True
         if wanted is False:
             return None
         width = _usual_width(sample)
-        # A title above a table fills its first cell only.
+        # A title above a table fills only the first cell.
         at = next((at for at, row in enumerate(sample) if any(map(str.strip, row[1:] if width > 1 else row))), None)
         if at is None or wanted:
             return at
@@ -406,24 +405,20 @@ class CsvLoader:
 
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows with their numbers from 1, empty ones too, so that numbers are those of a spreadsheet."""
+    """The rows with their numbers from 1, empty ones too, as in a spreadsheet."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         yield from enumerate(reader, start=1)
     except csv.Error as exc:
         msg = (
-            f"The table cannot be read at line {reader.line_num} ({exc}). A quotation mark may not be closed. Mend the "
-            "line; longer cells are read after csv.field_size_limit(...)."
+            f"The table cannot be read at line {reader.line_num} ({exc}). A quotation mark may not be closed. Fix the "
+            "line; csv.field_size_limit(...) allows longer cells."
         )
         raise LoadError(msg) from exc
 
 
-def _without(sample: list[tuple[int, list[str]]], at: int | None) -> list[tuple[int, list[str]]]:
-    return sample if at is None else sample[:at] + sample[at + 1 :]
-
-
 def _add(writer: RecordWriter, number: int, row: list[str], header: list[str] | None) -> int:
-    """Add a row; 1 if it holds anything, else 0."""
+    """Add a row; 1 if it is filled, else 0."""
     names = header or []
     record: list[Pair] = [
         (names[column] if column < len(names) else "", _folded(cell)) for column, cell in enumerate(row) if cell.strip()
@@ -441,9 +436,9 @@ def _folded(cell: str) -> str:
 
 
 def _sniffed(text: str, usual: str) -> str:
-    """The delimiter that cuts most rows of the beginning into the same number of cells.
+    """The delimiter that splits most of the first rows into equally many cells.
 
-    csv.Sniffer guesses by the frequency of characters, raises where it cannot, and takes a letter where it errs.
+    csv.Sniffer goes by the frequency of characters, raises if it fails, and sometimes returns a letter.
     """
     best = 0.0
     delimiter = usual
@@ -455,11 +450,11 @@ def _sniffed(text: str, usual: str) -> str:
 
 
 def _regularity(sample: str, delimiter: str) -> float:
-    """Share of rows that have as many cells as most have, 0.0 where that is one."""
+    """Share of rows with the most frequent number of cells, 0.0 if that is one."""
     reader = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
     try:
         rows = list(islice(reader, _SAMPLE_ROWS))
-    except csv.Error:  # reading the file will say it
+    except csv.Error:  # reading the file reports it
         return 0.0
     filled = [len(row) for row in rows if any(cell.strip() for cell in row)]
     if len(filled) > 2 and len(sample) == _SAMPLE:
@@ -469,7 +464,7 @@ def _regularity(sample: str, delimiter: str) -> float:
 
 
 def _usual_width(rows: list[list[str]]) -> int:
-    """Cells of most rows that hold anything."""
+    """The most frequent number of cells of filled rows."""
     widths = Counter(len(row) for row in rows if any(cell.strip() for cell in row))
     return widths.most_common(1)[0][0] if widths else 0
 
@@ -477,8 +472,8 @@ def _usual_width(rows: list[list[str]]) -> int:
 def _is_header(first: list[str], below: list[list[str]]) -> bool:
     """Whether a row names the columns.
 
-    A column of numbers tells it: beneath a name they differ in kind, beneath another number they do not. Where no
-    column tells it, names are filled, unlike each other and above more than one column.
+    Columns of numbers vote: a name above them differs in kind, another number does not. Without votes, names must be
+    filled, distinct and above more than one column.
     """
     body = [row for row in below if any(cell.strip() for cell in row)]
     if not body:
@@ -496,13 +491,13 @@ def _is_header(first: list[str], below: list[list[str]]) -> bool:
 
 
 MAX_DEPTH = 200
-"""Levels of nesting that are read. Python's own readers of JSON end at about a thousand, wherever they are called."""
+"""Levels of nesting that are read. Python's own JSON parser ends at about a thousand."""
 _LONGEST_PATH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A mapping as the file has it: names in order, those that stand twice kept twice.
+    """A mapping of a file, in order, with duplicate names.
 
     Args:
         items: Pairs (name, value).
@@ -512,33 +507,33 @@ class Mapping:
 
 
 Value: TypeAlias = "str | bool | list[Value] | Mapping | None"
-"""A nested value. Numbers are texts, as the file spells them; None stands for no value."""
+"""A nested value. Numbers are texts, as the file spells them; None means no value."""
 
 
 def too_deep() -> LoadError:
-    """The error for a file whose values lie too deep."""
+    """The error for values nested too deep."""
     msg = f"Its values are nested deeper than {MAX_DEPTH} levels, which no writer of data does. Flatten it."
     return LoadError(msg)
 
 
 def leaves(value: Value, path: str = "") -> Iterator[Pair]:
-    """The values at the ends, in the file's order, each named by its path; a list of nothing but texts is one.
+    """The leaf values with their paths, in order; a list of texts alone is one leaf.
 
     Args:
         value: Any value.
         path: Its own path.
 
     Returns:
-        Pairs (path, text), the text "" where nothing is there; control characters are spaces, as in `decode`.
+        Pairs (path, text), with "" for no value; control characters are spaces, as in `decode`.
 
     Raises:
-        LoadError: If it is nested too deep, or names are of absurd length.
+        LoadError: If it is nested too deep, or names are absurdly long.
 
     Example:
         >>> list(leaves(Mapping([("tea", Mapping([("name", "Sencha"), ("seen", ["Uji", "Kyoto"])])), ("n", [["1"]])])))
         [('tea.name', 'Sencha'), ('tea.seen', 'Uji, Kyoto'), ('n[0]', '1')]
     """
-    # A stack of its own: recursion would end where the caller's stack happens to be.
+    # A stack of its own: recursion would depend on the caller's stack.
     pending: list[Iterator[tuple[str, Value]]] = [iter([(path, value)])]
     while pending:
         for at, one in pending[-1]:
@@ -557,7 +552,7 @@ def leaves(value: Value, path: str = "") -> Iterator[Pair]:
 
 
 def _leaf(value: Value) -> str | None:
-    """The text of a value, "" where it holds nothing; None if others lie beneath it."""
+    """The text of a leaf, "" for no value; None if the value is not a leaf."""
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
@@ -580,18 +575,18 @@ def _inside(path: str, value: Value) -> Iterator[tuple[str, Value]]:
 class JsonLoader:
     r"""Reads JSON: each value becomes a line ``path: value``, such as ``orders[0].tea: Sencha``.
 
-    The elements of a list are records, an empty line between them, and each is a place; so is each name of an object.
-    Numbers stay as they are written, names that stand twice stay twice, null and what is empty is left out. A file with
-    a value in each line is read as one of `JsonLinesLoader`. The number of records becomes the metadata ``records``.
+    The elements of a list are records with an empty line between them, and each is a place; so is each name of an
+    object. Numbers stay as they are spelled, duplicate names stay, null and empty values are skipped. A file with a
+    value in each line is read as by `JsonLinesLoader`. The number of records becomes the metadata ``records``.
 
     Args:
-        records: Path to the list of records, such as ``"data.items"``; "" for the whole.
-        fields: Paths, from the record on, of the values to take, in this order; () takes all. A path takes what lies
-            beneath it, too, and without indexes all elements of lists.
+        records: Path to the list of records, such as ``"data.items"``; "" for the complete value.
+        fields: Paths within a record to read, in this order; () for all. A path includes everything below it, and
+            without indexes all elements of lists.
         template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
 
     Raises:
-        ConfigError: If records is no text, or fields or template cannot be used.
+        ConfigError: If records is not a text, or fields or template are invalid.
 
     Example:
         >>> import tempfile
@@ -616,23 +611,23 @@ class JsonLoader:
         except json.JSONDecodeError as exc:
             if exc.msg == "Extra data" and not self._records:
                 return read_lines(text, self._selection)
-            msg = f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Write it anew."
+            msg = f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it."
             raise LoadError(msg) from exc
         return read_value(value, self._selection, len(text), path=self._records)
 
 
 @known_arguments
 class JsonLinesLoader:
-    r"""Reads a value of JSON in each line; each is a record and a place, an empty line between them.
+    r"""Reads a JSON value in each line; each is a record and a place, with an empty line between them.
 
     A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``.
 
     Args:
-        fields: Paths of the values to take, in this order; () takes all.
+        fields: Paths to read, in this order; () for all.
         template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
 
     Raises:
-        ConfigError: If fields or template cannot be used.
+        ConfigError: If fields or template are invalid.
 
     Example:
         >>> import tempfile
@@ -652,29 +647,29 @@ class JsonLinesLoader:
 
 
 def records_path(records: str) -> str:
-    """A path to records, checked.
+    """Check a path to records.
 
     Raises:
-        ConfigError: If it is no text.
+        ConfigError: If it is not a text.
     """
     if not isinstance(records, str):
-        msg = f"records is {records!r:.80}; give a path such as 'data.items', or '' for the whole."
+        msg = f"records must be a path such as 'data.items', or ''; got {records!r:.80}."
         raise ConfigError(msg)
     return records
 
 
 def read_value(value: Value, selection: Selection, length: int, *, path: str = "", kind: str = "item") -> LoadedFile:
-    """A nested value as text: the elements of a list as records, else each name of a mapping as a place.
+    """Convert a nested value: the elements of a list become records, else each name of a mapping a place.
 
     Args:
-        value: What a file holds.
-        selection: What becomes text. Where it names fields, a mapping is one record.
+        value: The content of a file.
+        selection: The fields that become text. If it names fields, a mapping is one record.
         length: Characters of the file.
         path: Path to the records.
         kind: Kind of a record's place.
 
     Raises:
-        LoadError: If there is nothing at the path, or the text grows far beyond the file.
+        LoadError: If there is nothing at the path, or the text is much longer than the file.
     """
     value = _at(value, path)
     if isinstance(value, Mapping) and not selection.wanted:
@@ -690,20 +685,20 @@ def read_value(value: Value, selection: Selection, length: int, *, path: str = "
 
 
 def read_lines(text: str, selection: Selection) -> LoadedFile:
-    """A text with a value of JSON in each line.
+    """Read JSON lines.
 
     Raises:
-        LoadError: If a line holds something else; it names the line.
+        LoadError: If a line is not JSON.
     """
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
     count = 0
-    for number, line in enumerate(text.split("\n"), start=1):  # the other line ends may stand inside a JSON text
+    for number, line in enumerate(text.split("\n"), start=1):  # other line ends may be inside a JSON text
         if not line.strip():
             continue
         try:
             value = _parsed(line)
         except json.JSONDecodeError as exc:
-            msg = f"Line {number} is no JSON: it breaks at column {exc.colno} ({exc.msg}). Mend or delete the line."
+            msg = f"Line {number} is not JSON: it breaks at column {exc.colno} ({exc.msg}). Fix or delete the line."
             raise LoadError(msg) from exc
         writer.add(leaves(value), "line", str(number))
         count += 1

@@ -1,4 +1,4 @@
-"""PowerPoint presentations."""
+"""PowerPoint presentations: `PptxLoader`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from lazyrag.loaders.archives import (
     Archive,
     Element,
     Relation,
+    attribute,
     local_name,
     open_archive,
     properties,
@@ -20,16 +21,15 @@ from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 
 _UNSEEN = frozenset(["Fallback", "rPr", "pPr", "endParaRPr"])
 _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
-"""Placeholders that repeat on each slide: its number, the footer."""
+"""Placeholders repeated on each slide: number and footer."""
 
 
 class PptxLoader:
     """Reads a presentation slide by slide; each slide is a place.
 
-    On a slide the shapes come in the order in which they are stored, which is that of reading aloud: text, groups,
-    tables row by row with ``|`` between the cells, the data of charts, the words of diagrams, and after them the
-    speaker's notes. Hidden slides are read, too. Title and author become metadata. Pictures, comments, footers, slide
-    numbers and what stands on the slides' master are left out.
+    Shapes come in stored order, that of reading aloud: text, groups, tables row by row with ``|`` between the cells,
+    data of charts, text of diagrams, and then the speaker's notes. Hidden slides are read, too. Title and author become
+    metadata. Pictures, comments, footers, slide numbers and slide masters are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -38,10 +38,10 @@ class PptxLoader:
             main = related(archive, "officeDocument")
             presentation = archive.xml(main) if main else None
             if presentation is None or local_name(presentation) != "presentation":
-                msg = "The file is no presentation: it is of another format than its suffix says. Save it as .pptx."
+                msg = "The file is not a presentation: it is of another format than its suffix says. Save it as .pptx."
                 raise LoadError(msg)
             known = relations(archive, main)
-            ids = [_attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
+            ids = [attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
             slides = [known[one].target for one in ids if one in known]
             check_pages(len(slides), "slides")
             texts = []
@@ -56,12 +56,6 @@ class PptxLoader:
             metadata["hidden_slides"] = hidden
         text, places = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
         return LoadedFile(text, places, metadata)
-
-
-def _attribute(element: Element, name: str) -> str:
-    """An attribute of relations, whose namespace differs between the two editions of the standard."""
-    suffix = f"}}{name}"
-    return next((str(value) for key, value in element.attrib.items() if str(key).endswith(suffix)), "")
 
 
 def _slide(archive: Archive, part: str, slide: Element) -> Iterator[str]:
@@ -81,7 +75,7 @@ def _shapes(archive: Archive, known: dict[str, Relation], parent: Element) -> It
         elif kind == "tbl":
             yield from _rows(shape)
         elif kind in {"chart", "relIds"}:
-            relation = known.get(_attribute(shape, "id" if kind == "chart" else "dm"))
+            relation = known.get(attribute(shape, "id" if kind == "chart" else "dm"))
             if relation is not None and relation.target in archive:
                 drawn = archive.xml(relation.target)
                 yield from _chart(drawn) if kind == "chart" else _paragraphs(drawn)
@@ -90,7 +84,7 @@ def _shapes(archive: Archive, known: dict[str, Relation], parent: Element) -> It
 
 
 def _paragraphs(parent: Element) -> Iterator[str]:
-    """The paragraphs that hold something, each a line or several."""
+    """The filled paragraphs."""
     for paragraph in parent.iter("{*}p"):
         text = "".join(_run_text(paragraph)).strip()
         if text:
@@ -109,7 +103,7 @@ def _run_text(parent: Element) -> Iterator[str]:
 
 
 def _rows(table: Element) -> Iterator[str]:
-    """A table's rows; a cell that is merged into another one is passed over."""
+    """The rows of a table, without merged cells."""
     for row in table.iterfind("{*}tr"):
         cells = [
             " ".join(" ".join(_paragraphs(cell)).split())
@@ -138,7 +132,7 @@ def _chart(chart: Element) -> Iterator[str]:
 
 
 def _points(series: Element, names: tuple[str, ...]) -> dict[str, str]:
-    """The values of a series of a chart, by their index in it."""
+    """The values of a chart's series, by index."""
     return {
         point.get("idx", ""): point.findtext("{*}v") or ""
         for name in names
@@ -147,7 +141,7 @@ def _points(series: Element, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _notes(archive: Archive, slide: str) -> Iterator[str]:
-    """The speaker's notes, which stand in the body of a page of their own."""
+    """The speaker's notes, the body of a page of their own."""
     part = related(archive, "notesSlide", slide)
     for shape in archive.xml(part).iter("{*}sp") if part else ():
         placeholder = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")

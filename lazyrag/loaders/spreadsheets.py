@@ -1,4 +1,4 @@
-"""Tables of cells as text: what the loaders of spreadsheets share."""
+"""Sheets of cells as text, for the loaders of spreadsheets."""
 
 from __future__ import annotations
 
@@ -13,45 +13,54 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import nested_places
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Pair, Selection, SoughtFields
+from lazyrag.validation import known_arguments
 
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
-"""What a cell of a spreadsheet holds."""
+"""The value of a cell."""
 
 MOST_CHARACTERS = 1 << 27
-"""Characters in the cells of a workbook, and in the labels of its rows."""
+"""Maximum of characters in the cells and row labels of a workbook."""
 
 Row: TypeAlias = tuple[int, Sequence[Cell]]
-"""A row's number, as the spreadsheet program shows it, and its cells."""
+"""A row's number, as spreadsheet programs display it, and its cells."""
 
 _ALL = Selection()
 _BREAK = "\n\n"
 
 _SAMPLE = 10
-"""Rows among which the names of columns are looked for."""
+"""Rows among which the column names are searched."""
 _LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One sheet: its name, its rows from the top, and whether the program that made it hides it."""
+    """One sheet: its name, its rows from the top, and whether it is hidden."""
 
     name: str
     rows: Iterable[Row] = field(repr=False)
     hidden: bool = False
 
 
-def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedFile:
-    r"""The text of a workbook; each sheet that holds something is a place, its name the first line.
+@known_arguments
+class SheetLoader:
+    """Constructor of the loaders of spreadsheets."""
 
-    Each row below a sheet's names of columns is a place within that of the sheet. The names of the sheets become
-    metadata, and those of hidden ones, which are read as well, once more.
+    def __init__(self, *, fields: Sequence[str] = (), template: str | None = None) -> None:
+        self._selection = Selection(fields, template)
+
+
+def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedFile:
+    r"""Convert a workbook to text; each filled sheet is a place, its name the first line.
+
+    Each row below the column names is a place within the sheet. The names of the sheets, and of the hidden ones, become
+    metadata.
 
     Args:
-        sheets: In their order. No row of one is asked for after the next one.
-        selection: Which columns become text, and in which form.
+        sheets: In their order. The rows of a sheet are read before the next sheet.
+        selection: The columns that become text, and their form.
 
     Raises:
-        LoadError: If the text would be longer than `MOST_CHARACTERS`, or no sheet has a selected column.
+        LoadError: If the text is longer than `MOST_CHARACTERS`, or no sheet has a selected column.
 
     Example:
         >>> loaded = read_sheets([Sheet("Prices", [(1, ["tea", "EUR"]), (2, ["green", 4.5])])])
@@ -60,10 +69,10 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
         >>> [place.label for place in loaded.places]
         ['Prices', 'Prices > 2']
     """
-    sought = SoughtFields(selection)
+    sought = SoughtFields(selection.wanted)
     texts: list[str] = []
     places: list[Place] = []
-    said: dict[str, list[str]] = {"sheets": [], "hidden_sheets": []}
+    names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": []}
     start = length = 0
     for sheet in sheets:
         lines = [sheet.name]
@@ -83,25 +92,24 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
         places += nested_places(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
         start += end + len(_BREAK)
         for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
-            said[name].append(sheet.name)
+            names[name].append(sheet.name)
     sought.check()
-    return LoadedFile(_BREAK.join(texts), tuple(places), {name: names for name, names in said.items() if names})
+    return LoadedFile(_BREAK.join(texts), tuple(places), {name: found for name, found in names.items() if found})
 
 
 def row_lines(
     rows: Iterable[Row], selection: Selection = _ALL, sought: SoughtFields | None = None
 ) -> Iterator[tuple[int | None, str]]:
-    """A line for each row that holds something, with the row's number if it is below the names of columns.
+    """A line for each filled row, with the row's number if it is below the column names.
 
-    Where the names of columns are found, the rows below them read ``name: value; name: value``, or as they were
-    selected. Those above and the names themselves stand with ``|`` between the cells, as the rows of a table without
-    names do; where columns are selected these are left out. Names are the first of the top rows that fills most of the
-    columns with different short texts.
+    Rows below the column names become ``name: value; name: value``, or the selected form. The names and the rows above,
+    and the rows of tables without names, have ``|`` between the cells; they are skipped if columns are selected. The
+    column names are the first of the top rows that fills most of the columns with different short texts.
 
     Args:
         rows: From the top, of any length.
-        selection: Which columns become text, and in which form.
-        sought: Is told the names of columns.
+        selection: The columns that become text, and their form.
+        sought: Receives the column names.
 
     Raises:
         LoadError: If a row is longer than `MOST_CHARACTERS`.
@@ -135,14 +143,14 @@ def _cells(row: Sequence[Cell]) -> list[str]:
 
 
 def _limit(length: int) -> None:
-    """A small file can have millions of cells show the same long text."""
+    """A small file may repeat a long text in millions of cells."""
     if length > MOST_CHARACTERS:
-        msg = f"The workbook shows more than {MOST_CHARACTERS} characters. Split it into several files."
+        msg = f"The workbook has more than {MOST_CHARACTERS} characters. Split it into several files."
         raise LoadError(msg)
 
 
 def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None:
-    """Which of the top rows holds the names of columns; None if it is none of them, or the last."""
+    """Index of the row with the column names; None without one above another row."""
     widest = max((sum(map(bool, cells)) for _, cells in top), default=0)
     for at, (row, cells) in enumerate(top[:-1]):
         names = [cell for cell in cells if cell]
@@ -164,7 +172,7 @@ def _joined(cells: Sequence[str]) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """What a cell shows: dates as ISO 8601, numbers with the 15 digits that spreadsheets keep, white space folded.
+    """Format a cell: dates as ISO 8601, numbers with the 15 digits of spreadsheets, white space folded.
 
     Example:
         >>> [cell_text(value) for value in (2.0, 0.1 + 0.2, True, dt.datetime(2024, 4, 5), None)]
@@ -182,4 +190,4 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, dt.datetime) and value.time() != dt.time.min:
         return value.isoformat(sep=" ", timespec="seconds")
     day = value.date() if isinstance(value, dt.datetime) else value
-    return str(day)  # of dates and times that is ISO 8601
+    return str(day)  # ISO 8601 for dates and times

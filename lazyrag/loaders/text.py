@@ -1,4 +1,4 @@
-"""reStructuredText."""
+"""Text formats: plain text, Markdown, reStructuredText, notebooks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import LoadedFile, join_parts
+from lazyrag.loaders.base import LoadedFile, SourceLoader, join_parts
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.structure import Heading, front_matter, heading_places, markdown_headings
-from lazyrag.validation import known_arguments, yes_or_no
+from lazyrag.validation import known_arguments, validate_boolean
 
 
 class MarkdownLoader:
-    """Reads Markdown: the text stays as it is, marks included; its headings become places.
+    """Reads Markdown as it is, marks included; headings become places.
 
     Simple lines of its front matter (``title: Tea``, ``tags: [green, black]``) become metadata.
     """
@@ -29,21 +29,21 @@ class MarkdownLoader:
         return LoadedFile(read.text, places, {**front_matter(read.text), **read.metadata})
 
 
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in what programs print
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in printed output
 
 
 @known_arguments
 class NotebookLoader:
     """Reads a Jupyter notebook cell by cell, Markdown and code as they are; each cell with text is a place.
 
-    Text that code printed or returned, and what names its error, stands beneath the code; pictures and HTML are left
-    out. The kernel's language becomes the metadata ``language``, the number of cells ``cells``.
+    Text outputs and errors follow the code; pictures and HTML are skipped. The kernel's language becomes the metadata
+    ``language``, the number of cells ``cells``.
 
     Args:
-        outputs: Whether to read what code printed and returned.
+        outputs: Read the outputs of code.
 
     Raises:
-        ConfigError: If outputs is neither True nor False.
+        ConfigError: If outputs is not a boolean.
 
     Example:
         >>> import tempfile
@@ -56,7 +56,7 @@ class NotebookLoader:
     """
 
     def __init__(self, *, outputs: bool = True) -> None:
-        self._outputs = yes_or_no("outputs", outputs)
+        self._outputs = validate_boolean("outputs", outputs)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -74,31 +74,30 @@ class NotebookLoader:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    problem: Exception | None = None
+    problem = ""
     try:
         notebook = json.loads(text, strict=False)
     except (ValueError, RecursionError) as exc:  # ValueError also for a number of thousands of digits
-        problem, notebook = exc, None
+        problem, notebook = f" ({exc})", None
     if not isinstance(notebook, dict):
-        why = f" ({problem})" if problem else ""
-        msg = f"The file is no notebook: it is cut off, or of another format{why}. Save it again from Jupyter."
-        raise LoadError(msg) from problem
+        msg = f"The file is not a notebook: it is cut off, or of another format{problem}. Save it again from Jupyter."
+        raise LoadError(msg)
     return notebook
 
 
 def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cells; until format 3 they lie in worksheets."""
+    """The cells; until format 3 they are in worksheets."""
     sheets = notebook.get("worksheets")
     holders = sheets if isinstance(sheets, list) else [notebook]
     found = [cells for one in holders if isinstance(one, dict) and isinstance(cells := one.get("cells"), list)]
     if not found or len(found) < len(holders):
-        msg = "The file is no notebook: it has no list of cells. Save it again from Jupyter, or as .json."
+        msg = "The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as .json."
         raise LoadError(msg)
     return [cell if isinstance(cell, dict) else {} for cells in found for cell in cells]
 
 
 def _outputs(cell: dict[str, Any]) -> Iterator[str]:
-    """What a cell printed, returned, or failed with, as text."""
+    """Outputs and errors of a cell, as text."""
     outputs = cell.get("outputs")
     for output in outputs if isinstance(outputs, list) else ():
         if not isinstance(output, dict):
@@ -112,7 +111,7 @@ def _outputs(cell: dict[str, Any]) -> Iterator[str]:
 
 
 def _joined(source: Any) -> str:
-    """A text, which notebooks keep as a list of lines."""
+    """A text, which notebooks store as a list of lines."""
     lines = source if isinstance(source, list) else [source]
     return "".join(line for line in lines if isinstance(line, str))
 
@@ -120,22 +119,14 @@ def _joined(source: Any) -> str:
 def _language(notebook: dict[str, Any]) -> str:
     metadata = notebook.get("metadata")
     for place, name in (("language_info", "name"), ("kernelspec", "language")):
-        said = metadata.get(place) if isinstance(metadata, dict) else None
-        if isinstance(said, dict) and isinstance(said.get(name), str):
-            return clean(said[name])
+        entry = metadata.get(place) if isinstance(metadata, dict) else None
+        if isinstance(entry, dict) and isinstance(entry.get(name), str):
+            return clean(entry[name])
     return ""
 
 
-class TextLoader:
-    """Reads plain text in any common encoding; what it reads is the file, character by character.
-
-    An encoding that was found out, and is not UTF-8, becomes metadata.
-    """
-
-    def load(self, path: Path) -> LoadedFile:
-        """Read the file."""
-        read = find_encoding(path.read_bytes())
-        return LoadedFile(read.text, metadata=read.metadata)
+class TextLoader(SourceLoader):
+    """Reads plain text, character by character. An encoding other than UTF-8 becomes metadata."""
 
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
@@ -144,7 +135,7 @@ _ALWAYS_LONG_ENOUGH = 4
 
 
 class RstLoader:
-    """Reads reStructuredText: the text stays as it is, marks included; its section titles become places."""
+    """Reads reStructuredText as it is, marks included; section titles become places."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -153,11 +144,11 @@ class RstLoader:
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """Titles with a line beneath, or above and beneath; their levels come in the order in which styles first do."""
+    """Titles with a line below, or above and below; levels follow the first occurrence of each style."""
     levels: dict[tuple[str, bool], int] = {}
     lines = text.splitlines(keepends=True)
     start = at = 0
-    fresh = True  # whether a block may begin here
+    fresh = True  # a block may begin here
     while at < len(lines):
         taken = 1
         title, over = _title([line.rstrip() for line in lines[at : at + 3]]) if fresh else ("", False)
@@ -171,7 +162,7 @@ def _headings(text: str) -> Iterator[Heading]:
 
 
 def _title(lines: list[str]) -> tuple[str, bool]:
-    """The title that a block's first lines are, "" if none, and whether it has a line above."""
+    """The title in a block's first lines, "" without one, and whether it has a line above."""
     first, second, third = (*lines, "", "")[:3]
     if _ADORNMENT.fullmatch(first):
         titled = bool(second.strip()) and first == third and not _ADORNMENT.fullmatch(second)
@@ -181,7 +172,7 @@ def _title(lines: list[str]) -> tuple[str, bool]:
 
 
 def _reaches(adornment: str, title: str) -> bool:
-    """Whether a line is long enough: four characters, or as wide as the title, whose Chinese is two columns wide."""
+    """Whether a line is long enough: four characters, or as wide as the title; Chinese is two columns wide."""
     if len(adornment) >= _ALWAYS_LONG_ENOUGH:
         return True
     return len(adornment) >= sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in title)

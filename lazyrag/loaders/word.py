@@ -1,8 +1,9 @@
-"""Word and PowerPoint files of 1997 to 2003, which are reported with what to do about them."""
+"""Word documents and Rich Text: `DocxLoader`, `RtfLoader`, and `OldOfficeLoader` for .doc and .ppt."""
 
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from lazyrag.loaders.archives import Archive, Element, local_name, open_archive,
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, sniff
 from lazyrag.text.structure import Heading, heading_places
-from lazyrag.validation import known_arguments, yes_or_no
+from lazyrag.validation import known_arguments, validate_boolean
 
 if TYPE_CHECKING:
     from docx.document import Document as WordDocument
@@ -25,7 +26,7 @@ _SIMPLE = re.compile(r"[\w.,]*|.", re.DOTALL)
 
 
 def formula_text(formula: Element) -> str:
-    """A formula as it is typed on one line: ``a/(b+c)``, ``x^2``, ``x_i``, ``√(x)``.
+    """A formula on one line: ``a/(b+c)``, ``x^2``, ``x_i``, ``√(x)``.
 
     Args:
         formula: An ``oMath``, or any element in one.
@@ -39,7 +40,7 @@ def formula_text(formula: Element) -> str:
 
 
 def _part(formula: Element, name: str) -> str:
-    """The text of a part; "" where there is none."""
+    """The text of a part; "" without one."""
     return "".join(formula_text(child) for child in formula if local_name(child) == name)
 
 
@@ -49,18 +50,24 @@ def _bracketed(text: str) -> str:
 
 
 def _mark(formula: Element, properties: str, name: str, default: str) -> str:
-    """A character that a formula's properties choose."""
+    """A character chosen by a formula's properties."""
     found = formula.find(f"{{*}}{properties}/{{*}}{name}")
     if found is None:
         return default
     return next((str(value) for key, value in found.attrib.items() if str(key).endswith("}val")), "")
 
 
-def _raised(formula: Element) -> str:
-    """Something with parts above and below it."""
+def _scripts(formula: Element) -> str:
     below, above = _part(formula, "sub"), _part(formula, "sup")
-    lowered = f"_{_bracketed(below)}" if below else ""
-    return _part(formula, "e") + lowered + (f"^{_bracketed(above)}" if above else "")
+    return (f"_{_bracketed(below)}" if below else "") + (f"^{_bracketed(above)}" if above else "")
+
+
+def _raised(formula: Element) -> str:
+    return _part(formula, "e") + _scripts(formula)
+
+
+def _sum(formula: Element) -> str:
+    return f"{_mark(formula, 'naryPr', 'chr', '∫')}{_scripts(formula)} {_part(formula, 'e')}"
 
 
 def _fraction(formula: Element) -> str:
@@ -70,12 +77,6 @@ def _fraction(formula: Element) -> str:
 def _root(formula: Element) -> str:
     degree = _part(formula, "deg")
     return f"{'' if degree.strip() in ('', '2') else degree}√{_bracketed(_part(formula, 'e'))}"
-
-
-def _sum(formula: Element) -> str:
-    below, above = _part(formula, "sub"), _part(formula, "sup")
-    limits = (f"_{_bracketed(below)}" if below else "") + (f"^{_bracketed(above)}" if above else "")
-    return f"{_mark(formula, 'naryPr', 'chr', '∫')}{limits} {_part(formula, 'e')}"
 
 
 def _delimited(formula: Element) -> str:
@@ -123,7 +124,7 @@ _DIGITS = "零一二三四五六七八九"
 
 
 class _Level(NamedTuple):
-    """How a level is counted and written: ``%1.%2`` stands for the numbers of the first two levels."""
+    """Number format of a level: ``%1.%2`` are the numbers of the first two levels."""
 
     start: int
     form: str
@@ -132,7 +133,7 @@ class _Level(NamedTuple):
 
 
 class _List(NamedTuple):
-    """A list: the definition that it counts in, its levels, and where levels begin anew with it."""
+    """A list: the definition whose counter it shares, its levels, and those that it restarts."""
 
     definition: str
     levels: dict[int, _Level]
@@ -140,14 +141,14 @@ class _List(NamedTuple):
 
 
 class Numbering:
-    """The numbers of a document, paragraph by paragraph.
+    """Numbers the paragraphs of a document.
 
     Args:
         archive: The document.
         main: Its main part.
 
     Raises:
-        LoadError: If its parts on numbers or styles cannot be read.
+        LoadError: If its numbering or styles cannot be read.
     """
 
     def __init__(self, archive: Archive, main: str) -> None:
@@ -162,10 +163,7 @@ class Numbering:
             self._read_styles(archive.xml(styles) if styles else ())
 
     def mark(self, paragraph: Any) -> str:
-        """The number or bullet before a paragraph, with a space behind it; "" where there is none.
-
-        To be asked for each paragraph, in order, as it counts.
-        """
+        """The number or bullet of a paragraph, with a space; "" without one. Call it for each paragraph, in order."""
         if not self._lists:
             return ""
         properties = paragraph.find(f"{_W}pPr")
@@ -188,7 +186,7 @@ class Numbering:
         counts = self._count(key, found, depth)
         mark = _PLACEHOLDER.sub(lambda place: self._written(found, counts, int(place[1]) - 1), level.text).strip()
         if level.form == "bullet":
-            mark = "•"  # the file's own stands in a font of symbols
+            mark = "•"  # the file's own is in a symbol font
         return f"{mark} " if mark and level.form != "none" else ""
 
     def _count(self, key: str, found: _List, depth: int) -> list[int | None]:
@@ -239,7 +237,7 @@ class Numbering:
                 seen.add(above)
                 above = parents.get(above, "")
             key, depth = own.get(above, ("", None))
-            if not key and above in own:  # a style of a deeper level names its depth alone
+            if not key and above in own:  # a style of a deeper level has only its depth
                 higher = own.get(parents.get(above, ""), ("", None))
                 key = higher[0]
             if key:
@@ -271,7 +269,7 @@ def _number(text: str, default: int | None) -> int | None:
 
 
 def _letters(number: int) -> str:
-    """As Word counts with letters: z is followed by aa, bb."""
+    """Word's letters: z is followed by aa, bb."""
     times, letter = divmod(number - 1, 26)
     return chr(ord("a") + letter) * min(times + 1, 40) if number > 0 else "0"
 
@@ -285,7 +283,7 @@ def _roman(number: int) -> str:
 
 
 def _chinese(number: int) -> str:
-    """Numbers up to 99 as they are counted in Chinese; larger ones digit by digit."""
+    """Chinese numerals up to 99; larger numbers digit by digit."""
     if not 0 < number < 100:
         return "".join(_DIGITS[int(digit)] for digit in str(number))
     tens, ones = divmod(number, 10)
@@ -313,7 +311,7 @@ _TEXT = frozenset([f"{_W}t", f"{_M}t"])
 _FORMULAS = frozenset([f"{_M}oMath", f"{_M}oMathPara"])
 _NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endnotes"}
 _CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
-# Deleted and moved-away text, the older copy of a drawing, and properties hold nothing that a reader sees.
+# Invisible: deleted and moved text, the fallback of a drawing, properties.
 _UNSEEN = frozenset(
     [f"{_W}del", f"{_W}moveFrom", f"{_MC}Fallback", f"{_W}pPr", f"{_W}rPr", f"{_W}instrText", f"{_W}sectPr"]
 )
@@ -322,21 +320,20 @@ _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 
 @known_arguments
 class DocxLoader:
-    """Reads a Word document in the order of its body, tables included, row by row with ``|`` between the cells.
+    """Reads a Word document in body order, tables row by row with ``|`` between the cells.
 
     Headings become places; title, author, subject, keywords and dates of the document's properties become metadata.
-    Footnotes and endnotes are numbered as they are met and follow the text, as places of kind ``footnote``. Tracked
-    changes are read as if accepted, formulas as lines. Lists
-    are numbered as Word numbers them. Pictures are left out.
+    Footnotes and endnotes are numbered in order and follow the text, as places of kind ``footnote``. Tracked changes
+    are read as accepted, formulas as lines, lists with Word's numbers. Pictures are skipped.
 
     Args:
-        comments: Read comments, too: they follow the text, as places of kind ``comment``.
-        headers: Read headers and footers, too: each once, headers before the text and footers behind it.
+        comments: Read comments; they follow the text, as places of kind ``comment``.
+        headers: Read headers and footers, each once, headers before the text and footers after it.
     """
 
     def __init__(self, *, comments: bool = False, headers: bool = False) -> None:
-        self._comments = yes_or_no("comments", comments)
-        self._headers = yes_or_no("headers", headers)
+        self._comments = validate_boolean("comments", comments)
+        self._headers = validate_boolean("headers", headers)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -348,12 +345,9 @@ class DocxLoader:
             document = docx.Document(str(path))
             page = _Page(_heading_levels(document), Numbering(archive, main))
             around = _headers_and_footers(archive, main, page) if self._headers else {}
-            for line in around.get("header", ()):
-                page.add(line)
-            for block, level in _blocks(document.element.body, page):
+            body = _blocks(document.element.body, page)
+            for block, level in itertools.chain(around.get("header", ()), body, around.get("footer", ())):
                 page.add(block, level)
-            for line in around.get("footer", ()):
-                page.add(line)
             within = page.length
             page.add_notes(_notes(archive, main, page))
             if self._comments:
@@ -365,11 +359,11 @@ class DocxLoader:
 
 @dataclass(slots=True)
 class _Page:
-    """What has been read so far, and what it takes to read on.
+    """State of reading.
 
     Args:
-        levels: Levels of headings by the ids of styles.
-        numbering: What numbers paragraphs.
+        levels: Heading levels by style id.
+        numbering: Numbers paragraphs.
     """
 
     levels: dict[str, int]
@@ -379,7 +373,7 @@ class _Page:
     headings: list[Heading] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     noted: list[tuple[str, str]] = field(default_factory=list)
-    """Footnotes and endnotes in the order in which they are called: the kind of part that holds one, its id there."""
+    """References to footnotes and endnotes, in order: the kind of part, and the id there."""
 
     def add(self, line: str, level: int = 0) -> None:
         if level and line.strip():
@@ -388,22 +382,24 @@ class _Page:
         self.length += len(line) + 1
 
     def add_notes(self, notes: Iterable[tuple[str, str, str]]) -> None:
-        """Add notes: the kind of place, its label, its line."""
+        """Add notes: kind of place, label, line."""
         for kind, label, line in notes:
             self.places.append(Place(self.length, self.length + len(line), kind, label))
             self.add(line)
 
     def words(self, parent: Any) -> str:
-        """All that stands in an element, on one line."""
+        """The text of an element, on one line."""
         return " ".join(word for block, _ in _blocks(parent, self) for word in block.split())
 
 
 def _notes(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
     parts: dict[str, dict[str, Any]] = {}
-    for number, (kind, key) in enumerate(tuple(page.noted), start=1):  # none within notes, which might call themselves
+    for number, (kind, key) in enumerate(
+        tuple(page.noted), start=1
+    ):  # none within notes, which might refer to themselves
         if kind not in parts:
             part = related(archive, kind, main)
-            parts[kind] = {_said(one, "id"): one for one in archive.xml(part)} if part else {}
+            parts[kind] = {_own(one, "id"): one for one in archive.xml(part)} if part else {}
         words = page.words(parts[kind][key]) if key in parts[kind] else ""
         if words:
             yield "footnote", str(number), f"[{number}] {words}"
@@ -414,27 +410,21 @@ def _comments(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, s
     for number, comment in enumerate(archive.xml(part) if part else (), start=1):
         words = page.words(comment)
         if words:
-            yield "comment", str(number), f"Comment by {_said(comment, 'author') or 'somebody'}: {words}"
+            yield "comment", str(number), f"Comment by {_own(comment, 'author') or 'somebody'}: {words}"
 
 
-def _headers_and_footers(archive: Archive, main: str, page: _Page) -> dict[str, list[str]]:
-    """The different lines of all headers, and of all footers, in order."""
-    found: dict[str, list[str]] = {"header": [], "footer": []}
+def _headers_and_footers(archive: Archive, main: str, page: _Page) -> dict[str, dict[tuple[str, int], None]]:
+    """The distinct lines of all headers, and of all footers, in order."""
+    found: dict[str, dict[tuple[str, int], None]] = {"header": {}, "footer": {}}
     for relation in relations(archive, main).values():
         if relation.kind in found and relation.target in archive:
-            for block, _ in _blocks(archive.xml(relation.target), page):
-                if block.strip() and block not in found[relation.kind]:
-                    found[relation.kind].append(block)
+            lines = (block for block, _ in _blocks(archive.xml(relation.target), page) if block.strip())
+            found[relation.kind].update(dict.fromkeys((line, 0) for line in lines))
     return found
 
 
-def _said(element: Any, name: str) -> str:
-    """An attribute of Word's own."""
-    return str(element.get(f"{_W}{name}") or "")
-
-
 def _properties(document: WordDocument) -> dict[str, str]:
-    """What the document's properties say, where it has any; python-docx would make up a title where it has none."""
+    """The document's properties. Without any, python-docx would make up a title."""
     from docx.opc.constants import RELATIONSHIP_TYPE
 
     try:
@@ -442,13 +432,13 @@ def _properties(document: WordDocument) -> dict[str, str]:
     except KeyError:
         return {}
     core = document.core_properties
-    said = {name: clean(getattr(core, name) or "").strip() for name in ("title", "author", "subject", "keywords")}
-    said |= {name: when.isoformat() if (when := getattr(core, name)) else "" for name in ("created", "modified")}
-    return {name: value for name, value in said.items() if value}
+    found = {name: clean(getattr(core, name) or "").strip() for name in ("title", "author", "subject", "keywords")}
+    found |= {name: when.isoformat() if (when := getattr(core, name)) else "" for name in ("created", "modified")}
+    return {name: value for name, value in found.items() if value}
 
 
 def _heading_levels(document: WordDocument) -> dict[str, int]:
-    """Heading level by style id: styles named Heading 1 to 9, Title counting as 1."""
+    """Heading levels by style id: of the styles Heading 1 to 9, and 1 for Title."""
     levels = {}
     for style in document.styles:
         name = style.name or ""
@@ -459,14 +449,14 @@ def _heading_levels(document: WordDocument) -> dict[str, int]:
 
 
 def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int]]:
-    """Text and heading level (0: none) of paragraphs and of table rows, in order, through every wrapping element."""
+    """Text and heading level (0: none) of paragraphs and table rows, in order, through all wrapping elements."""
     for child in parent:
         if child.tag == f"{_W}p":
             style = child.find(f"{_W}pPr/{_W}pStyle")
             text = "".join(_run_text(child, page))
             mark = page.numbering.mark(child) if text.strip() else ""
             yield mark + text, page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
-            # Text boxes hang inside a paragraph and hold paragraphs of their own.
+            # Text boxes are inside a paragraph and have paragraphs of their own.
             for box in child.iter(f"{_W}txbxContent"):
                 own = next(box.iterancestors(f"{_W}p")) is child  # not a box inside one of its boxes
                 if own and not any(above.tag == f"{_MC}Fallback" for above in box.iterancestors()):
@@ -484,7 +474,7 @@ def _rows(table: Any, page: _Page) -> Iterator[str]:
         cells = []
         for cell in row.iter(f"{_W}tc"):
             if next(cell.iterancestors(f"{_W}tbl")) is not table:
-                continue  # it belongs to a table inside one of our cells, whose text that cell yields
+                continue  # of a nested table, whose text the outer cell yields
             merged = cell.find(f"{_W}tcPr/{_W}vMerge")
             if merged is None or merged.get(f"{_W}val") == "restart":
                 words = " ".join(" ".join(block.split()) for block, _ in _blocks(cell, page))
@@ -502,14 +492,14 @@ def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
         elif child.tag in _FORMULAS:
             yield formula_text(child)
         elif child.tag in _NOTES:
-            page.noted.append((_NOTES[child.tag], _said(child, "id")))
+            page.noted.append((_NOTES[child.tag], _own(child, "id")))
             yield f"[{len(page.noted)}]"
         elif child.tag not in _UNSEEN and child.tag != f"{_W}txbxContent" and isinstance(child.tag, str):
             yield from _run_text(child, page)
 
 
 DEEPEST = 10_000
-"""Groups within groups that are read."""
+"""Nesting of groups that is read."""
 
 _TOKEN = re.compile(
     rb"\\(?P<word>[a-zA-Z]{1,32})(?P<number>-?\d{1,10})?[ ]?"
@@ -524,7 +514,7 @@ _RTF_CHARACTERS = {
     "lquote": "‘", "rquote": "’", "ldblquote": "“", "rdblquote": "”",
 }  # fmt: skip
 _SYMBOLS = {"~": "\xa0", "_": "-", "\\": "\\", "{": "{", "}": "}"}
-# What holds no text of the page, beside all that is marked as not to be read by those who do not know it.
+# Groups without text of the page, in addition to unknown groups that are marked as optional.
 _RTF_UNSEEN = frozenset(
     "colortbl filetbl fldinst footer footerf footerl footerr header headerf headerl headerr nonesttables nonshppict "
     "objdata objclass objname pict private revtbl rsidtbl rxe shprslt sp tc template txe xe annotation atnauthor atnid "
@@ -540,30 +530,30 @@ _CHARSETS = {
     162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256", 186: "cp1257", 204: "cp1251", 222: "cp874",
     238: "cp1250", 255: "cp437",
 }  # fmt: skip
-"""Encodings by the number of a font's character set."""
+"""Encodings by a font's character set."""
 
 
 class RtfLoader:
-    """Reads a text in Rich Text Format: paragraphs as lines, tables row by row with ``|`` between the cells.
+    """Reads Rich Text: paragraphs as lines, tables row by row with ``|`` between the cells.
 
-    Headings become places; title, author and subject metadata. Footnotes are numbered as they are met and follow the
-    text, as places of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are left out.
+    Headings become places; title, author and subject metadata. Footnotes are numbered in order and follow the text, as
+    places of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         data = path.read_bytes()
         if not data.lstrip().startswith(b"{\\rtf"):
-            msg = r"The file is no Rich Text: it does not begin with {\rtf. Save it again as .rtf."
+            msg = r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf."
             raise LoadError(msg)
         return read_rtf(data)
 
 
 def read_rtf(data: bytes) -> LoadedFile:
-    r"""The text of Rich Text, its headings as places, its properties as metadata.
+    r"""Read Rich Text, with headings as places and properties as metadata.
 
     Raises:
-        LoadError: If its groups nest too deep.
+        LoadError: If its groups are nested too deep.
 
     Example:
         >>> read_rtf(rb"{\rtf1\ansi Gr\'fcner {\b Tee}\par}").text
@@ -576,9 +566,9 @@ def read_rtf(data: bytes) -> LoadedFile:
 
 @dataclass(slots=True)
 class _State:
-    """What holds inside a group, and ends with it."""
+    """State of a group."""
 
-    room: str = "body"  # "body", "note", "fonts", "styles", "", or the name of a property
+    target: str = "body"  # "body", "note", "fonts", "styles", "info", "", or the name of a property
     encoding: str = ""
     skipped_after_unicode: int = 1
     hidden: bool = False
@@ -590,7 +580,7 @@ class _State:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads the tokens of a file one by one."""
+    """Reads the tokens of a file."""
 
     state: _State = field(default_factory=_State)
     stack: list[_State] = field(default_factory=list)
@@ -606,7 +596,7 @@ class _Reader:
     cells: list[str] = field(default_factory=list)
     note: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    said: dict[str, list[str]] = field(default_factory=dict)
+    properties: dict[str, list[str]] = field(default_factory=dict)
     bytes_read: bytearray = field(default_factory=bytearray)
     style_name: list[str] = field(default_factory=list)
     to_skip: int = 0
@@ -614,7 +604,7 @@ class _Reader:
 
     def read(self, data: bytes) -> None:
         position = 0
-        while match := _TOKEN.search(data, position):  # what is between tokens are line ends, which mean nothing
+        while match := _TOKEN.search(data, position):  # only line ends, which mean nothing, are between tokens
             position = match.end()
             if match["byte"]:
                 self._take_bytes(bytes.fromhex(match["byte"].decode()))
@@ -627,7 +617,7 @@ class _Reader:
             else:
                 number = int(match["number"]) if match["number"] else None
                 word = match["word"].decode()
-                if word == "bin":  # so many raw bytes follow
+                if word == "bin":  # followed by raw bytes
                     position += max(0, number or 0)
                 else:
                     self._word(word, number)
@@ -645,8 +635,8 @@ class _Reader:
                 line = f"[{number}] {clean(_joined(note))}"
                 places.append(Place(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number)))
                 text += f"\n{line}"
-        said = {name: " ".join(clean(_joined("".join(pieces))).split()) for name, pieces in self.said.items()}
-        return LoadedFile(text, tuple(places), {name: value for name, value in said.items() if value})
+        found = {name: " ".join(clean(_joined("".join(pieces))).split()) for name, pieces in self.properties.items()}
+        return LoadedFile(text, tuple(places), {name: value for name, value in found.items() if value})
 
     def _brace(self, *, opens: bool) -> None:
         self._flush()
@@ -658,8 +648,8 @@ class _Reader:
                 raise LoadError(msg)
             self.stack.append(replace(self.state))
         elif self.stack:
-            left, self.state = self.state.room, self.stack.pop()
-            if left == "note" and self.state.room != "note":
+            left, self.state = self.state.target, self.stack.pop()
+            if left == "note" and self.state.target != "note":
                 self.notes.append(" ".join("".join(self.note).split()))
                 self.note.clear()
 
@@ -678,7 +668,7 @@ class _Reader:
             return
         self._flush()
         marked, self.is_marked = self.is_marked, False
-        if self._opens_room(word, marked=marked):
+        if self._sets_target(word, marked=marked):
             return
         if word == "u" and number is not None:
             self._take(chr(number & 0xFFFF), is_unicode=True)
@@ -696,23 +686,23 @@ class _Reader:
         elif word in {"s", "outlinelevel"}:
             self._level(word, number or 0)
 
-    def _opens_room(self, word: str, *, marked: bool) -> bool:
-        """Whether a word says what the group that it opens is for."""
+    def _sets_target(self, word: str, *, marked: bool) -> bool:
+        """Whether a word sets the target of its group."""
         state = self.state
         if word in _RTF_UNSEEN or (marked and word not in _SEEN_IF_MARKED):
-            state.room = ""
-        elif not state.room:
+            state.target = ""
+        elif not state.target:
             return False
         elif word == "footnote":
-            if state.room == "body":
+            if state.target == "body":
                 self.paragraph.append(f"[{len(self.notes) + 1}]")
-            state.room = "note"
+            state.target = "note"
         elif word in {"fonttbl", "stylesheet"}:
-            state.room = "fonts" if word == "fonttbl" else "styles"
+            state.target = "fonts" if word == "fonttbl" else "styles"
         elif word == "info":
-            state.room = "info"
-        elif state.room == "info" and word in _PROPERTIES:
-            state.room = _PROPERTIES[word]
+            state.target = "info"
+        elif state.target == "info" and word in _PROPERTIES:
+            state.target = _PROPERTIES[word]
         else:
             return False
         return True
@@ -732,7 +722,7 @@ class _Reader:
             self.default_font = number or 0
         elif word == "f":
             self.font = number or 0
-            if state.room != "fonts":
+            if state.target != "fonts":
                 state.encoding = self.fonts.get(self.font, "")
         else:
             self.default = _CODE_PAGES[word]
@@ -742,7 +732,7 @@ class _Reader:
         if word == "s":
             state.style = number
             state.level = self.levels.get(number, 0)
-        elif state.room == "styles" and 0 <= number <= 8:
+        elif state.target == "styles" and 0 <= number <= 8:
             self.levels[state.style] = number + 1
         elif 0 <= number <= 8:
             state.level = number + 1
@@ -753,11 +743,11 @@ class _Reader:
         self.bytes_read += data[skipped:]
 
     def _flush(self) -> None:
-        """Bytes that came one by one are text together: characters may be of several."""
+        """Decode the bytes read so far: a character may consist of several."""
         if self.bytes_read:
             state = self.state
             name = state.encoding or self.fonts.get(self.default_font, "") or self.default
-            # ANSI fonts are no news: what the file says of itself is closer.
+            # The file's own code page takes precedence over the default of an ANSI font.
             text = self.bytes_read.decode(self.default if name == "cp1252" else name, "replace")
             self.bytes_read.clear()
             self._put(text)
@@ -771,16 +761,16 @@ class _Reader:
 
     def _put(self, text: str) -> None:
         state = self.state
-        if state.hidden or state.deleted or not state.room or state.room == "info":
+        if state.hidden or state.deleted or not state.target or state.target == "info":
             return
-        if state.room == "body":
+        if state.target == "body":
             self.paragraph.append(text)
-        elif state.room == "note":
+        elif state.target == "note":
             self.note.append(text)
-        elif state.room == "styles":
+        elif state.target == "styles":
             self._name_style(text)
-        elif state.room != "fonts":
-            self.said.setdefault(state.room, []).append(text)
+        elif state.target != "fonts":
+            self.properties.setdefault(state.target, []).append(text)
 
     def _name_style(self, text: str) -> None:
         for piece in text.split(";"):
@@ -790,9 +780,9 @@ class _Reader:
 
     def _end_paragraph_mark(self) -> None:
         state = self.state
-        if state.room == "note":
+        if state.target == "note":
             self.note.append(" ")
-        elif state.room == "body":
+        elif state.target == "body":
             if state.in_table:
                 self.paragraph.append(" ")
             else:
@@ -801,7 +791,7 @@ class _Reader:
 
     def _end_paragraph(self) -> None:
         line = clean(_joined("".join(self.paragraph)))
-        if line.strip() or (self.lines and self.lines[-1]):  # of empty lines one is kept
+        if line.strip() or (self.lines and self.lines[-1]):  # keep one of several empty lines
             title = " ".join(line.split())
             if self.state.level and title:
                 self.headings.append(Heading(self.length, self.state.level, title))
@@ -809,7 +799,7 @@ class _Reader:
         self.paragraph.clear()
 
     def _end_cell(self) -> None:
-        if self.state.room == "body":
+        if self.state.target == "body":
             self.cells.append(" ".join(clean(_joined("".join(self.paragraph))).split()).removesuffix(" |"))
             self.paragraph.clear()
 
@@ -842,7 +832,7 @@ _MARKS: dict[str, Callable[[_Reader], None]] = {
 
 
 def _known(encoding: str) -> str:
-    """The name of an encoding; "" if it is none that Python knows, or none of text."""
+    """Python's name of an encoding; "" for an unknown one."""
     encoding = {"cp65001": "utf-8", "cp936": "gbk", "cp10000": "mac_roman"}.get(encoding, encoding)
     try:
         return codecs.lookup(encoding).name
@@ -851,22 +841,15 @@ def _known(encoding: str) -> str:
 
 
 def _joined(text: str) -> str:
-    r"""Pairs of surrogates, which the format writes as two ``\u``, as the characters that they stand for."""
-    return "".join(_characters(text)) if any("\ud800" <= one <= "\udfff" for one in text) else text
-
-
-def _characters(text: str) -> Iterator[str]:
-    yield text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    r"""Join surrogate pairs, which the format writes as two ``\u``."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 _SAVE_AS = {".doc": ".docx", ".ppt": ".pptx"}
 
 
 class OldOfficeLoader:
-    """Reports a file of old office programs, which has to be saved in the newer format to be read.
-
-    A ``.doc`` that is Rich Text, as many programs write it, is read.
-    """
+    """Refuses files of office programs before 2007, with advice. A ``.doc`` of Rich Text is read."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""

@@ -1,4 +1,4 @@
-"""XML."""
+"""XML: `XmlLoader`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import decode
 from lazyrag.loaders.records import MAX_DEPTH, RecordWriter, Selection, too_deep
-from lazyrag.validation import known_arguments, yes_or_no
+from lazyrag.validation import known_arguments, validate_boolean
 
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]+)")
 
 
 @known_arguments
 class XmlLoader:
-    r"""Reads XML: each element that holds text becomes a line ``name: text`` and a place, labelled with its XPath.
+    r"""Reads XML: each element with text becomes a line ``name: text`` and a place, labelled with its XPath.
 
-    An element with text of its own is read with all that is inside, as one; its text stays as it is, but for white
-    space at its ends. Attributes of the others, and its own, are lines ``name@attribute: value``. Comments are left
-    out. Files that declare entities are refused. The root's name becomes the metadata ``root``.
+    An element with text of its own is read together with all elements inside; its text is stripped. Its attributes, and
+    those of other elements, are lines ``name@attribute: value``. Comments are skipped. Files that declare entities are
+    refused. The root's name becomes the metadata ``root``.
 
     Args:
-        names: Whether names of elements stand before their texts; False suits books, True data.
-        attributes: Whether to read attributes.
+        names: Write element names before their texts; False suits books, True data.
+        attributes: Read attributes.
 
     Raises:
-        ConfigError: If an argument is neither True nor False.
+        ConfigError: If an argument is not a boolean.
 
     Example:
         >>> import tempfile
@@ -44,8 +44,8 @@ class XmlLoader:
     """
 
     def __init__(self, *, names: bool = True, attributes: bool = True) -> None:
-        self._names = yes_or_no("names", names)
-        self._attributes = yes_or_no("attributes", attributes)
+        self._names = validate_boolean("names", names)
+        self._attributes = validate_boolean("attributes", attributes)
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -65,7 +65,7 @@ class XmlLoader:
 
 
 class _Element:
-    """An element's place in the tree: its name, and the how manieth of that name it is."""
+    """An element's position in the tree: its name, and its number among siblings of this name."""
 
     __slots__ = ("counts", "name", "number", "parent", "pieces", "present", "with_text")
 
@@ -76,12 +76,12 @@ class _Element:
         self.number = 1
         if parent:
             self.number = parent.counts[name] = parent.counts.get(name, 0) + 1
-        self.pieces = pieces  # how many pieces of text stand before its own
-        self.present = 0  # how many findings do, its attributes counted
+        self.pieces = pieces  # number of pieces of text before its own
+        self.present = 0  # number of findings before it, its attributes included
         self.with_text = False
 
     def path(self) -> str:
-        """Its XPath, with numbers where several have the name."""
+        """Its XPath, with numbers for several siblings of a name."""
         steps = []
         one: _Element | None = self
         while one:
@@ -92,23 +92,20 @@ class _Element:
 
 
 class _Reader:
-    """Follows a parser through a file and notes what holds text, in order.
-
-    Expat reads nothing but the file, and element by element; all that makes it unsafe are declarations of entities.
-    """
+    """Collects texts and attributes from expat's events, in order. Only entity declarations would be unsafe."""
 
     def __init__(self) -> None:
         self.root = ""
         self._pieces: list[str] = []
         self._open: list[_Element] = []
-        # Element with (attribute, value), or with the stretch of pieces that is its text.
+        # Element with (attribute, value), or with the range of its pieces.
         self._found: list[tuple[_Element, tuple[str, str] | tuple[int, int]]] = []
 
     def read(self, text: str) -> None:
-        """Read a whole file.
+        """Read a file.
 
         Raises:
-            LoadError: If it is no XML, declares entities, or is nested too deep.
+            LoadError: If it is not XML, declares entities, or is nested too deep.
         """
         parser = expat.ParserCreate()
         parser.buffer_text = True
@@ -121,11 +118,11 @@ class _Reader:
         try:
             parser.Parse(text, True)
         except expat.ExpatError as exc:
-            msg = f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Write it anew."
+            msg = f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it."
             raise LoadError(msg) from exc
 
     def found(self) -> Iterator[tuple[_Element, str, str]]:
-        """Elements with the name and value of an attribute, or with "" and their text."""
+        """Elements with an attribute and its value, or with "" and their text."""
         for element, (what, rest) in self._found:
             if isinstance(what, str):
                 yield element, what, str(rest)
@@ -144,7 +141,7 @@ class _Reader:
     def _end(self, _name: str) -> None:
         element = self._open.pop()
         if element.with_text:
-            del self._found[element.present :]  # what is inside is part of its text
+            del self._found[element.present :]  # elements inside are part of its text
             self._found.append((element, (element.pieces, len(self._pieces))))
 
     def _characters(self, text: str) -> None:
@@ -153,7 +150,7 @@ class _Reader:
             self._open[-1].with_text = True
 
     def _skipped(self, name: str, is_parameter: bool) -> None:
-        """A reference to an entity that a document type elsewhere declares; most are HTML's."""
+        """A reference to an entity of an external document type; most are HTML's."""
         if not is_parameter and self._open:
             self._characters(html.unescape(f"&{name};"))
 

@@ -1,4 +1,4 @@
-"""YAML."""
+"""YAML: `YamlLoader`, and YAML with line numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lazyrag.loaders.records import (
 )
 from lazyrag.validation import known_arguments
 
-# libyaml's parser, where PyYAML was built with it, is twenty times as fast. Neither makes objects of tags here.
+# libyaml's parser, if PyYAML has it, is twenty times as fast. Neither creates objects for tags.
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 
@@ -37,16 +37,16 @@ _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 class YamlLoader:
     r"""Reads YAML as `JsonLoader` reads JSON: each value becomes a line ``path: value``.
 
-    Values stay as they are written, numbers and dates too; no tag makes an object. Comments are left out, what an alias
-    stands for is written out, and a file of several documents has a place for each.
+    Values stay as they are spelled, numbers and dates too; tags create no objects. Comments are skipped, aliases
+    expanded, and each document of a file is a place.
 
     Args:
-        records: Path to the list of records, such as ``"data.items"``; "" for the whole.
-        fields: Paths of the values to take, in this order; () takes all.
+        records: Path to the list of records, such as ``"data.items"``; "" for the complete value.
+        fields: Paths to read, in this order; () for all.
         template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
 
     Raises:
-        ConfigError: If records is no text, or fields or template cannot be used.
+        ConfigError: If records is not a text, or fields or template are invalid.
 
     Example:
         >>> import tempfile
@@ -67,11 +67,11 @@ class YamlLoader:
         try:
             documents = list(_documents(text))
         except yaml.YAMLError as exc:
-            if "nesting depth" in str(exc):  # libyaml has a limit of its own, and reads ahead
+            if "nesting depth" in str(exc):  # libyaml has a lower limit, and reads ahead
                 raise too_deep() from exc
             mark = getattr(exc, "problem_mark", None)
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            msg = f"The YAML breaks{where} ({getattr(exc, 'problem', None) or 'no character of YAML'}). Mend it."
+            msg = f"The YAML breaks{where} ({getattr(exc, 'problem', None) or 'invalid character'}). Fix it."
             raise LoadError(msg) from exc
         if len(documents) > 1 and not self._records:
             return read_value(list(documents), self._selection, len(text), kind="document")
@@ -79,7 +79,7 @@ class YamlLoader:
 
 
 class _Open:
-    """A list or mapping whose end is still to come."""
+    """A list or mapping that is not closed."""
 
     __slots__ = ("anchor", "is_mapping", "size", "values")
 
@@ -90,19 +90,19 @@ class _Open:
         self.values: list[Value] = []
 
     def value(self) -> Value:
-        """What it is in the end."""
+        """The complete list or mapping."""
         if not self.is_mapping:
             return self.values
         return Mapping(list(zip(map(_name, self.values[::2]), self.values[1::2], strict=True)))
 
 
 def _documents(text: str) -> Iterator[Value]:
-    """The documents of a file, from the parser's events: no recursion, no objects, aliases counted.
+    """The documents of a file, from the parser's events: without recursion and objects, with bounded aliases.
 
     Raises:
-        LoadError: If values are nested too deep, contain themselves, or grow far beyond the file through aliases.
+        LoadError: If values are nested too deep, contain themselves, or are much longer than the file through aliases.
     """
-    # What has an anchor, with its size written out; None keeps what has none.
+    # Values by anchor, with their expanded size; those without an anchor are under None.
     known: dict[str | None, tuple[Value, int]] = {}
     within: list[_Open] = []
     most = most_text(len(text))
@@ -128,28 +128,28 @@ def _documents(text: str) -> Iterator[Value]:
         within[-1].values.append(value)
         within[-1].size += size
         if within[-1].size > most:
-            msg = f"Its aliases stand for more than {most:,} characters. Write fewer of them."
+            msg = f"Its aliases expand to more than {most:,} characters. Use fewer of them."
             raise LoadError(msg)
 
 
 def _aliased(anchor: str, known: dict[str | None, tuple[Value, int]]) -> tuple[Value, int]:
     if anchor not in known:
-        msg = f"The alias *{anchor:.80} stands for nothing before it, or for what it is in. Write its value instead."
+        msg = f"The alias *{anchor:.80} has no anchor before it, or is inside its own. Write its value instead."
         raise LoadError(msg)
     return known[anchor]
 
 
 def _name(key: Value) -> str:
-    """A key as text; what is merged in stands at the mapping's own path."""
+    """A key as text; merged values are at the mapping's own path."""
     return "" if key == "<<" else ", ".join(text for _, text in leaves(key) if text)
 
 
 def located_yaml(text: str) -> Located:
-    r"""The value of a YAML text of one document, and of all that is in it, with lines; no tag makes an object.
+    r"""Parse YAML of one document, with the lines of all values; tags create no objects.
 
     Raises:
-        ConfigError: If it is no YAML, a name is no text or stands twice in a mapping, or values are nested too deep or
-            in themselves; the message begins with the line.
+        ConfigError: If it is not YAML, a name is not a text or duplicate, or values are nested too deep or in
+            themselves; the message begins with the line.
 
     Example:
         >>> located_yaml("group: FineChunk\ntopk: 3").value["topk"]
@@ -162,14 +162,14 @@ def located_yaml(text: str) -> Located:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        msg = f"line {line}: This is no YAML ({getattr(exc, 'problem', None) or exc}). Mend it."
+        msg = f"line {line}: This is not YAML ({getattr(exc, 'problem', None) or exc}). Fix it."
         raise ConfigError(msg) from exc
     finally:
         loader.dispose()
 
 
 def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Located], depth: int) -> Located:
-    """What a node stands for; one that aliases name is read once."""
+    """The value of a node; a node with aliases is read once."""
     if node in known:
         return known[node]
     line = node.start_mark.line + 1
@@ -183,7 +183,7 @@ def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Lo
         for key, held in node.value:
             name = _located(loader, key, known, depth + 1)
             if not isinstance(name.value, str):
-                msg = f"line {name.line}: The name {name.value!r:.40} is no text. Put it in quotes."
+                msg = f"line {name.line}: The name {name.value!r:.40} is not a text. Put it in quotes."
                 raise ConfigError(msg)
             if name.value in value:
                 raise named_twice(name.value, name.line)

@@ -1,4 +1,4 @@
-"""Bare callables as chat models."""
+"""Chat models from callables, and the readable part of an answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.models import concurrency as background
-from lazyrag.models.concurrency import in_thread
-from lazyrag.models.embedding import shown
+from lazyrag.errors import GenerationError
+from lazyrag.models import concurrency
+from lazyrag.models.embedding import callable_identity, shown
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -22,73 +21,69 @@ from lazyrag.models.protocols import (
     Prompt,
     as_messages,
 )
-from lazyrag.validation import keyword_names
+from lazyrag.validation import keyword_names, require
 
 LONGEST_ANSWER = 100_000
-"""Characters of an answer that are read; a longer one is a model that does not stop."""
+"""Maximum characters of an answer that is read; a longer one comes from a model that does not stop."""
 THOUGHTS = ("think", "thinking", "thought", "reasoning")
-"""The tags between which models write what they think."""
-_THINKING = re.compile(rf"\s*<({'|'.join(THOUGHTS)})>", re.IGNORECASE)
-_THOUGHT = re.compile(rf"</(?:{'|'.join(THOUGHTS)})>", re.IGNORECASE)
+"""Tags around the reasoning of a model."""
+_TAGS = "|".join(THOUGHTS)
+_OPENING = re.compile(rf"<({_TAGS})>", re.IGNORECASE)
+_CLOSING = re.compile(rf"</(?:{_TAGS})>", re.IGNORECASE)
 
 
 class UnreadableAnswerError(ValueError):
-    """An answer that holds nothing of what was asked for; the message tells the model why."""
+    """Raised for an answer that cannot be read; the message tells the model why."""
 
 
 def visible(answer: str) -> str:
-    """An answer without the thoughts that reasoning models write before it.
+    """Return an answer without the reasoning that precedes it.
 
     Raises:
-        UnreadableAnswerError: If nothing is left, or it is no text that could be kept.
+        UnreadableAnswerError: If nothing is left, or the text cannot be stored.
 
     Example:
         >>> visible("<think>Tea, so...</think> Tea keeps.")
         'Tea keeps.'
     """
     if len(answer) > LONGEST_ANSWER:
-        msg = f"the answer has {len(answer)} characters, and {LONGEST_ANSWER} are the most"
-        raise UnreadableAnswerError(msg)
+        raise UnreadableAnswerError(f"the answer has {len(answer)} characters; the maximum is {LONGEST_ANSWER}")
     try:
         answer.encode()
     except UnicodeEncodeError:
-        msg = "the answer holds half a character (a lone surrogate)"
-        raise UnreadableAnswerError(msg) from None
+        raise UnreadableAnswerError("the answer holds half a character (a lone surrogate)") from None
     text = answer.removeprefix("\ufeff").replace("\r\n", "\n")
-    begun, thoughts = _THINKING.match(text), list(_THOUGHT.finditer(text))
-    first_thought = re.search(rf"<(?:{'|'.join(THOUGHTS)})>", text, re.IGNORECASE)
-    if begun and not thoughts:
-        msg = "the answer ends before the model's thinking does"
-        raise UnreadableAnswerError(msg)
-    if thoughts and (begun or first_thought is None):  # some templates leave the opening tag in the prompt
-        text = text[thoughts[-1].end() :]
+    opening, closings = _OPENING.search(text), list(_CLOSING.finditer(text))
+    is_first = opening is not None and not text[: opening.start()].strip()
+    if is_first and not closings:
+        raise UnreadableAnswerError("the answer ends inside the model's reasoning")
+    if closings and (is_first or opening is None):  # some templates have the opening tag in the prompt
+        text = text[closings[-1].end() :]
     text = text.replace("\x00", "").strip()
     if not text:
-        msg = "the answer is empty"
-        raise UnreadableAnswerError(msg)
+        raise UnreadableAnswerError("the answer is empty")
     return text
 
 
 ChatCallable: TypeAlias = Callable[..., Any]
-"""Called with one text, returns one, or an iterator or asynchronous iterator of its pieces; may be asynchronous."""
+"""Takes a text; returns a text, or a (possibly asynchronous) iterator of its pieces. May be asynchronous."""
 
 _END: Any = object()
 
 
 class CallableChatModel:
-    r"""A bare callable as a `ChatModel`.
+    r"""Adapts a callable to the `ChatModel` protocol.
 
-    It is called once for each candidate, one after the other. Those of the options that it takes by keyword
-    (``temperature``, ``max_tokens``, ``stop``, ``seed``, and what stands in ``extra``) reach it; the others are its own
-    to decide.
+    It is called once for each candidate, one after the other. Options that it takes by keyword (``temperature``,
+    ``max_tokens``, ``stop``, ``seed``, those in ``extra``, and ``json_schema`` if it names that) are passed on.
 
     Args:
-        function: Called with ONE text: the only message, if it is the user's; else all of them, each after its role,
-            with an empty line between. It returns a text, or yields the pieces of one. Its attribute ``identity`` (or
-            ``model_name``), a text, says which model it is.
+        function: Takes ONE text: the only message, if that is the user's; else all of them, each after its role, with
+            an empty line between. Returns a text, or yields its pieces. Its attribute ``identity`` (or
+            ``model_name``), a string, names the model.
 
     Raises:
-        ConfigError: If it is no callable.
+        ConfigError: If it is not callable.
 
     Example:
         >>> model = CallableChatModel(lambda text: text.upper())
@@ -99,78 +94,80 @@ class CallableChatModel:
     """
 
     def __init__(self, function: ChatCallable) -> None:
-        if not callable(function):
-            msg = f"The chat model is {function!r:.80}; give a callable that turns a text into a text, or a ChatModel."
-            raise ConfigError(msg)
+        require(
+            callable(function), "The chat model", function, "a ChatModel, or a callable that turns a text into a text"
+        )
         self.function = function
         self._keywords, self._takes_any = keyword_names(function, skip=1)
 
     @property
     def identity(self) -> str:
-        """What the callable says of itself; "" where it says nothing."""
-        told = (getattr(self.function, name, None) for name in ("identity", "model_name"))
-        return next((name for name in told if isinstance(name, str) and name), "")
+        """Identity of the callable; "" if it has none."""
+        return callable_identity(self.function)
 
     def chat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Answer, and wait for it; a coroutine runs on an event loop of this package's own.
+        """Generate an answer and wait for it; a coroutine runs on the package's own event loop.
 
         Raises:
-            GenerationError: If the callable raises, or returns something else.
+            GenerationError: If the callable raises, or returns something else than text.
         """
         options = options or ChatOptions()
         return _completion(self.stream(prompt, options), options.n)
 
     async def achat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Answer; a plain function runs in a thread, a coroutine on the caller's loop."""
+        """Generate an answer; a plain function runs in a thread, a coroutine on the caller's loop."""
         options = options or ChatOptions()
         return _completion([delta async for delta in self.astream(prompt, options)], options.n)
 
     def stream(self, prompt: Prompt, options: ChatOptions | None = None) -> Iterator[ChatDelta]:
-        """Answer piece by piece, in one piece where the callable returns a text; candidates come after each other."""
+        """Stream an answer, in one piece if the callable returns a text; candidates come one after the other."""
         return self._stream(_as_text(as_messages(prompt)), options or ChatOptions())
 
     def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
-        """Answer piece by piece, as `achat` does."""
+        """Stream an answer, as `achat` does."""
         return self._astream(_as_text(as_messages(prompt)), options or ChatOptions())
 
     def _stream(self, text: str, options: ChatOptions) -> Iterator[ChatDelta]:
-        keywords = self._taken(options)
+        keywords = self._supported(options)
         for index in range(options.n):
-            with _told():
+            with _generation_errors():
                 returned = self.function(text, **keywords)
                 if inspect.isawaitable(returned):
-                    returned = background.run(_awaited(returned))
+                    returned = concurrency.run(_await(returned))
                 if isinstance(returned, AsyncIterator):
-                    returned = background.stream(_relayed(returned))
+                    returned = concurrency.stream(_closing(returned))
                 try:
                     for piece in returned if isinstance(returned, Iterator) else [returned]:
-                        yield ChatDelta(_checked(piece), index)
+                        yield ChatDelta(_check_piece(piece), index)
                 finally:
                     if isinstance(returned, Generator):
                         returned.close()
 
     async def _astream(self, text: str, options: ChatOptions) -> AsyncGenerator[ChatDelta, None]:
-        keywords = self._taken(options)
+        keywords = self._supported(options)
         for index in range(options.n):
-            with _told():
-                returned = await in_thread(self.function, text, **keywords)
+            with _generation_errors():
+                returned = await concurrency.in_thread(self.function, text, **keywords)
                 if inspect.isawaitable(returned):
                     returned = await returned
                 if not isinstance(returned, AsyncIterator):
                     returned = _in_threads(returned if isinstance(returned, Iterator) else iter([returned]))
-                async with contextlib.aclosing(_relayed(returned)) as pieces:
+                async with contextlib.aclosing(_closing(returned)) as pieces:
                     async for piece in pieces:
-                        yield ChatDelta(_checked(piece), index)
+                        yield ChatDelta(_check_piece(piece), index)
 
-    def _taken(self, options: ChatOptions) -> dict[str, Any]:
-        """The options that the callable takes."""
-        told = {name: getattr(options, name) for name in ("temperature", "max_tokens", "stop", "seed")}
-        told = {name: value for name, value in told.items() if value is not None} | dict(options.extra or {})
-        return {name: value for name, value in told.items() if self._takes_any or name in self._keywords}
+    def _supported(self, options: ChatOptions) -> dict[str, Any]:
+        """Return the options that the callable takes."""
+        named = {name: getattr(options, name) for name in ("temperature", "max_tokens", "stop", "seed")}
+        named = {name: value for name, value in named.items() if value is not None} | dict(options.extra or {})
+        found = {name: value for name, value in named.items() if self._takes_any or name in self._keywords}
+        if options.json_schema is not None and "json_schema" in self._keywords:
+            found["json_schema"] = options.json_schema
+        return found
 
 
 def as_chat_model(model: ChatModel | ChatCallable) -> ChatModel:
-    """A `ChatModel` as it is, a bare callable behind a `CallableChatModel`.
+    """Return a `ChatModel` as it is, and wrap any other callable in a `CallableChatModel`.
 
     Raises:
         ConfigError: If it is neither.
@@ -191,30 +188,28 @@ def _completion(deltas: Iterable[ChatDelta], n: int) -> ChatCompletion:
     return ChatCompletion(tuple(ChatChoice("".join(pieces)) for pieces in texts))
 
 
-def _checked(piece: Any) -> str:
+def _check_piece(piece: Any) -> str:
     if not isinstance(piece, str):
-        msg = f"The chat model returned {shown(piece)}; a text, or an iterator of texts, is needed."
-        raise GenerationError(msg)
+        raise GenerationError(f"The chat model must return a string, or an iterator of strings; got {shown(piece)}.")
     return piece
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _generation_errors() -> Iterator[None]:
     try:
         yield
     except GenerationError:
         raise
     except Exception as exc:
-        msg = f"The chat model raised {type(exc).__name__}: {exc}."
-        raise GenerationError(msg) from exc
+        raise GenerationError(f"The chat model raised {type(exc).__name__}: {exc}.") from exc
 
 
-async def _awaited(returned: Awaitable[Any]) -> Any:
+async def _await(returned: Awaitable[Any]) -> Any:
     return await returned
 
 
-async def _relayed(items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    """The same items, from something that can be closed and then closes what it has them from."""
+async def _closing(items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    """Yield the same items from a generator that closes its source when it is closed."""
     try:
         async for item in items:
             yield item
@@ -224,5 +219,5 @@ async def _relayed(items: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
 
 
 async def _in_threads(items: Iterator[Any]) -> AsyncGenerator[Any, None]:
-    while (item := await in_thread(next, items, _END)) is not _END:
+    while (item := await concurrency.in_thread(next, items, _END)) is not _END:
         yield item

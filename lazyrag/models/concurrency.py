@@ -1,12 +1,11 @@
-"""Threads for what blocks, so that no event loop waits for it.
+"""A private event loop for coroutines of this package, and threads for blocking work.
 
-They are the package's own: `asyncio.run` waits at its end for the loop's default threads, and so would a cancelled
-question for a retriever that is still at work.
+`asyncio` is imported on first use, since it is slow to import. The threads are the package's own: `asyncio.run` waits
+at its end for the loop's default threads, so a cancelled query would wait for its retriever.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import os
@@ -15,51 +14,24 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
 _END: Any = object()
 
 
-class _Background:
-    """The loop, and the thread that runs it."""
-
-    def __init__(self) -> None:
-        self._starting = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._inherited: list[asyncio.AbstractEventLoop] = []
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, running."""
-        with self._starting:
-            if self._loop is None:
-                loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name="lazyrag-background", daemon=True).start()
-                self._loop = loop
-            return self._loop
-
-    def forget(self) -> None:
-        """In a forked child, which has the loop but not its thread: the next call starts anew."""
-        self._starting = threading.Lock()  # the old one may have been held
-        if self._loop is not None:
-            # Kept, and not closed: the two processes share what it waits on, and closing would disturb the parent.
-            self._inherited.append(self._loop)
-            self._loop = None
-
-
-_background = _Background()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_background.forget)
-
-
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the private loop and wait for it; KeyboardInterrupt, or whatever ends the wait, cancels it.
+    """Run a coroutine on the private loop and wait for it. KeyboardInterrupt, like any end of the wait, cancels it.
 
     Raises:
         RuntimeError: If called on the private loop itself, where waiting would never end.
 
     Example:
+        >>> import asyncio
         >>> run(asyncio.sleep(0, "done"))
         'done'
     """
@@ -71,22 +43,24 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return future.result()
     except BaseException:
-        future.cancel()  # changes nothing where it was the coroutine that raised
+        future.cancel()  # no effect if the coroutine itself raised
         raise
 
 
 async def arun(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the private loop and await it from any loop; cancelling the caller's task cancels it."""
+    """Run a coroutine on the private loop and await it from any loop. Cancelling the caller's task cancels it."""
+    import asyncio
+
     return await asyncio.wrap_future(_submit(work))
 
 
 def stream(items: AsyncGenerator[T, None], ahead: int = sys.maxsize) -> Iterator[T]:
-    """Iterate over what an asynchronous generator, run on the private loop, makes.
+    """Iterate over an asynchronous generator that runs on the private loop.
 
     Args:
-        items: It is started at the first step, runs in one task, and is closed when this iterator is closed or dropped.
-        ahead: How many items it may make before they are asked for, at least 1. Without a bound it never waits for its
-            consumer, so that a slow one holds no connection.
+        items: Starts at the first step, runs in one task, and is closed when this iterator is closed or dropped.
+        ahead: Maximum number of items in advance, at least 1. Without a limit the generator never waits for its
+            consumer, so that a slow one does not hold a connection.
 
     Example:
         >>> async def count():
@@ -95,36 +69,36 @@ def stream(items: AsyncGenerator[T, None], ahead: int = sys.maxsize) -> Iterator
         >>> list(stream(count()))
         [1, 2]
     """
-    queue: asyncio.Queue[T] = asyncio.Queue()
-    room = asyncio.Semaphore(ahead)
-    making = _submit(_fill(queue, room, items))
+    buffer: _Buffer[T] = _Buffer(items, ahead)
     try:
-        while (item := run(_take(queue, room))) is not _END:
+        while (item := run(buffer.take())) is not _END:
             yield item
-        making.result()
+        buffer.filling.result()
     finally:
-        making.cancel()
+        buffer.filling.cancel()
 
 
 async def astream(items: AsyncGenerator[T, None], ahead: int = sys.maxsize) -> AsyncIterator[T]:
-    """The same as `stream`, for any event loop."""
-    queue: asyncio.Queue[T] = asyncio.Queue()
-    room = asyncio.Semaphore(ahead)
-    making = _submit(_fill(queue, room, items))
+    """Iterate over an asynchronous generator that runs on the private loop, from any loop; see `stream`."""
+    import asyncio
+
+    buffer: _Buffer[T] = _Buffer(items, ahead)
     try:
-        while (item := await arun(_take(queue, room))) is not _END:
+        while (item := await arun(buffer.take())) is not _END:
             yield item
-        await asyncio.wrap_future(making)
+        await asyncio.wrap_future(buffer.filling)
     finally:
-        making.cancel()
+        buffer.filling.cancel()
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """Run coroutines at the same time, on the loop this is called on; the first that fails ends the others.
+    """Run coroutines concurrently on the current loop; the first that fails cancels the others.
 
     Returns:
-        What they return, in their order.
+        Their results, in order.
     """
+    import asyncio
+
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
@@ -135,6 +109,8 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
 
 def on_loop() -> bool:
     """Whether the caller runs on the private loop."""
+    import asyncio
+
     try:
         return asyncio.get_running_loop() is _background.loop()
     except RuntimeError:
@@ -142,31 +118,73 @@ def on_loop() -> bool:
 
 
 def _submit(work: Coroutine[Any, Any, T]) -> Future[T]:
+    import asyncio
+
     return asyncio.run_coroutine_threadsafe(work, _background.loop())
 
 
-async def _fill(queue: asyncio.Queue[T], room: asyncio.Semaphore, items: AsyncGenerator[T, None]) -> None:
-    """Make items; the end is told in the queue, an error waits in this task's future."""
-    try:
-        async with contextlib.aclosing(items):
-            async for item in items:
-                await room.acquire()
-                queue.put_nowait(item)
-    finally:
-        queue.put_nowait(_END)
+class _Buffer(Generic[T]):
+    """Items of an asynchronous generator that were created in advance."""
+
+    def __init__(self, items: AsyncGenerator[T, None], ahead: int) -> None:
+        import asyncio
+
+        self._items = items
+        self._queue: asyncio.Queue[T] = asyncio.Queue()
+        self._room = asyncio.Semaphore(ahead)
+        self.filling = _submit(self._fill())
+
+    async def take(self) -> T:
+        """Return the next item; `_END` at the end. An error is raised by `filling`."""
+        item = await self._queue.get()
+        self._room.release()
+        return item
+
+    async def _fill(self) -> None:
+        try:
+            async with contextlib.aclosing(self._items):
+                async for item in self._items:
+                    await self._room.acquire()
+                    self._queue.put_nowait(item)
+        finally:
+            self._queue.put_nowait(_END)
 
 
-async def _take(queue: asyncio.Queue[T], room: asyncio.Semaphore) -> T:
-    item = await queue.get()
-    room.release()
-    return item
+class _Background:
+    """The private loop and its thread."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inherited: list[asyncio.AbstractEventLoop] = []
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; starts it on first use."""
+        with self._starting:
+            if self._loop is None:
+                import asyncio
+
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="lazyrag-background", daemon=True).start()
+                self._loop = loop
+            return self._loop
+
+    def forget(self) -> None:
+        """Drop the loop in a forked child, which does not have its thread."""
+        self._starting = threading.Lock()  # the old one may be locked
+        if self._loop is not None:
+            # Not closed: both processes share its selector, and closing would disturb the parent.
+            self._inherited.append(self._loop)
+            self._loop = None
 
 
-_MOST = 32  # in each pool
+_background = _Background()
 
-# What works in a thread may itself wait for a thread, as a retriever does that asks a chat model. If both were of one
-# pool, as many of the former as it has threads would wait for ever; so each depth has a pool of its own.
-_DEPTH: ContextVar[int] = ContextVar("lazyrag_depth_of_threads", default=0)
+_POOL_SIZE = 32
+
+# Work in a thread may itself wait for a thread, as a retriever does that calls a chat model. In one pool, as many of
+# the former as it has threads would wait for ever; so each level has a pool of its own.
+_LEVEL: ContextVar[int] = ContextVar("lazyrag_thread_level", default=0)
 
 _starting = threading.Lock()
 _pools: list[ThreadPoolExecutor] = []
@@ -175,28 +193,31 @@ _pools: list[ThreadPoolExecutor] = []
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a function in a thread, with the caller's context variables.
 
-    Cancelling leaves at once; what the function was doing ends by itself, as no thread can be stopped from outside. A
-    call that waits for a free thread is taken back.
+    Cancelling returns immediately; a running call ends by itself, as threads cannot be stopped, and a call that waits
+    for a free thread is withdrawn.
     """
-    depth, context = _DEPTH.get(), copy_context()
-    context.run(_DEPTH.set, depth + 1)
+    import asyncio
+
+    level, context = _LEVEL.get(), copy_context()
+    context.run(_LEVEL.set, level + 1)
     call = functools.partial(context.run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_pool(depth), call)
+    return await asyncio.get_running_loop().run_in_executor(_pool(level), call)
 
 
-def _pool(depth: int) -> ThreadPoolExecutor:
+def _pool(level: int) -> ThreadPoolExecutor:
     with _starting:
-        while len(_pools) <= depth:
-            _pools.append(ThreadPoolExecutor(_MOST, thread_name_prefix=f"lazyrag-work-{len(_pools)}"))
-        return _pools[depth]
+        while len(_pools) <= level:
+            _pools.append(ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix=f"lazyrag-work-{len(_pools)}"))
+        return _pools[level]
 
 
-def _forget() -> None:
-    """In a forked child, which has none of the threads: the next call starts some."""
-    global _starting  # noqa: PLW0603  the old one may have been held
+def _forget_threads() -> None:
+    """Drop the loop and the pools in a forked child, which has none of the threads."""
+    global _starting  # noqa: PLW0603  the old one may be locked
     _starting = threading.Lock()
     _pools.clear()
+    _background.forget()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -1,4 +1,4 @@
-"""Asking an embedder: distinct texts, whole batches, every result checked."""
+"""Validated embedding: distinct texts, batches, every result checked; callables as embedders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast, get_args
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, NotBuiltError, StoreError, known_names
+from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, NotBuiltError, StoreError
 from lazyrag.models.protocols import (
     Embedded,
     EmbeddedBatch,
@@ -17,30 +17,30 @@ from lazyrag.models.protocols import (
     InputType,
     is_batch_embedder,
     is_embedder,
-    lacking,
+    missing_members,
 )
 from lazyrag.types import SPARSE, Embedding, Embeddings, Matrix, SparseVector
-from lazyrag.validation import keyword_names
+from lazyrag.validation import keyword_names, require, validate_choice
 
 _DEFAULT_BATCH_SIZE = 64
 _WITNESSES = 8  # parts of a batch
 
 NOT_THE_TEXTS_FAULT = (MissingDependencyError, NotBuiltError, StoreError)
-"""What an embedder raises where no text would do better."""
+"""Errors of an embedder that no other text would avoid."""
 
 
 class CheckedEmbedder:
-    """An embedder as the package asks it: each distinct text once, and every result checked.
+    """Embeds each distinct text once and validates every result.
 
     Args:
-        embedder: What answers.
-        name: Who it is, for messages: ``"The embed of key 'dense'"``.
-        key: Its embed key, for errors; "" where it has none.
+        embedder: The embedder.
+        name: Its name in messages: ``"The embed of key 'dense'"``.
+        key: Its embed key, for errors; "" if it has none.
     """
 
     def __init__(self, embedder: Embedder, name: str = "The embedder", key: str = "") -> None:
         self.embedder = embedder
-        self.given: object = getattr(embedder, "function", embedder)  # what the user holds; Documents may share it
+        self.given: object = getattr(embedder, "function", embedder)  # the user's object; Documents may share it
         self.name = name
         self.key = key
 
@@ -49,21 +49,21 @@ class CheckedEmbedder:
 
         Args:
             texts: n texts, none of them blank.
-            dimension: The length that vectors must have, or `SPARSE`; 0 where it is not known yet.
-            input_type: Whether they are questions, or what is searched.
+            dimension: Required length of vectors, or `SPARSE`; 0 if unknown yet.
+            input_type: Whether they are queries or documents.
 
         Returns:
-            (n, dim) float32, finite, as the embedder gave them; or a list of n sparse vectors.
+            (n, dim) float32, finite; or a list of n sparse vectors.
 
         Raises:
-            EmbeddingError: If a text has no vector; the error of the first one.
+            EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
         return collected(self.embed_each(texts, dimension, input_type), self.name, dimension)
 
     def embed_each(
         self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
     ) -> list[Embedded]:
-        """For each text its vector, or the error that says why it has none; see `embed`."""
+        """Return for each text its vector, or an error; see `embed`."""
         given = listed_texts(texts)
         distinct = list(dict.fromkeys(text for text in given if isinstance(text, str)))
         found: dict[str, Embedded] = {}
@@ -74,11 +74,10 @@ class CheckedEmbedder:
     def batches(
         self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
     ) -> Iterator[EmbeddedBatch]:
-        """Batches as they get done, checked; each of the texts comes in exactly one of them.
+        """Yield validated batches as they finish; each text is in exactly one of them.
 
-        A text whose vector is not one, is not finite, is not as long as the others or not sparse as they are, fails
-        alone; an answer with another number of vectors than texts says nothing about any of them, and fails its batch;
-        an embedder that gives up fails those texts that it has not answered.
+        A vector that is invalid, not finite, or of another length or kind fails its text alone. A batch with a wrong
+        number of vectors fails as a whole. If the embedder raises, the remaining texts fail.
 
         Raises:
             ConfigError: If texts are no list, or the input type is unknown.
@@ -99,12 +98,12 @@ class CheckedEmbedder:
         dimension = dimension or self.embedder.dimension or 0
         failure = None
         try:
-            for batch in self._asked(texts, input_type):
+            for batch in self._embed(texts, input_type):
                 places = list(batch.positions)
                 if not missing.keys() >= set(places) or not len(set(places)) == len(places) == len(batch.results):
                     failure = self._error(
-                        f"gave {len(batch.results)} results for the texts {places!r:.60} of {len(texts)}; "
-                        "every text's place comes exactly once, with one result"
+                        f"returned {len(batch.results)} results for the positions {places!r:.60} of {len(texts)} "
+                        "texts; every position must come exactly once"
                     )
                     break
                 results = [self._vector(result) for result in batch.results]
@@ -114,33 +113,33 @@ class CheckedEmbedder:
                 yield EmbeddedBatch(places, [self._of_length(result, dimension) for result in results])
         except NOT_THE_TEXTS_FAULT:
             raise
-        except Exception as exc:  # noqa: BLE001  whatever it is, it is the result of the texts that are left
+        except Exception as exc:  # noqa: BLE001  the result of the remaining texts
             failure = self._raised(exc)
         if missing:
             failure = failure or self._error(f"left out {len(missing)} of {len(texts)} texts")
             yield EmbeddedBatch(list(missing), [failure] * len(missing))
 
-    def _asked(self, texts: Sequence[str], input_type: InputType) -> Iterator[EmbeddedBatch]:
-        """Ask, whichever of the two Protocols is spoken."""
+    def _embed(self, texts: Sequence[str], input_type: InputType) -> Iterator[EmbeddedBatch]:
+        """Call the embedder, by either of the two protocols."""
         if not texts:
             return
         if is_batch_embedder(self.embedder):
             yield from self.embedder.embed_batches(texts, input_type)
             return
-        told = getattr(self.embedder, "batch_size", None)
-        size = told if isinstance(told, int) and told > 0 else _DEFAULT_BATCH_SIZE
+        batch_size = getattr(self.embedder, "batch_size", None)
+        size = batch_size if isinstance(batch_size, int) and batch_size > 0 else _DEFAULT_BATCH_SIZE
         is_down = False
         for start in range(0, len(texts), size):
             batch = range(start, min(start + size, len(texts)))
-            is_down = yield from self._narrowed(texts, batch, input_type, whole=is_down)
+            is_down = yield from self._bisect(texts, batch, input_type, whole=is_down)
 
-    def _narrowed(
+    def _bisect(
         self, texts: Sequence[str], batch: range, input_type: InputType, *, whole: bool
     ) -> Generator[EmbeddedBatch, None, bool]:
-        """Ask for a batch; where that fails, for its halves and so on, so that only the texts at fault fail.
+        """Embed a batch; if that fails, its halves and so on, so that only the texts at fault fail.
 
-        Where all eight eighths fail as well, it is not the texts: the rest is not asked for, and following batches are
-        tried as a whole until one succeeds.
+        If all eight eighths fail, the texts are not at fault: the rest is skipped, and following batches are tried as a
+        whole until one succeeds.
 
         Returns:
             Whether the model seems to be down.
@@ -168,11 +167,11 @@ class CheckedEmbedder:
             returned = self.embedder.embed(batch, input_type)
         except NOT_THE_TEXTS_FAULT:
             raise
-        except Exception as exc:  # noqa: BLE001  whatever it is, it is these texts' result
+        except Exception as exc:  # noqa: BLE001  the result of these texts
             return self._raised(exc)
         if isinstance(returned, Mapping) or not hasattr(returned, "__len__") or len(returned) != len(batch):
             return self._error(
-                f"got {len(batch)} texts and returned {shown(returned)}; a list with one vector for each is needed"
+                f"must return a list with one vector for each of {len(batch)} texts; got {shown(returned)}"
             )
         return list(returned)
 
@@ -190,7 +189,7 @@ class CheckedEmbedder:
         return self._error(_difference(length_of(result), dimension))
 
     def _raised(self, error: BaseException) -> EmbeddingError:
-        if isinstance(error, EmbeddingError):  # one of ours says all there is to say
+        if isinstance(error, EmbeddingError):
             return error if error.embed_key == self.key else self._error(f"failed: {error}".rstrip("."), error)
         return self._error(f"raised {type(error).__name__}: {error}", error)
 
@@ -201,57 +200,51 @@ class CheckedEmbedder:
 
 
 def listed_texts(texts: Any) -> list[Any]:
-    """Texts to be embedded as a list; what is in it is checked text by text, see `is_blank`.
+    """Return the texts to embed as a list; its items are checked one by one, see `is_blank`.
 
     Raises:
-        ConfigError: If it is one text, or no iterable.
+        ConfigError: If it is a string, or no iterable.
 
     Example:
         >>> listed_texts(text for text in ("tea", "coffee"))
         ['tea', 'coffee']
     """
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        msg = f"texts is {shown(texts)}; give a list of texts."
-        raise ConfigError(msg)
+    require(isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)), "texts", texts, "a list of strings")
     return list(texts)
 
 
 def is_blank(text: Any) -> bool:
-    """Whether something cannot be embedded: a blank text, or no text."""
+    """Whether a value cannot be embedded: a blank string, or no string."""
     return not isinstance(text, str) or not text.strip()
 
 
 def blank_error(text: Any) -> EmbeddingError:
-    """What becomes of a blank text, or of what is none."""
-    return EmbeddingError(f"A text is {shown(text)}; give one that is not blank.")
+    """Create the error for a value that cannot be embedded."""
+    return EmbeddingError(f"A text must be a string that is not blank; got {shown(text)}.")
 
 
 def checked_input_type(input_type: Any) -> InputType:
-    """What texts are to an embedder.
+    """Return ``"query"`` or ``"document"``.
 
     Raises:
-        ConfigError: If it is neither ``"query"`` nor ``"document"``.
+        ConfigError: If it is neither.
     """
-    if input_type not in get_args(InputType):
-        msg = f"input_type is {input_type!r}. {known_names(str(input_type), get_args(InputType))}"
-        raise ConfigError(msg)
-    checked: InputType = input_type
-    return checked
+    return cast("InputType", validate_choice("input_type", input_type, get_args(InputType)))
 
 
 def as_vector(value: Any) -> Embedding:
-    """What an embed callable returned for one text, checked.
+    """Validate the vector that an embedder returned for a text.
 
     Args:
-        value: Numbers in a list, a tuple or an array; or a mapping from dimension to weight, whose keys may also be
-            digits, as models that speak JSON write them.
+        value: Numbers in a list, a tuple or an array; or a mapping from dimension to weight, whose keys may be strings
+            of digits, as in JSON.
 
     Returns:
-        A copy: (dim,) float32, finite; or dimensions below 2**64 to weights, which are rounded to float32 as well,
-        without those that are 0.
+        A copy: (dim,) float32, finite; or a dict from dimensions below 2**64 to weights rounded to float32, without
+        zeros.
 
     Raises:
-        ValueError: If it is something else, saying what.
+        ValueError: If it is something else.
 
     Example:
         >>> as_vector([1, 2]), as_vector({"7": 0.5, "9": 0})
@@ -260,7 +253,7 @@ def as_vector(value: Any) -> Embedding:
     if isinstance(value, Mapping):
         return _sparse(value)
     try:
-        vector = np.array(value, dtype=np.float32)  # a copy: a model may use its buffer again
+        vector = np.array(value, dtype=np.float32)  # a copy: a model may reuse its buffer
     except (TypeError, ValueError, OverflowError) as exc:
         msg = f"returned {shown(value)}, not a list of numbers"
         raise ValueError(msg) from exc
@@ -295,7 +288,7 @@ def _dimension(key: Any) -> int:
 
 
 def length_of(vector: Embedding) -> int:
-    """How many numbers a dense vector has; `SPARSE` for a sparse one.
+    """Return the length of a dense vector; `SPARSE` for a sparse one.
 
     Example:
         >>> length_of(as_vector([1, 2])), length_of({7: 0.5}) == SPARSE
@@ -305,7 +298,7 @@ def length_of(vector: Embedding) -> int:
 
 
 def _difference(length: int, expected: int) -> str:
-    """Why a vector does not go with the others, as a part of a message."""
+    """Describe how a vector differs from the others, as a part of a message."""
     if SPARSE in (length, expected):
         one, others = ("sparse", "dense") if length == SPARSE else ("dense", "sparse")
         return f"returned a {one} vector where the others are {others}; vectors of one embed key are of one kind"
@@ -313,23 +306,23 @@ def _difference(length: int, expected: int) -> str:
 
 
 def collected(results: Sequence[Embedded], name: str, dimension: int = 0) -> Embeddings:
-    """Vectors of one kind, all or nothing.
+    """Stack vectors of one kind, all or nothing.
 
     Args:
-        results: What became of n texts.
-        name: Who embedded them, for messages.
-        dimension: The length that they must have, or `SPARSE`; 0 for that of the first one.
+        results: Results of n texts.
+        name: Name of the embedder, for messages.
+        dimension: Required length, or `SPARSE`; 0 for that of the first one.
 
     Returns:
         (n, dim) float32; or a list of n sparse vectors.
 
     Raises:
-        EmbeddingError: The first error among them; or one of them is of another length or kind.
+        EmbeddingError: The first error among them; or if one is of another length or kind.
     """
     dense, sparse = [], []
     for result in results:
         if isinstance(result, EmbeddingError):
-            # A copy: one error may be the result of many texts, and each raise makes its traceback longer.
+            # A copy: one error may be the result of many texts, and each raise extends its traceback.
             raise EmbeddingError(str(result), embed_key=result.embed_key) from result.__cause__
         dimension = dimension or length_of(result)
         if length_of(result) != dimension:
@@ -344,19 +337,19 @@ def collected(results: Sequence[Embedded], name: str, dimension: int = 0) -> Emb
 
 
 def stacked(results: Sequence[Embedded], name: str, dimension: int = 0) -> Matrix:
-    """Dense vectors as the rows of one array; see `collected`.
+    """Stack dense vectors in one array; see `collected`.
 
     Raises:
-        EmbeddingError: The first error among them; or one of them is of another length, or sparse.
+        EmbeddingError: The first error among them; or if one is of another length, or sparse.
     """
     vectors = collected(results, name, dimension)
     if not isinstance(vectors, np.ndarray):
-        raise EmbeddingError(f"{name} returned sparse vectors; dense ones are needed here.")
+        raise EmbeddingError(f"{name} must return dense vectors here; got sparse ones.")
     return vectors
 
 
 def batch_size_of(embedder: object, default: int) -> int:
-    """How many texts an embedder or a callable takes at once: its ``batch_size`` if that is a whole number above 1."""
+    """Return the ``batch_size`` of an embedder or a callable if it is an integer > 1, else a default."""
     size = getattr(embedder, "batch_size", default)
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 1 else default
 
@@ -367,35 +360,35 @@ def _halves(part: range) -> tuple[range, range]:
 
 
 def shown(value: object) -> str:
-    """The beginning of a value, and its type, for messages."""
+    """Format the beginning of a value and its type, for messages."""
     return f"{value!r:.60} ({type(value).__name__})"
 
 
 def _usual_length(results: Sequence[Embedded]) -> int:
-    """The length that most vectors have, the first of those that come equally often; 0 where there is none."""
+    """Return the most common length of vectors, the first of several; 0 if there is no vector."""
     lengths = Counter(length_of(one) for one in results if not isinstance(one, EmbeddingError))
     return lengths.most_common(1)[0][0] if lengths else 0
 
 
 EmbedCallable: TypeAlias = Callable[..., Any]
-"""Called with one text, returns one vector (numbers in a list or an array, or a dict from dimension to weight). With an
-attribute ``batch_size`` above 1 it is called with a list of at most so many texts and returns as many vectors."""
+"""Takes a text; returns a vector (a list or an array of numbers, or a dict from dimension to weight). With an attribute
+``batch_size`` > 1 it takes a list of at most so many texts and returns as many vectors."""
 
 DEFAULT_EMBED_KEY = "default"
-"""The embed key of a Document that was given one callable and no name for it."""
+"""Embed key of a Document with one embedder and no name for it."""
 
 
 class CallableEmbedder:
-    """A bare callable as an `Embedder`.
+    """Adapts a callable to the `Embedder` protocol.
 
     Args:
-        function: Called with ONE text; with lists only if its attribute ``batch_size`` is above 1. Its attribute
-            ``identity`` (or ``model_name``), a text, says which model it is. If it has a parameter ``input_type``, that
-            gets ``"query"`` or ``"document"``.
-        what: What it was given as, for messages.
+        function: Takes ONE text; takes lists only if its attribute ``batch_size`` is > 1. Its attribute ``identity``
+            (or ``model_name``), a string, names the model. If it has a parameter ``input_type``, that gets
+            ``"query"`` or ``"document"``.
+        what: Name of the argument, for messages.
 
     Raises:
-        ConfigError: If it is no callable.
+        ConfigError: If it is not callable.
 
     Example:
         >>> CallableEmbedder(lambda text: [len(text), 1.0]).embed(["tea", "green"])
@@ -407,32 +400,33 @@ class CallableEmbedder:
     normalised = False
 
     def __init__(self, function: EmbedCallable, what: str = "embed") -> None:
-        if not callable(function):
-            msg = (
-                f"The {what} is {function!r}; give a callable that turns a text into a list of numbers, or an Embedder."
-            )
-            raise ConfigError(msg)
+        require(callable(function), f"The {what}", function, "an Embedder, or a callable from text to list of numbers")
         self.function = function
         self.batch_size = batch_size_of(function, 1)
         self._asks_type = "input_type" in keyword_names(function, skip=1)[0]
 
     @property
     def identity(self) -> str:
-        """What the callable says of itself; "" where it says nothing."""
-        told = (getattr(self.function, name, None) for name in ("identity", "model_name"))
-        return next((name for name in told if isinstance(name, str) and name), "")
+        """Identity of the callable; "" if it has none."""
+        return callable_identity(self.function)
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
-        """The callable's own answers, unchecked: of one call for at most ``batch_size`` texts where that is above 1."""
+        """Call the callable with each text, or with all if its ``batch_size`` is > 1; results are not validated."""
         keywords = {"input_type": input_type} if self._asks_type else {}
         if self.batch_size == 1:
             return [self.function(text, **keywords) for text in texts]
-        answer: Sequence[Any] = self.function(list(texts), **keywords)
-        return answer
+        vectors: Sequence[Any] = self.function(list(texts), **keywords)
+        return vectors
+
+
+def callable_identity(function: object) -> str:
+    """Return the ``identity`` or ``model_name`` of a callable; "" if it has none."""
+    names = (getattr(function, name, None) for name in ("identity", "model_name"))
+    return next((name for name in names if isinstance(name, str) and name), "")
 
 
 def as_embedder(embed: Embedder | EmbedCallable, what: str = "embed") -> Embedder:
-    """An `Embedder` as it is, a bare callable behind a `CallableEmbedder`.
+    """Return an `Embedder` as it is, and wrap any other callable in a `CallableEmbedder`.
 
     Raises:
         ConfigError: If it is neither.
@@ -440,16 +434,15 @@ def as_embedder(embed: Embedder | EmbedCallable, what: str = "embed") -> Embedde
     if is_embedder(embed):
         return embed
     if not isinstance(embed, type) and not callable(embed) and hasattr(embed, "embed"):
-        missing = ", ".join(lacking(embed, ("identity", "dimension", "max_tokens", "normalised")))
-        msg = f"The {what} is a {type(embed).__name__}, which has no {missing}; an Embedder has these beside embed."
-        raise ConfigError(msg)
+        missing = ", ".join(missing_members(embed, ("identity", "dimension", "max_tokens", "normalised")))
+        raise ConfigError(f"The {what} must be an Embedder; {type(embed).__name__} has no {missing}.")
     return CallableEmbedder(cast("EmbedCallable", embed), what)
 
 
 def make_embedders(
     embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None,
 ) -> dict[str, CheckedEmbedder]:
-    """A Document's embed argument by embed key.
+    """Return the embedders of a Document's embed argument, by embed key.
 
     Raises:
         ConfigError: If it is neither a callable, an `Embedder`, nor a mapping of non-empty names to those.
@@ -457,10 +450,8 @@ def make_embedders(
     if embed is None:
         return {}
     if isinstance(embed, Mapping):
-        wrong = [key for key in embed if not isinstance(key, str) or not key]
-        if wrong or not embed:
-            msg = f"embed is {dict(embed)!r}; give a callable, or a mapping of names to callables with one at least."
-            raise ConfigError(msg)
+        is_valid = len(embed) > 0 and all(isinstance(key, str) and key for key in embed)
+        require(is_valid, "embed", dict(embed), "a callable, an Embedder, or a non-empty mapping of names to those")
         return {key: _under(key, one) for key, one in embed.items()}
     return {DEFAULT_EMBED_KEY: _under(DEFAULT_EMBED_KEY, embed)}
 

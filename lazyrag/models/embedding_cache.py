@@ -34,7 +34,7 @@ from lazyrag.models.embedding import (
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.types import Embedding, Embeddings
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import known_arguments, validate_integer
 
 if TYPE_CHECKING:
     from typing import Self
@@ -317,7 +317,7 @@ class VectorSpace:
         if self.input_type not in get_args(InputType):
             msg = f"input_type is {self.input_type!r}. {known_names(str(self.input_type), get_args(InputType))}"
             raise ConfigError(msg)
-        whole_number("dimension", self.dimension, 0)
+        validate_integer("dimension", self.dimension, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +370,7 @@ class EmbeddingCache:
     def __init__(
         self, path: str | os.PathLike[str], *, max_bytes: int = _DEFAULT_MAX_BYTES, timeout_s: float = 30.0
     ) -> None:
-        self.max_bytes = whole_number("max_bytes", max_bytes, 1)
+        self.max_bytes = validate_integer("max_bytes", max_bytes, 1)
         self._counting = threading.Lock()
         self._stats = CacheStats()
         self._used: set[int] = set()

@@ -1,16 +1,16 @@
-"""What a model is to everything above: three Protocols, and the values they exchange."""
+"""Protocols for embedding, chat and rerank models, and the values they exchange."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError
 from lazyrag.types import Embedding, Matrix
-from lazyrag.validation import whole_number
+from lazyrag.validation import is_list_of, require, validate_boolean, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from lazyrag.errors import EmbeddingError
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 ROLES = ("system", "user", "assistant")
 
 InputType: TypeAlias = Literal["query", "document"]
-"""What a text is to an embedder; asymmetric models embed questions otherwise than what is searched."""
+"""Role of a text. Asymmetric models embed queries and documents differently."""
 
 Embedded: TypeAlias = "Embedding | EmbeddingError"
-"""What became of one text."""
+"""Result of embedding one text: a vector, or the error that says why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch:
-    """A batch that is done.
+    """A finished batch of embeddings.
 
     Args:
-        positions: Which of the texts, by their place in the list that was given.
-        results: For each of them its vector, or the error that says why it has none.
+        positions: Positions of the texts in the input list.
+        results: For each of them its vector, or an error.
     """
 
     positions: Sequence[int]
@@ -44,25 +44,25 @@ class Embedder(Protocol):
 
     @property
     def identity(self) -> str:
-        """What the vectors depend on: model, revision, pooling, dimension ... Equal identities mean equal vectors.
+        """Name of everything the vectors depend on: model, revision, pooling, dimension. Equal names: equal vectors.
 
-        It is part of stored names and cache keys, and holds no secret. "" where it is not known.
+        Part of stored names and cache keys, so it must hold no secret. "" if unknown.
         """
         ...
 
     @property
     def dimension(self) -> int | None:
-        """The length of a dense vector; None where it is not known yet, or vectors are sparse."""
+        """Length of a dense vector; None if unknown yet, or if vectors are sparse."""
         ...
 
     @property
     def max_tokens(self) -> int | None:
-        """How many tokens of a text the model reads at once; None where it is not known."""
+        """Maximum number of input tokens; None if unknown."""
         ...
 
     @property
     def normalised(self) -> bool:
-        """Whether vectors have length 1."""
+        """Whether vectors have unit length."""
         ...
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any] | Matrix:
@@ -70,35 +70,35 @@ class Embedder(Protocol):
 
         Args:
             texts: n texts, none of them blank.
-            input_type: Whether they are questions, or what is searched.
+            input_type: Whether they are queries or documents.
 
         Returns:
-            n vectors in the order of the texts: an array of shape (n, dim), a list of lists, or a list of dicts from
-            dimension to weight. An exception in a text's place says that this text failed.
+            n vectors in input order: an array of shape (n, dim), a list of lists, or a list of dicts from dimension to
+            weight. An exception in place of a vector marks that text as failed.
 
         Raises:
-            EmbeddingError: If a text has no vector.
+            EmbeddingError: If a text cannot be embedded.
         """
         ...
 
 
 @runtime_checkable
 class BatchEmbedder(Embedder, Protocol):
-    """An `Embedder` that hands over each batch when it is done, so that a cache keeps it whatever comes after."""
+    """An `Embedder` that yields each batch as soon as it is finished, so that a cache can store it at once."""
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
-        """Embed texts; every position comes exactly once, batches in any order. One bad text fails itself only."""
+        """Embed texts. Every position is yielded exactly once, batches in any order; a bad text fails alone."""
         ...
 
 
 _MEMBERS = ("identity", "dimension", "max_tokens", "normalised")
 
 
-def lacking(value: object, members: Sequence[str]) -> list[str]:
-    """Those members that an object does not have; none is computed, as `isinstance` does on Python 3.10 and 3.11.
+def missing_members(value: object, members: Sequence[str]) -> list[str]:
+    """Members that an object lacks. Properties are not computed, as `isinstance` does on Python 3.11.
 
     Example:
-        >>> lacking("tea", ["upper", "brew"])
+        >>> missing_members("tea", ["upper", "brew"])
         ['brew']
     """
     absent = object()
@@ -110,13 +110,13 @@ def lacking(value: object, members: Sequence[str]) -> list[str]:
 
 
 def is_embedder(value: object) -> TypeGuard[Embedder]:
-    """Whether an object has the members of `Embedder`; a class of such objects has not."""
-    return not isinstance(value, type) and not lacking(value, [*_MEMBERS, "embed"])
+    """Whether an object implements `Embedder`; a class of such objects does not."""
+    return not isinstance(value, type) and not missing_members(value, [*_MEMBERS, "embed"])
 
 
 def is_batch_embedder(value: object) -> TypeGuard[BatchEmbedder]:
-    """Whether it has those of `BatchEmbedder`."""
-    return is_embedder(value) and not lacking(value, ["embed_batches"])
+    """Whether an object implements `BatchEmbedder`."""
+    return is_embedder(value) and not missing_members(value, ["embed_batches"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +127,19 @@ class Message:
     content: str
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            msg = f"A message's role is {self.role!r}. {known_names(str(self.role), ROLES)}"
-            raise ConfigError(msg)
-        if not isinstance(self.content, str):
-            msg = f"A message's content is {self.content!r:.60} ({type(self.content).__name__}); give a text."
-            raise ConfigError(msg)
+        validate_choice("role", self.role, ROLES)
+        require(isinstance(self.content, str), "content", self.content, "a string")
 
 
 Prompt: TypeAlias = "str | Sequence[Message | Mapping[str, str]]"
-"""What a chat model is asked: one user message as a text, or messages, oldest first."""
+"""Input of a chat model: one user message as a string, or messages, oldest first."""
 
 
 def as_messages(prompt: Prompt) -> tuple[Message, ...]:
-    """A prompt as messages.
+    """Convert a prompt to messages.
 
     Raises:
-        ConfigError: If there is none, or one is no message.
+        ConfigError: If it is empty, or an item is no message.
 
     Example:
         >>> as_messages("Why?")
@@ -151,23 +147,21 @@ def as_messages(prompt: Prompt) -> tuple[Message, ...]:
     """
     if isinstance(prompt, str):
         prompt = [Message("user", prompt)]
-    found = []
+    messages = []
     for one in prompt if isinstance(prompt, Sequence) else [prompt]:
         if isinstance(one, Mapping) and one.keys() == {"role", "content"}:
-            one = Message(cast("Any", one["role"]), one["content"])  # noqa: PLW2901  the role is checked there
+            one = Message(cast("Any", one["role"]), one["content"])  # noqa: PLW2901
         if not isinstance(one, Message):
-            msg = f"A prompt holds {one!r:.80}; give a text, or a list of messages {{'role': ..., 'content': ...}}."
-            raise ConfigError(msg)
-        found.append(one)
-    if not found or not any(one.content.strip() for one in found):
-        msg = f"The prompt is {prompt!r:.80}; give a text, or messages that are not all blank."
-        raise ConfigError(msg)
-    return tuple(found)
+            raise ConfigError(f"A message must be a Message or {{'role': ..., 'content': ...}}; got {one!r:.80}.")
+        messages.append(one)
+    is_blank = not any(one.content.strip() for one in messages)
+    require(not is_blank, "The prompt", prompt, "a string, or messages that are not all blank")
+    return tuple(messages)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A generated token and the natural logarithm of its probability, at most 0."""
+    """A generated token and its log probability (natural logarithm, at most 0)."""
 
     token: str
     logprob: float
@@ -179,8 +173,8 @@ class ChatChoice:
 
     Args:
         text: The answer.
-        finish_reason: Why it ended, in the model's words: ``"stop"``, ``"length"`` ...; None where not told.
-        logprobs: Of each token, in order; None where not asked for or not given.
+        finish_reason: Why generation ended: ``"stop"``, ``"length"`` ...; None if not reported.
+        logprobs: Log probability of each token, in order; None if not requested or not reported.
     """
 
     text: str
@@ -190,7 +184,7 @@ class ChatChoice:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that a call was charged for."""
+    """Token usage of a call."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -198,12 +192,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletion:
-    """All that a chat model answered to one prompt.
+    """Response of a chat model.
 
     Args:
-        choices: n candidates, at least one.
-        model: The model's own name for itself; "" where not told.
-        usage: None where not told.
+        choices: n candidate answers, at least one.
+        model: Model name that the server reports; "" if none.
+        usage: Token usage; None if not reported.
     """
 
     choices: tuple[ChatChoice, ...]
@@ -212,19 +206,19 @@ class ChatCompletion:
 
     @property
     def text(self) -> str:
-        """The first candidate's text."""
+        """Text of the first candidate."""
         return self.choices[0].text
 
 
 @dataclass(frozen=True, slots=True)
 class ChatDelta:
-    """A piece of a candidate while it is being written.
+    """Piece of a streamed answer.
 
     Args:
-        text: What is new; may be "".
-        index: Which candidate, from 0.
+        text: New text; may be "".
+        index: Number of the candidate, from 0.
         finish_reason: Set in a candidate's last piece.
-        logprobs: Of the new tokens; None where not asked for or not given.
+        logprobs: Log probabilities of the new tokens; None if not requested or not reported.
     """
 
     text: str
@@ -235,16 +229,19 @@ class ChatDelta:
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How an answer is to be generated; None leaves it to the model.
+    """Generation options; None leaves a setting to the model.
 
     Args:
-        n: How many candidates, at least 1.
-        temperature: At least 0; 0 takes the likeliest token each time.
-        max_tokens: At most so many tokens in each answer, at least 1.
-        stop: Texts that end an answer.
-        seed: For models that can repeat their choices.
-        logprobs: Whether to ask for the tokens' logarithmic probabilities.
-        extra: Whatever else the endpoint takes, by its own names; passed on as it is.
+        n: Number of candidate answers, at least 1.
+        temperature: Sampling temperature, at least 0; 0 takes the most likely token each time.
+        max_tokens: Maximum number of tokens in each answer, at least 1.
+        stop: Strings that end an answer.
+        seed: Random seed, for models that support one.
+        logprobs: Whether to request the log probabilities of tokens.
+        extra: Further parameters of the endpoint, sent as they are.
+        json_schema: JSON schema of the answer (structured output). `lazyrag.HttpChatModel` sends it as
+            ``response_format``, and leaves it out for models whose endpoint rejects it: say in the prompt as well that
+            the answer is JSON.
     """
 
     n: int = 1
@@ -254,68 +251,60 @@ class ChatOptions:
     seed: int | None = None
     logprobs: bool = False
     extra: Mapping[str, Any] | None = None
+    json_schema: Mapping[str, Any] | None = field(default=None, repr=False)  # no setting of the model
 
     def __post_init__(self) -> None:
-        whole_number("n", self.n, 1)
+        temperature, stop = self.temperature, self.stop
+        validate_integer("n", self.n, 1)
         if self.max_tokens is not None:
-            whole_number("max_tokens", self.max_tokens, 1)
+            validate_integer("max_tokens", self.max_tokens, 1)
         if self.seed is not None:
-            whole_number("seed", self.seed, -(2**63))
-        if self.temperature is not None and not (
-            isinstance(self.temperature, (int, float)) and 0 <= self.temperature < math.inf
-        ):
-            msg = f"temperature is {self.temperature!r}; give a number of at least 0, or None for the model's own."
-            raise ConfigError(msg)
-        if not isinstance(self.logprobs, bool):
-            msg = f"logprobs is {self.logprobs!r}; give True or False."
-            raise ConfigError(msg)
-        if self.extra is not None and not isinstance(self.extra, Mapping):
-            msg = f"extra is {self.extra!r:.80}; give a mapping of the endpoint's own names to values."
-            raise ConfigError(msg)
-        if self.stop is not None and (
-            not isinstance(self.stop, (list, tuple)) or not all(isinstance(one, str) and one for one in self.stop)
-        ):
-            msg = f"stop is {self.stop!r}; give a list of texts, none of them empty."
-            raise ConfigError(msg)
+            validate_integer("seed", self.seed, -(2**63))
+        is_number = temperature is None or (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf)
+        require(is_number, "temperature", temperature, "a number >= 0 or None")
+        validate_boolean("logprobs", self.logprobs)
+        for name, value in (("extra", self.extra), ("json_schema", self.json_schema)):
+            require(value is None or isinstance(value, Mapping), name, value, "a mapping or None")
+        require(stop is None or (is_list_of(stop, str) and all(stop)), "stop", stop, "a list of non-empty strings")
 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """Answers prompts, whole or piece by piece, in threads and in event loops."""
+    """Generates answers to prompts, complete or streamed, for threads and event loops."""
 
     @property
     def identity(self) -> str:
-        """Which model, for traces and cache keys; no secrets; "" where not known."""
+        """Name of the model for traces and cache keys, without secrets; "" if unknown."""
         ...
 
     def chat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Answer, and wait for it.
+        """Generate an answer and wait for it.
 
         Raises:
-            GenerationError: If the model fails, or answers with something unusable.
+            GenerationError: If the model fails, or its response cannot be used.
         """
         ...
 
     async def achat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Answer, in any event loop; cancelling the task ends the call."""
+        """Generate an answer, in any event loop. Cancelling the task ends the call."""
         ...
 
     def stream(self, prompt: Prompt, options: ChatOptions | None = None) -> Iterator[ChatDelta]:
-        """Answer piece by piece; closing the iterator ends the call."""
+        """Stream an answer. Closing the iterator ends the call."""
         ...
 
     def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
-        """Answer piece by piece, in any event loop."""
+        """Stream an answer, in any event loop."""
         ...
 
 
 @runtime_checkable
 class RerankModel(Protocol):
-    """Says how well documents answer a query."""
+    """Scores how well documents answer a query."""
 
     @property
     def identity(self) -> str:
-        """Which model, for traces and cache keys; no secrets; "" where not known."""
+        """Name of the model for traces and cache keys, without secrets; "" if unknown."""
         ...
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
@@ -324,13 +313,13 @@ class RerankModel(Protocol):
         Args:
             query: A text that is not blank.
             documents: n texts.
-            top_n: At most so many, at least 1; None means all of them.
+            top_n: Maximum number of results, at least 1; None returns all.
 
         Returns:
-            Pairs (index into documents, score), best first, ties by index; a higher score is a better document, and
-            scores of different queries compare only where the model says so.
+            Pairs (index into documents, score), best first, ties by index. Higher scores are better. Scores of
+            different queries are comparable only where the model says so.
 
         Raises:
-            RetrievalError: If the model fails, or answers with something else.
+            RetrievalError: If the model fails, or its response cannot be used.
         """
         ...

@@ -1,4 +1,4 @@
-"""Models that run in the package sentence-transformers, with torch: for what has no ONNX file."""
+"""Embedding and rerank models that run in sentence-transformers, with torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, known_names, missing_package, sentence
-from lazyrag.models.embedding import shown
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
+from lazyrag.models.embedding import blank_error, is_blank, shown
 from lazyrag.models.onnx.session import Contents
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.validation import known_arguments, whole_number, yes_or_no
+from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
 
 TooLong = Literal["raise", "cut"]
 
@@ -27,21 +27,20 @@ _NO_LIMIT = 1_000_000  # tokens; some tokenizers say 1e30
 class SentenceTransformerEmbedder:
     """A model of sentence-transformers as an `Embedder`.
 
-    Queries and documents get the prompts that the model has for them. The package cuts long texts off without a word;
-    here they fail, unless that is asked for.
+    Queries and documents get the model's prompts for them. The package truncates long texts silently; here they fail,
+    unless ``too_long="cut"``.
 
     Args:
-        model: A folder, a name on the hub, which is looked up on this machine only, or a ``SentenceTransformer``.
-        download: Whether to fetch from the hub what is not on this machine.
-        revision: A branch, tag or commit on the hub; None means its main branch.
-        device: Where it runs, in torch's words: ``"cpu"``, ``"cuda"``; None lets the package choose.
-        normalise: Whether vectors are brought to length 1.
-        too_long: What becomes of a text that is longer than the model reads: ``"raise"`` fails it, ``"cut"`` drops the
-            rest.
-        batch_size: At most so many texts at once.
+        model: A folder, an id on the hub (looked up on this machine only), or a ``SentenceTransformer``.
+        download: Whether to download missing files from the hub.
+        revision: A branch, tag or commit on the hub; None for the main branch.
+        device: Device of torch: ``"cpu"``, ``"cuda"``; None lets the package choose.
+        normalise: Whether to scale vectors to unit length.
+        too_long: How to handle a text that exceeds the model's limit: ``"raise"`` fails it, ``"cut"`` truncates it.
+        batch_size: Maximum number of texts in a batch.
 
     Raises:
-        ConfigError: If the model cannot be loaded, or a value is out of its range.
+        ConfigError: If the model cannot be loaded, or an argument is invalid.
         MissingDependencyError: If sentence-transformers is not installed.
     """
 
@@ -58,9 +57,9 @@ class SentenceTransformerEmbedder:
     ) -> None:
         package = _package("SentenceTransformerEmbedder")
         self._contents = _contents(model)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.normalised = yes_or_no("normalise", normalise)
-        self._cuts = _checked(too_long) == "cut"
+        self.batch_size = validate_integer("batch_size", batch_size, 1)
+        self.normalised = validate_boolean("normalise", normalise)
+        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
         self.name, self._given = _name(model), model
         self.model = _load(package.SentenceTransformer, model, revision, device, download=download)
 
@@ -69,7 +68,7 @@ class SentenceTransformerEmbedder:
 
     @cached_property
     def identity(self) -> str:
-        """The model's name with a hash of its files, or with its commit; "" for a model that was given as an object."""
+        """Name with a hash of the files, or with the commit; "" for a model that was passed as an object."""
         settings = {
             "cuts": self._cuts,
             "max_tokens": self.max_tokens,
@@ -80,15 +79,15 @@ class SentenceTransformerEmbedder:
 
     @property
     def dimension(self) -> int | None:
-        """The length of a vector; None where the model does not know it."""
+        """Length of a vector; None if unknown."""
         # Renamed in release 5; the old name warns.
-        told = getattr(self.model, "get_embedding_dimension", None) or self.model.get_sentence_embedding_dimension
-        dimension: int | None = told()
+        function = getattr(self.model, "get_embedding_dimension", None) or self.model.get_sentence_embedding_dimension
+        dimension: int | None = function()
         return dimension
 
     @property
     def max_tokens(self) -> int | None:
-        """How many tokens the model reads at once; None where it does not say."""
+        """Maximum number of input tokens; None if unknown."""
         return _limit(self.model)
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
@@ -96,21 +95,21 @@ class SentenceTransformerEmbedder:
 
         Args:
             texts: n texts, none of them blank.
-            input_type: Whether they are questions, or what is searched.
+            input_type: Whether they are queries or documents.
 
         Returns:
-            n vectors, (dimension,) float32 each; an `EmbeddingError` in the place of a text that has none.
+            n vectors, (dimension,) float32 each; an `EmbeddingError` in place of a vector for a text that fails.
 
         Raises:
             EmbeddingError: If the model fails.
         """
         name, prompt = self._prompt(input_type)
-        results: list[Any] = [_blank(text) for text in texts]
+        results: list[Any] = [blank_error(text) if is_blank(text) else None for text in texts]
         good = [place for place, error in enumerate(results) if error is None]
         if good and not self._cuts:
             lengths = _lengths(self.model, [prompt + texts[place] for place in good])
             for place, length in zip(good, lengths, strict=True):
-                results[place] = _long(self, length, shown(texts[place]))
+                results[place] = _length_error(self, length, shown(texts[place]))
             good = [place for place in good if results[place] is None]
         try:
             vectors = self._encode([texts[place] for place in good], input_type, name) if good else []
@@ -133,7 +132,7 @@ class SentenceTransformerEmbedder:
         )
 
     def _prompt(self, input_type: InputType) -> tuple[str | None, str]:
-        """The name of the model's prompt for this type of text, None for none, and the prompt."""
+        """Return the name of the model's prompt for this type of text, None if there is none, and the prompt."""
         prompts = self.model.prompts or {}
         names = ("query",) if input_type == "query" else ("document", "passage", "corpus")
         name = next((one for one in (*names, self.model.default_prompt_name) if one in prompts), None)
@@ -144,19 +143,19 @@ class SentenceTransformerEmbedder:
 class SentenceTransformerCrossEncoder:
     """A ``CrossEncoder`` of sentence-transformers, with one label, as a `RerankModel`.
 
-    Scores are what the package gives, usually of a sigmoid, in [0, 1]. A pair that is longer than the model reads fails
-    the call, unless ``too_long="cut"``; an `OnnxCrossEncoder` reads such documents whole.
+    Scores are those of the package, usually of a sigmoid, in [0, 1]. A pair that exceeds the model's limit fails the
+    call, unless ``too_long="cut"``; an `OnnxCrossEncoder` reads such documents in windows.
 
     Args:
-        model: A folder, a name on the hub, which is looked up on this machine only, or a ``CrossEncoder``.
-        download: Whether to fetch from the hub what is not on this machine.
-        revision: A branch, tag or commit on the hub; None means its main branch.
-        device: Where it runs, in torch's words: ``"cpu"``, ``"cuda"``; None lets the package choose.
-        too_long: What becomes of a pair that is longer than the model reads: ``"raise"`` or ``"cut"``.
-        batch_size: At most so many pairs at once.
+        model: A folder, an id on the hub (looked up on this machine only), or a ``CrossEncoder``.
+        download: Whether to download missing files from the hub.
+        revision: A branch, tag or commit on the hub; None for the main branch.
+        device: Device of torch: ``"cpu"``, ``"cuda"``; None lets the package choose.
+        too_long: How to handle a pair that exceeds the model's limit: ``"raise"`` or ``"cut"``.
+        batch_size: Maximum number of pairs in a batch.
 
     Raises:
-        ConfigError: If the model cannot be loaded or has several labels, or a value is out of its range.
+        ConfigError: If the model cannot be loaded or has several labels, or an argument is invalid.
         MissingDependencyError: If sentence-transformers is not installed.
     """
 
@@ -172,8 +171,8 @@ class SentenceTransformerCrossEncoder:
     ) -> None:
         package = _package("SentenceTransformerCrossEncoder")
         self._contents = _contents(model)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self._cuts = _checked(too_long) == "cut"
+        self.batch_size = validate_integer("batch_size", batch_size, 1)
+        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
         self.name, self._given = _name(model), model
         self.model = _load(package.CrossEncoder, model, revision, device, download=download)
         labels = getattr(self.model, "num_labels", None) or self.model.config.num_labels
@@ -185,31 +184,18 @@ class SentenceTransformerCrossEncoder:
 
     @cached_property
     def identity(self) -> str:
-        """The model's name with a hash of its files, or with its commit; "" for a model that was given as an object."""
+        """Name with a hash of the files, or with the commit; "" for a model that was passed as an object."""
         settings = {"cuts": self._cuts, "max_tokens": _limit(self.model)}
         return _identity(self.model, self._given, self._contents, settings)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents.
-
-        Args:
-            query: A text that is not blank.
-            documents: n texts.
-            top_n: At most so many, at least 1; None means all of them.
-
-        Returns:
-            min(top_n, n) pairs (index into documents, score), best first, ties by index.
-
-        Raises:
-            ConfigError: If the query is blank, or no texts are given.
-            RetrievalError: If the model fails, or a pair is too long for it.
-        """
+        """Rank documents; see `RerankModel`. A pair that is too long is a RetrievalError."""
         checked_query(query)
         found, limit = checked_documents(documents, top_n)
         distinct = list(dict.fromkeys(found))  # equal documents get equal scores
         if distinct and not self._cuts:
             for text, length in zip(distinct, _lengths(self.model, [query] * len(distinct), distinct), strict=True):
-                if error := _long(self, length, shown(text)):
+                if error := _length_error(self, length, shown(text)):
                     raise RetrievalError(str(error))
         try:
             pairs = [(query, document) for document in distinct]
@@ -230,16 +216,15 @@ def _package(what: str) -> ModuleType:
 
 
 def _load(make: Any, model: Any, revision: str | None, device: str | None, *, download: bool) -> Any:
-    """The model that was given, or the one of that name."""
+    """Return the model that was passed, or load the one of that name."""
     if isinstance(model, make):
         return model
-    if not isinstance(model, (str, Path)) or not str(model).strip():
-        msg = f"The model is {model!r:.80}; give a folder, a name on the hub, or a {make.__name__}."
-        raise ConfigError(msg)
+    is_name = isinstance(model, (str, Path)) and bool(str(model).strip())
+    require(is_name, "The model", model, f"a folder, an id on the hub, or a {make.__name__}")
     try:
         return make(str(model), revision=revision, device=device, local_files_only=not download)
-    except Exception as exc:  # whatever the package and those below it raise
-        more = "" if download else " It was looked for on this machine only; download=True fetches it."
+    except Exception as exc:  # of the package and its dependencies
+        more = "" if download else " Only this machine was searched; pass download=True."
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
@@ -248,7 +233,7 @@ def _name(model: Any) -> str:
 
 
 def _contents(given: Any) -> Contents | None:
-    """What lies in a folder before the model is loaded from it; None if no folder is given."""
+    """Note the files of a folder before the model is loaded from it; None if it is no folder."""
     if not isinstance(given, (str, Path)) or not Path(given).is_dir():
         return None
     return Contents.of(sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES))
@@ -267,36 +252,24 @@ def _identity(model: Any, given: Any, contents: Contents | None, settings: dict[
 
 
 def _limit(model: Any) -> int | None:
-    """How many tokens a model reads at once; cross-encoders of older releases call it otherwise."""
-    told = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
-    return told if isinstance(told, int) and told < _NO_LIMIT else None
+    """Return the maximum number of tokens; older cross-encoders have another name for it."""
+    limit = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
+    return limit if isinstance(limit, int) and limit < _NO_LIMIT else None
 
 
 def _lengths(model: Any, *texts: list[str]) -> list[int]:
-    """How many tokens texts, or pairs, have, the special ones included; 0 for all where the model cannot tell."""
+    """Count the tokens of texts or pairs, with special tokens; 0 for all if the model has no limit."""
     if _limit(model) is None:
         return [0] * len(texts[0])
     encoded = model.tokenizer(*texts, truncation=False, padding=False, verbose=False)
     return [len(ids) for ids in encoded["input_ids"]]
 
 
-def _long(asked: Any, length: int, text: str) -> EmbeddingError | None:
-    limit = _limit(asked.model)
+def _length_error(model: Any, length: int, text: str) -> EmbeddingError | None:
+    limit = _limit(model.model)
     if limit is None or length <= limit:
         return None
     return EmbeddingError(
-        f"The text {text} comes to {length} tokens, and {asked.name!r} reads {limit} at once. Make smaller chunks, or "
-        "say too_long='cut'."
+        f"The text {text} has {length} tokens; the limit of {model.name!r} is {limit}. Make smaller chunks, or pass "
+        "too_long='cut'."
     )
-
-
-def _blank(text: Any) -> EmbeddingError | None:
-    if isinstance(text, str) and text.strip():
-        return None
-    return EmbeddingError(f"A text is {shown(text)}; give one that is not blank.")
-
-
-def _checked(too_long: TooLong) -> TooLong:
-    if too_long not in get_args(TooLong):
-        raise ConfigError(f"too_long is {too_long!r}. {known_names(str(too_long), get_args(TooLong))}")
-    return too_long

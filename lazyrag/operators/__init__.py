@@ -1,4 +1,4 @@
-"""Specification 000 on this package's engine: steps over one dict, from a question to an evaluated answer.
+"""Operators of specification 000: steps over one dict, from a question to an evaluated answer.
 
 from lazyrag.operators import ChromaRetriever, OpenAIGenerator, QAPromptor, RefinerOperator
 """

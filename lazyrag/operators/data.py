@@ -1,4 +1,4 @@
-"""`RAGData`, the trace of a question through operators (spec 000): its fields, and which are read first."""
+"""`RAGData`, the trace of a question through operators (spec 000), and functions that read and extend it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Dict, Final, List, TypedDict  # noqa: UP035  as the specification writes them
 
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError
+from lazyrag.validation import is_list_of, require, validate_choice
 
 
 class RAGData(TypedDict, total=False):
-    """What operators read and append to, as spec 000 writes it. Fields of your own may stand beside these."""
+    """The fields that operators read and append, as spec 000 writes them. You may add fields of your own."""
 
     query: str
     question: Dict[str, Any]  # noqa: UP006
@@ -31,12 +32,12 @@ class RAGData(TypedDict, total=False):
 
 
 STAGES: Final = ("retrieval", "reranking", "refining", "generation")
-"""The stages that take time, in the order in which they usually come."""
+"""The stages that take time, in their usual order."""
 
 TO_RERANK: Final = ("refining", "retrieval")
 TO_REFINE: Final = ("reranking", "retrieval")
 TO_READ: Final = ("refining", "reranking", "retrieval")
-"""Which stage's documents are read: the first one that has some."""
+"""Stages in the order in which their documents are read: the first one that has some."""
 
 _STANDARD: Final = frozenset(RAGData.__annotations__)
 _NESTED: Final = re.compile(
@@ -53,17 +54,17 @@ _RENAMED: Final = {
 
 
 def latest_docs(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> tuple[str, list[str]]:
-    """The documents to read, and the stage they are of.
+    """Return the documents to read, and their stage.
 
     Args:
         data: A trace.
-        order: Stages, the first one to be preferred. A stage without documents falls through to the next.
+        order: Stages, the preferred one first. A stage without documents falls through to the next.
 
     Returns:
-        The stage and its documents; ``("", [])`` where no stage has any.
+        The stage and its documents; ``("", [])`` if no stage has any.
 
     Raises:
-        ConfigError: If what stands there is no list of texts.
+        ConfigError: If a stage's documents are not a list of strings.
 
     Example:
         >>> latest_docs({"refining_docs": [], "retrieval_docs": ["tea"]})
@@ -71,122 +72,101 @@ def latest_docs(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> tupl
     """
     for stage in order:
         docs = data.get(f"{stage}_docs") or []
-        if not isinstance(docs, list) or not all(isinstance(one, str) for one in docs):
-            msg = f"{stage}_docs is {docs!r:.60} ({type(docs).__name__}); give a list of texts."
-            raise ConfigError(msg)
+        require(isinstance(docs, list) and is_list_of(docs, str), f"{stage}_docs", docs, "a list of strings")
         if docs:
             return stage, docs
     return "", []
 
 
 def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> list[dict[str, Any]]:
-    """The same documents with all that their stage says of them: ``text`` and perhaps ``score``, ``metadata`` and more.
+    """Return the same documents as rows with ``text`` and, where known, ``score``, ``metadata`` and other fields.
 
     Raises:
         ConfigError: If the stage's results are not one for each document.
     """
     stage, docs = latest_docs(data, order)
     results = data.get(f"{stage}_results") or [{} for _ in docs]
-    if len(results) != len(docs) or not all(isinstance(one, Mapping) for one in results):
-        msg = (
-            f"{stage}_docs has {len(docs)} texts and {stage}_results is {results!r:.60}; give one dict for each text, "
-            f"or no {stage}_results."
-        )
-        raise ConfigError(msg)
+    is_valid = is_list_of(results, Mapping) and len(results) == len(docs)
+    require(is_valid, f"{stage}_results", results, f"one dict for each of the {len(docs)} texts of {stage}_docs")
     return [{**one, "text": text} for one, text in zip(results, docs, strict=True)]
 
 
 def query_of(data: Mapping[str, Any]) -> str:
-    """The question of a trace; a blank one is a question, too, to which nothing is found.
+    """Return the query of a trace; it may be blank.
 
     Raises:
         ConfigError: If there is none.
     """
     query = data.get("query")
-    if not isinstance(query, str):
-        msg = f"query is {query!r:.60} ({type(query).__name__}); give data = {{'query': 'a question'}}."
-        raise ConfigError(msg)
-    return query
+    require(isinstance(query, str), "query", query, "a string", "Pass data = {'query': 'a question'}.")
+    return query  # type: ignore[return-value]  # validated above
 
 
 def references_of(data: Mapping[str, Any]) -> list[str]:
-    """The right answers of a trace: its ``references``, else those of its ``question``; [] where there are none.
+    """Return the reference answers of a trace: its ``references``, else those of its ``question``, else [].
 
     Raises:
-        ConfigError: If they are no list of texts.
+        ConfigError: If they are not a list of strings.
 
     Example:
         >>> references_of({"question": {"id": "q1", "references": ["80 degrees"]}})
         ['80 degrees']
     """
     question = data.get("question")
-    inside = question.get("references") if isinstance(question, Mapping) else None
-    references = data.get("references") or inside or []
-    if not isinstance(references, list) or not all(isinstance(one, str) for one in references):
-        msg = f"references is {references!r:.60} ({type(references).__name__}); give a list of texts."
-        raise ConfigError(msg)
+    nested = question.get("references") if isinstance(question, Mapping) else None
+    references: list[str] = data.get("references") or nested or []
+    require(isinstance(references, list) and is_list_of(references, str), "references", references, "a list of strings")
     return references
 
 
-def checked_data(data: Any) -> RAGData:
-    """A trace as it is.
+def validate_data(data: Any) -> RAGData:
+    """Return a trace unchanged.
 
     Raises:
-        ConfigError: If it is a tuple, or has fields of the older formats: they were given up because one name meant
-            several things. `from_legacy` renames them.
+        ConfigError: If it is a tuple, or has fields of the older formats, which were ambiguous. `from_legacy` renames
+            them.
     """
     if isinstance(data, (tuple, list)):
-        msg = f"Operators got {data!r:.60}; (query, docs) is given up. Give {{'query': ..., 'retrieval_docs': [...]}}."
-        raise ConfigError(msg)
-    if not isinstance(data, dict):
-        msg = f"Operators got {data!r:.60} ({type(data).__name__}); give a dict, such as {{'query': 'a question'}}."
-        raise ConfigError(msg)
-    nested = next((name for name in data if isinstance(name, str) and _NESTED.fullmatch(name)), None)
-    if nested is not None and isinstance(data[nested], Mapping):
-        msg = (
-            f"The data has nested metrics, {nested!r}: {data[nested]!r:.60}. They are given up, as every stage has a "
-            "field of its own for its time: write refining_time, not refine_metrics.refine_time."
-        )
-        raise ConfigError(msg)
-    old = next((name for name in ("results", *_RENAMED) if name in data), None)
-    if old is not None:
-        new = _RENAMED.get(old, "retrieval_results or refining_results")
-        msg = f"The data has {old!r}, which is {new} now. Call from_legacy(data) once, before the first operator."
-        raise ConfigError(msg)
-    return data  # type: ignore[return-value]  # a TypedDict is a dict at run time
+        msg = "(query, docs) is given up. Pass {'query': ..., 'retrieval_docs': [...]}."
+        raise ConfigError(f"data must be a dict; got {data!r:.60}. {msg}")
+    require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}")
+    for name, value in data.items():
+        if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
+            msg = (
+                f"Nested metrics such as {name!r} ({value!r:.60}) are given up: each stage has a field for its time. "
+                "Write refining_time instead of refine_metrics.refine_time."
+            )
+            raise ConfigError(msg)
+    for name in ("results", *_RENAMED):
+        if name in data:
+            new = _RENAMED.get(name, "retrieval_results or refining_results")
+            msg = f"The field {name!r} is now {new}. Call from_legacy(data) once, before the first operator."
+            raise ConfigError(msg)
+    return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 
-def appended(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str) -> RAGData:
-    """A trace with more fields, as a new dict: what stood there stays, and so does the dict that was given.
+def append_fields(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str) -> RAGData:
+    """Return a new trace with more fields; the given dict stays unchanged.
 
     Args:
         data: The trace.
-        fields: What is added.
-        owned: The standard fields that whoever adds them may write again, as a second reranking does.
-        by: Who adds them, for the message.
+        fields: The new fields.
+        owned: Standard fields that may be overwritten, as by a second reranking.
+        by: The operator, for messages.
 
     Raises:
-        ConfigError: If a standard field that has a value would be lost.
+        ConfigError: If another standard field that has a value would be overwritten.
 
     Example:
-        >>> appended({"query": "tea?"}, {"prompt": "Say it: tea?"}, (), "an example")
+        >>> append_fields({"query": "tea?"}, {"prompt": "Say it: tea?"}, (), "an example")
         {'query': 'tea?', 'prompt': 'Say it: tea?'}
     """
-    lost = next(
-        (
-            name
-            for name, value in fields.items()
-            if name in _STANDARD and name not in owned and name in data and _differs(data[name], value)  # type: ignore[literal-required]
-        ),
-        None,
-    )
-    if lost is not None:
-        msg = (
-            f"{by} would overwrite {lost!r}, which has a value; operators append. Give it a name of its own, such as "
-            f"'custom_{lost}'."
-        )
-        raise ConfigError(msg)
-    return {**data, **fields}  # type: ignore[typeddict-item]  # fields of users' own may stand in a trace
+    before: Mapping[str, Any] = data
+    for name, value in fields.items():
+        if name in _STANDARD and name not in owned and name in before and _differs(before[name], value):
+            msg = f"Operators append fields. Use a name of your own, such as 'custom_{name}'."
+            raise ConfigError(f"{by} would overwrite {name!r}, which has a value. {msg}")
+    return {**data, **fields}  # type: ignore[typeddict-item]  # users may add fields
 
 
 def _differs(before: Any, after: Any) -> bool:
@@ -194,36 +174,31 @@ def _differs(before: Any, after: Any) -> bool:
 
 
 def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> RAGData:
-    """A trace in the older names, as a new one: the migration table of spec 000.
+    """Return a trace in the older names as a new one (migration table of spec 000).
 
     Args:
-        data: With names such as ``pred``. It stays as it is; other fields are taken over.
-        results_of: ``"retrieval"`` or ``"refining"``: whose ``results`` are. None needs no ``results`` in the data, as
-            the name meant both.
+        data: A trace with names such as ``pred``. It stays unchanged; other fields are copied.
+        results_of: ``"retrieval"`` or ``"refining"``: the stage of the field ``results``, which was ambiguous. None if
+            the data has no ``results``.
 
     Raises:
-        ConfigError: If it is no mapping, has nested metrics, a name in both spellings, or ``results`` without
+        ConfigError: If it is not a mapping, has nested metrics, a name in both spellings, or ``results`` without
             ``results_of``.
 
     Example:
         >>> from_legacy({"query": "tea?", "golds": ["tea"], "pred": "Tea."})
         {'query': 'tea?', 'references': ['tea'], 'generated': 'Tea.'}
     """
-    if not isinstance(data, Mapping):
-        msg = f"from_legacy got {data!r:.60}; give a dict with a query; tuples are given up."
-        raise ConfigError(msg)
-    if results_of not in (None, "retrieval", "refining"):
-        msg = f"results_of is {results_of!r:.60}. {known_names(str(results_of), ('retrieval', 'refining'))}"
-        raise ConfigError(msg)
-    if "results" in data and results_of is None:
-        msg = "The data has 'results', which meant two things; say results_of='retrieval' or results_of='refining'."
-        raise ConfigError(msg)
+    require(isinstance(data, Mapping), "data", data, "a dict with a query", "Tuples are given up.")
+    if results_of is not None:
+        validate_choice("results_of", results_of, ("retrieval", "refining"))
+    elif "results" in data:
+        raise ConfigError("The field 'results' is ambiguous; pass results_of='retrieval' or results_of='refining'.")
     names = {**_RENAMED, "results": f"{results_of}_results"}
-    found: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for name, value in data.items():
         new = names.get(name, name)
-        if new in found:
-            msg = f"The data has {new!r} and an older name of it; leave one of them out."
-            raise ConfigError(msg)
-        found[new] = value
-    return checked_data(found)
+        if new in renamed:
+            raise ConfigError(f"The data has {new!r} and an older name of it; remove one of them.")
+        renamed[new] = value
+    return validate_data(renamed)

@@ -1,80 +1,87 @@
-"""Evaluating as steps (spec 000): each measures a trace, and hands it on as it is."""
+"""Evaluation as operators (spec 000): each measures a trace, and passes it on unchanged."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from lazyrag.errors import ConfigError, EvaluationError
+from lazyrag.errors import EvaluationError
 from lazyrag.evaluation import answers
 from lazyrag.evaluation.golden import MeasureReport
-from lazyrag.generation.refiners import as_counter
-from lazyrag.operators.data import STAGES, RAGData, checked_data, latest_docs, references_of
+from lazyrag.generation.context import as_counter
+from lazyrag.operators.data import STAGES, RAGData, latest_docs, references_of, validate_data
 from lazyrag.operators.operators import Operator
 from lazyrag.text.tokens import TokenCounter
+from lazyrag.validation import require
 
-Values: TypeAlias = Mapping[str, "float | None"]
+Values: TypeAlias = "dict[str, float | None]"
+"""By measure; None if unknown."""
 
 
 class EvaluateOperator(Operator, abc.ABC):
-    """Measures traces. As a step it hands out the very dict that it got, and keeps what it measured.
+    """Base class of operators that measure traces. A step returns the very dict it got, and records its values.
 
-    What a trace lacks is None: not known, and not 0.
+    If a trace lacks a field, the value is None (unknown), not 0.
     """
 
     def __init__(self) -> None:
         self._measured: list[tuple[str, Values]] = []
 
     @abc.abstractmethod
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
-        """The values of a trace, by measure."""
+    def measure(self, data: Mapping[str, Any]) -> Values:
+        """Return the values of a trace, by measure."""
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
-        """Nothing: it is not for evaluators to change data."""
-        self._measured.append((name_of(data), self.measure(data)))
+        """Record the values; append nothing."""
+        self._measured.append((trace_name(data), self.measure(data)))
         return {}
 
     def execute(self, data: Mapping[str, Any]) -> RAGData:
-        """Measure a trace; the same object comes back."""
-        self.process(checked_data(data))
+        """Measure a trace, and return the same object."""
+        self.process(validate_data(data))
         return cast("RAGData", data)
 
     async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
-        """See `execute`; in any event loop."""
-        await self.aprocess(checked_data(data))
+        """Run `execute` in any event loop."""
+        await self.aprocess(validate_data(data))
         return cast("RAGData", data)
 
     @property
     def report(self) -> MeasureReport:
-        """What was measured as a step so far, in the order of the traces' ends."""
+        """The values recorded so far, in the order in which the traces ended."""
         measured = list(self._measured)
         return MeasureReport([name for name, _ in measured], [row for _, row in measured])
 
 
 def answer_of(data: Mapping[str, Any]) -> str | None:
-    """What was generated; None where nothing was, which is not an empty answer."""
-    generated = data.get("generated")
-    if generated is not None and not isinstance(generated, str):
-        msg = f"generated is {generated!r:.60} ({type(generated).__name__}); give a text."
-        raise EvaluationError(msg)
+    """Return the generated answer; None if there is none, which differs from an empty answer."""
+    generated: str | None = data.get("generated")
+    require(generated is None or isinstance(generated, str), "generated", generated, "a string", error=EvaluationError)
     return generated
 
 
-def name_of(data: Mapping[str, Any]) -> str:
-    """What a report calls a trace: the id of its question, else the question."""
+def trace_name(data: Mapping[str, Any]) -> str:
+    """Return the name of a trace in reports: the id of its question, else the query."""
     question = data.get("question")
-    told = question.get("id") if isinstance(question, Mapping) else None
-    return str(told if told is not None else data.get("query", ""))
+    identifier = question.get("id") if isinstance(question, Mapping) else None
+    return str(identifier if identifier is not None else data.get("query", ""))
+
+
+def _measure_answer(
+    name: str, data: Mapping[str, Any], measure: Callable[[str, Sequence[str]], float | None]
+) -> Values:
+    answer = answer_of(data)
+    return {name: None if answer is None else measure(answer, references_of(data))}
 
 
 class AccuracyEvaluate(EvaluateOperator):
-    """``accuracy``: 1.0 if the answer is right. It reads ``generated`` and ``references``.
+    """``accuracy``: 1.0 if the answer is right. Reads ``generated`` and ``references``.
 
     Args:
-        threshold: None: right is an answer in which a reference stands, word by word
-            (`lazyrag.evaluation.answers.answer_accuracy`). A number: an answer that has this share of a reference's
-            tokens (`overlap_accuracy`); with 0.3, as others have it, many wrong answers are right.
+        threshold: None: an answer is right if it contains a reference, token by token
+            (`lazyrag.evaluation.answers.answer_accuracy`). A number: an answer is right if it has this share of a
+            reference's tokens (`overlap_accuracy`); at 0.3, which others use, many wrong answers pass.
 
     Raises:
         EvaluationError: If the threshold is not above 0 and at most 1.
@@ -87,17 +94,15 @@ class AccuracyEvaluate(EvaluateOperator):
     def __init__(self, threshold: float | None = None) -> None:
         super().__init__()
         if threshold is not None:
-            answers.overlap_accuracy("", [], threshold=threshold)
+            answers.validate_threshold(threshold)
         self.threshold = threshold
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
-        given = answer_of(data)
-        if given is None:
-            return {"accuracy": None}
-        if self.threshold is None:
-            return {"accuracy": answers.answer_accuracy(given, references_of(data))}
-        return {"accuracy": answers.overlap_accuracy(given, references_of(data), threshold=self.threshold)}
+        threshold = self.threshold
+        if threshold is None:
+            return _measure_answer("accuracy", data, answers.answer_accuracy)
+        return _measure_answer("accuracy", data, lambda *given: answers.overlap_accuracy(*given, threshold=threshold))
 
 
 class F1Evaluate(EvaluateOperator):
@@ -108,10 +113,9 @@ class F1Evaluate(EvaluateOperator):
         {'f1': 0.6666666666666666}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
-        given = answer_of(data)
-        return {"f1": None if given is None else answers.token_f1(given, references_of(data))}
+        return _measure_answer("f1", data, answers.token_f1)
 
 
 class EMEvaluate(EvaluateOperator):
@@ -122,18 +126,17 @@ class EMEvaluate(EvaluateOperator):
         {'em': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
-        given = answer_of(data)
-        return {"em": None if given is None else answers.exact_match(given, references_of(data))}
+        return _measure_answer("em", data, answers.exact_match)
 
 
 class ContextRecallEvaluate(EvaluateOperator):
-    """How much of the references was answered, and how much was found.
+    """Share of the references that was answered, and that was found.
 
     ``context_recall`` is spec 000's measure, which reads ``generated``: `lazyrag.evaluation.answers.answer_recall`.
-    ``found_recall`` asks the texts themselves (`lazyrag.evaluation.answers.context_recall`): those of
-    ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``.
+    ``found_recall`` measures the texts (`lazyrag.evaluation.answers.context_recall`): those of ``refining_docs``, else
+    ``reranking_docs``, else ``retrieval_docs``.
 
     Example:
         >>> data = {"retrieval_docs": ["Green tea."], "generated": "It is green.", "references": ["green tea"]}
@@ -141,22 +144,19 @@ class ContextRecallEvaluate(EvaluateOperator):
         {'context_recall': 0.5, 'found_recall': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
-        references, given = references_of(data), answer_of(data)
         stage, docs = latest_docs(data)
-        return {
-            "context_recall": None if given is None else answers.answer_recall(given, references),
-            "found_recall": answers.context_recall(docs, references) if stage else None,
-        }
+        found = answers.context_recall(docs, references_of(data)) if stage else None
+        return {**_measure_answer("context_recall", data, answers.answer_recall), "found_recall": found}
 
 
 class TokenCountEvaluate(EvaluateOperator):
-    """``token_count``: the tokens of ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``, together.
+    """``token_count``: total tokens of ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``.
 
     Args:
-        counter: Counts them: the name of a registered counter, or an object with ``name`` and ``count(text)``. A count
-            means little without the name of its counter, so that is part of the measure's name: ``token_count_utf8``.
+        counter: The name of a registered counter, or an object with ``name`` and ``count(text)``. Its name is part of
+            the measure's name: ``token_count_utf8``.
 
     Raises:
         NotRegisteredError: If no counter has the name.
@@ -170,18 +170,18 @@ class TokenCountEvaluate(EvaluateOperator):
         super().__init__()
         self.counter = as_counter(counter)
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
         return {f"token_count_{self.counter.name}": answers.total_tokens(docs, self.counter) if stage else None}
 
 
 class CompressionRateEvaluate(EvaluateOperator):
-    """How much shorter ``refining_docs`` are than ``retrieval_docs``, three times.
+    """Compression of ``refining_docs`` compared with ``retrieval_docs``.
 
     ``compression_ratio``: tokens refined divided by tokens retrieved, as in ``refining_results``: 0.3 keeps three
-    tenths. ``compression_rate``: the same upside down, 3.3 is a third. ``doc_ratio``: numbers of texts, which is what
-    spec 000's formula divides.
+    tenths. ``compression_rate``: its inverse, 3.3 is a third. ``doc_ratio``: numbers of texts, as in spec 000's
+    formula.
 
     Args:
         counter: See `TokenCountEvaluate`.
@@ -196,7 +196,7 @@ class CompressionRateEvaluate(EvaluateOperator):
         super().__init__()
         self.counter = as_counter(counter)
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
         before, after = data.get("retrieval_docs"), data.get("refining_docs")
         if before is None or after is None:
@@ -209,56 +209,50 @@ class CompressionRateEvaluate(EvaluateOperator):
 
 
 class LatencyEvaluate(EvaluateOperator):
-    """Seconds: each stage's that there is, and together.
+    """Seconds of each stage, and in total.
 
-    ``latency`` is the sum of all stages that there are. ``total_latency`` is spec 000's: refining and generation alone,
-    a stage that was left out taking no time.
+    ``latency`` is the sum of all stages. ``total_latency`` is spec 000's: refining and generation alone; a skipped
+    stage takes no time.
 
     Example:
         >>> LatencyEvaluate().measure({"retrieval_time": 0.5, "generation_time": 1.0})
         {'retrieval_time': 0.5, 'generation_time': 1.0, 'latency': 1.5, 'total_latency': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> dict[str, float | None]:
+    def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
         stages = {name: data[name] for stage in STAGES if (name := f"{stage}_time") in data}
         for name, value in stages.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-                msg = f"{name} is {value!r:.60}; give seconds, at least 0."
-                raise EvaluationError(msg)
+            is_valid = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+            require(is_valid, name, value, "a number of seconds >= 0", error=EvaluationError)
         named = [stages[name] for name in ("refining_time", "generation_time") if name in stages]
-        return {
-            **stages,
-            "latency": sum(stages.values()) if stages else None,
-            "total_latency": sum(named) if named else None,
-        }
+        latency = sum(stages.values()) if stages else None
+        return {**stages, "latency": latency, "total_latency": sum(named) if named else None}
 
 
 def evaluate_traces(
     many: Sequence[Mapping[str, Any]], evaluators: Sequence[EvaluateOperator] | None = None
 ) -> MeasureReport:
-    """What several evaluators measure on the traces of a data set, as one report.
+    """Measure the traces of a data set with several evaluators.
 
     Args:
-        many: The traces; they stay as they are.
-        evaluators: None: all of this module, by their defaults.
+        many: The traces; they stay unchanged.
+        evaluators: None: all of this module, with their defaults.
 
     Raises:
-        ConfigError: If an evaluator is none.
+        ConfigError: If an evaluator is not an `EvaluateOperator`.
 
     Example:
         >>> traces = [{"query": "How hot?", "generated": "80", "references": ["80"]}, {"query": "How long?"}]
         >>> evaluate_traces(traces, [EMEvaluate()]).counts
         {'em': 1}
     """
-    asked = [kind() for kind in EVALUATORS] if evaluators is None else list(evaluators)
-    wrong = next((one for one in asked if not isinstance(one, EvaluateOperator)), None)
-    if wrong is not None:
-        msg = f"An evaluator is {wrong!r:.60}; give an EvaluateOperator, such as AccuracyEvaluate()."
-        raise ConfigError(msg)
-    traces = [checked_data(data) for data in many]
-    rows = [{name: value for one in asked for name, value in one.measure(data).items()} for data in traces]
-    return MeasureReport([name_of(data) for data in traces], rows)
+    chosen = [kind() for kind in EVALUATORS] if evaluators is None else list(evaluators)
+    for one in chosen:
+        require(isinstance(one, EvaluateOperator), "evaluators", one, "EvaluateOperators such as AccuracyEvaluate()")
+    traces = [validate_data(data) for data in many]
+    rows = [{name: value for one in chosen for name, value in one.measure(data).items()} for data in traces]
+    return MeasureReport([trace_name(data) for data in traces], rows)
 
 
 EVALUATORS: tuple[type[EvaluateOperator], ...] = (
@@ -270,4 +264,4 @@ EVALUATORS: tuple[type[EvaluateOperator], ...] = (
     CompressionRateEvaluate,
     LatencyEvaluate,
 )
-"""All of them, in the order of a report."""
+"""All evaluators, in the order of a report."""

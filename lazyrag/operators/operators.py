@@ -1,4 +1,4 @@
-"""Retrieving as a step: a retriever's hits as ``retrieval_results`` and ``retrieval_docs``."""
+"""Operators over `RAGData` (spec 000): the base class, chains, and the stages from retrieval to generation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast, get_args
 
 from lazyrag.data.filters import FilterLike
-from lazyrag.data.result import GenerationResult, Hit, RAGContext, RetrievalResult
+from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.document.document import Document
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError
 from lazyrag.generation.generator import Generator
 from lazyrag.generation.prompts import ContextTemplate, Prompts, as_template
 from lazyrag.generation.refiners import Refiner
@@ -25,28 +25,28 @@ from lazyrag.operators.data import (
     TO_REFINE,
     TO_RERANK,
     RAGData,
-    appended,
-    checked_data,
+    append_fields,
     latest_docs,
     latest_results,
     query_of,
+    validate_data,
 )
 from lazyrag.pipeline.external import ChromaFinder, FaissFinder, MilvusFinder
-from lazyrag.pipeline.pipeline import OnError, each
+from lazyrag.pipeline.pipeline import OnError, run_all
 from lazyrag.pipeline.run import make_rerank
-from lazyrag.pipeline.search import Finder, Found, RetrieverFinder
+from lazyrag.pipeline.search import Found, RetrieverFinder
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.text.sentences import Language, spoken
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import is_list_of, known_arguments, require, validate_choice, validate_integer, validate_text
 
 
 class Operator(abc.ABC):
-    """A step over `RAGData`: it reads fields of a trace, and appends its own.
+    """Base class of steps over `RAGData`: each reads fields of a trace, and appends its own.
 
-    The dict that is given stays as it is; what comes back is another one, with the same values and more. A subclass
-    says in `process` what it appends.
+    The given dict stays unchanged; the result is a new one with the same values and more. Subclasses return the new
+    fields from `process`.
 
     Example:
         >>> class Shout(Operator):
@@ -57,85 +57,92 @@ class Operator(abc.ABC):
     """
 
     writes: ClassVar[tuple[str, ...]] = ()
-    """The standard fields that it writes, again where they have a value already."""
+    """The standard fields that it writes, overwriting values that are there."""
 
     @abc.abstractmethod
     def process(self, data: RAGData) -> Mapping[str, Any]:
-        """The fields that it appends to a trace, which it does not change."""
+        """Return the fields to append to a trace, without changing it."""
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
-        """The same in any event loop; by default `process` in a thread."""
+        """Run `process` in any event loop; by default in a thread."""
         return await in_thread(self.process, data)
 
     def execute(self, data: Mapping[str, Any]) -> RAGData:
-        """The trace with this operator's fields.
+        """Return the trace with this operator's fields.
 
         Args:
             data: A dict with at least a ``query``.
 
         Returns:
-            A new dict. What was there is in it, the same objects.
+            A new dict with the same values.
 
         Raises:
-            ConfigError: If the data are a tuple, in a format that was given up (see `from_legacy`), lack what the
-                operator reads, or would lose a field.
-            LazyRAGError: What the operator's own work raises: nothing becomes an empty list in silence.
+            ConfigError: If the data is a tuple, has an old format (see `from_legacy`), lacks what the operator reads,
+                or would lose a field.
+            LazyRAGError: Errors of the operator's own work. They never become an empty list.
         """
-        given = checked_data(data)
-        return appended(given, self.process(given), self.writes, repr(self))
+        trace = validate_data(data)
+        return append_fields(trace, self.process(trace), self.writes, repr(self))
 
     async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
-        """See `execute`; in any event loop."""
-        given = checked_data(data)
-        return appended(given, await self.aprocess(given), self.writes, repr(self))
+        """Run `execute` in any event loop."""
+        trace = validate_data(data)
+        return append_fields(trace, await self.aprocess(trace), self.writes, repr(self))
 
     def __call__(self, data: Mapping[str, Any]) -> RAGData:
-        """See `execute`."""
+        """Run `execute`."""
         return self.execute(data)
 
     def batch(
         self, many: Sequence[Mapping[str, Any]], *, concurrency: int = 8, on_error: OnError = "raise"
     ) -> list[RAGData]:
-        """`execute` for many traces, in their order.
+        """Run `execute` for many traces, in their order.
 
         Args:
             many: The traces.
-            concurrency: How many at once, at least 1.
-            on_error: ``"raise"``: the first error ends the others. ``"collect"``: it stands in its trace's place.
+            concurrency: Maximum number at once, at least 1.
+            on_error: ``"raise"``: the first error stops the others. ``"collect"``: errors take their traces' places.
         """
         return background.run(self.abatch(many, concurrency=concurrency, on_error=on_error))
 
     async def abatch(
         self, many: Sequence[Mapping[str, Any]], *, concurrency: int = 8, on_error: OnError = "raise"
     ) -> list[RAGData]:
-        """See `batch`; in any event loop."""
-        if isinstance(many, (str, Mapping)) or not isinstance(many, Sequence):
-            msg = f"batch got {many!r:.60} ({type(many).__name__}); give a list of dicts."
-            raise ConfigError(msg)
-        return cast("list[RAGData]", await each(self.aexecute, many, concurrency, on_error))
+        """Run `batch` in any event loop."""
+        is_sequence = isinstance(many, Sequence) and not isinstance(many, str)
+        require(is_sequence, "many", many, "a list of dicts")
+        return cast("list[RAGData]", await run_all(self.aexecute, many, concurrency, on_error))
 
     def __rshift__(self, after: Operator | Callable[[Any], Any]) -> OperatorChain:
-        """Chain: another operator, or a function from a trace to a trace, on what this one gives."""
+        """Chain this operator with another one, or with a function from a trace to a trace."""
         return OperatorChain(self, after)
 
     def __rrshift__(self, before: Callable[[Any], Any]) -> OperatorChain:
-        """Chain: this operator on what a function from a trace to a trace gives."""
+        """Chain a function from a trace to a trace with this operator."""
         return OperatorChain(before, self)
 
     def __repr__(self) -> str:
         return type(self).__name__
 
 
-class FunctionOperator(Operator):
-    """A function from a trace to a trace, as spec 000 writes custom operators, as a step.
+class _AsyncOperator(Operator):
+    """An operator that is written as a coroutine."""
 
-    It gets a dict of its own: what it appends to that, by ``data.update(...)`` for example, is appended.
+    def process(self, data: RAGData) -> Mapping[str, Any]:
+        """Wait for `aprocess`."""
+        return background.run(self.aprocess(data))
+
+
+class FunctionOperator(Operator):
+    """A function from a trace to a trace as an operator, as spec 000 writes custom operators.
+
+    The function gets a copy of the dict: what it adds, for example by ``data.update(...)``, is appended.
 
     Args:
         function: The function; it may be asynchronous.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it is not a function.
 
     Example:
         >>> def count(data):
@@ -146,42 +153,41 @@ class FunctionOperator(Operator):
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        if not callable(function) or isinstance(function, type):
-            msg = f"An operator is {function!r:.60}; give an Operator, or a function from a dict to a dict."
-            raise ConfigError(msg)
+        is_function = callable(function) and not isinstance(function, type)
+        require(is_function, "An operator", function, "an Operator or a function from a dict to a dict")
         self.function = function
 
     def __repr__(self) -> str:
         return f"The operator {callable_name(self.function)!r}"
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
-        """What the function gives."""
-        given = self.function({**data})
-        return background.run(self._awaited(given, data)) if inspect.isawaitable(given) else self._fields(given, data)
+        """Call the function."""
+        returned = self.function({**data})
+        if inspect.isawaitable(returned):
+            return background.run(self._awaited(returned, data))
+        return self._validated(returned, data)
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
-        """What the function gives; one that is not asynchronous runs in a thread."""
+        """Call the function; one that is not asynchronous runs in a thread."""
         return await self._awaited(await in_thread(self.function, {**data}), data)
 
-    async def _awaited(self, given: Any, data: RAGData) -> Mapping[str, Any]:
-        return self._fields(await given if inspect.isawaitable(given) else given, data)
+    async def _awaited(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
+        return self._validated(await returned if inspect.isawaitable(returned) else returned, data)
 
-    def _fields(self, given: Any, data: RAGData) -> Mapping[str, Any]:
-        if not isinstance(given, Mapping):
-            msg = f"{self!r} returned {given!r:.60} ({type(given).__name__}); return the dict, with fields appended."
-            raise ConfigError(msg)
-        gone = next((name for name in data if name not in given), None)
-        if gone is not None:
-            msg = f"{self!r} returned a dict without {gone!r}, which it was given; operators append, and keep the rest."
-            raise ConfigError(msg)
-        return given
+    def _validated(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
+        if not isinstance(returned, Mapping):
+            raise ConfigError(f"{self!r} returned {returned!r:.60}; return the dict with fields appended.")
+        missing = next((name for name in data if name not in returned), None)
+        if missing is not None:
+            raise ConfigError(f"{self!r} returned a dict without {missing!r}; operators append, and keep the rest.")
+        return returned
 
 
 class OperatorChain(Operator):
-    """Operators one after the other; ``a >> b >> c`` makes one.
+    """Operators in sequence; ``a >> b >> c`` makes one.
 
     Args:
-        operators: At least one: operators, chains of them, functions from a trace to a trace.
+        operators: At least one: operators, chains, functions from a trace to a trace.
 
     Raises:
         ConfigError: If there is none, or one is neither.
@@ -193,33 +199,32 @@ class OperatorChain(Operator):
     """
 
     def __init__(self, *operators: Operator | Callable[[Any], Any]) -> None:
+        if not operators:
+            raise ConfigError("The chain has no operators; pass at least one.")
         self.operators: tuple[Operator, ...] = tuple(one for given in operators for one in _steps(given))
-        if not self.operators:
-            msg = "A chain has no operators; give at least one."
-            raise ConfigError(msg)
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
-        """What all of them append."""
+        """Run all operators."""
         for one in self.operators:
             data = one.execute(data)
         return data
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
-        """What all of them append, in any event loop."""
+        """Run all operators in any event loop."""
         for one in self.operators:
             data = await one.aexecute(data)
         return data
 
     def execute(self, data: Mapping[str, Any]) -> RAGData:
-        """The trace with the fields of all of them; see `Operator.execute`."""
-        return cast("RAGData", self.process(checked_data(data)))
+        """Return the trace with the fields of all operators; see `Operator.execute`."""
+        return cast("RAGData", self.process(validate_data(data)))
 
     async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
-        """See `execute`; in any event loop."""
-        return cast("RAGData", await self.aprocess(checked_data(data)))
+        """Run `execute` in any event loop."""
+        return cast("RAGData", await self.aprocess(validate_data(data)))
 
 
 def _steps(given: Any) -> tuple[Operator, ...]:
@@ -228,138 +233,290 @@ def _steps(given: Any) -> tuple[Operator, ...]:
     return (given,) if isinstance(given, Operator) else (FunctionOperator(given),)
 
 
-_PLAIN = {"item": "{text}", "separator": "\n"}  # the texts, line by line, without numbers and names
-TEMPLATES: Mapping[str, ContextTemplate] = {
-    "zh": ContextTemplate(
-        "根据以下上下文回答问题:\n上下文: {sources}\n问题: {query}\n答案:",
-        item="{text}",
-        separator="\n",
-        nothing="（无）",
-    ),
-    "en": ContextTemplate(
-        "Answer the question from the following context.\nContext: {sources}\nQuestion: {query}\nAnswer:",
-        **_PLAIN,
-    ),
-}
-"""Spec 000's prompt, and the same in English."""
+# Retrieval
 
-
-class QAPromptor(Operator):
-    """Writes the prompt (spec 000's prompting stage).
-
-    It reads ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``; without any, the prompt says so. Texts
-    are put in as they are: braces in them mean nothing.
-
-    Args:
-        template: A `ContextTemplate`, or its frame, a text with ``{sources}`` and ``{query}``; None: `TEMPLATES`.
-        language: Of the default template: ``"zh"``, ``"en"``, or ``"auto"`` for the question's.
-
-    Raises:
-        ConfigError: If the template is none.
-
-    Example:
-        >>> print(QAPromptor()({"query": "多热?", "retrieval_docs": ["80 度的水。"]})["prompt"])
-        根据以下上下文回答问题:
-        上下文: 80 度的水。
-        问题: 多热?
-        答案:
-    """
-
-    writes: ClassVar = ("prompt",)
-
-    def __init__(self, template: ContextTemplate | str | None = None, *, language: Language = "auto") -> None:
-        if language not in get_args(Language):
-            msg = f"language is {language!r:.60}. {known_names(str(language), get_args(Language))}"
-            raise ConfigError(msg)
-        given = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
-        self._template = None if given is None else as_template(given)
-        self._language: Language = language
-
-    def process(self, data: RAGData) -> Mapping[str, Any]:
-        """The prompt."""
-        query = query_of(data)
-        _, docs = latest_docs(data)
-        template = self._template or TEMPLATES[spoken(self._language, query)]
-        return {"prompt": template.fill([(at, "", text) for at, text in enumerate(docs, 1)], query)}
+_GROUP = "FineChunk"
+_TOPK = 5
+_FINDERS = (RetrieverFinder, MilvusFinder, ChromaFinder, FaissFinder)
 
 
 @known_arguments
-class OpenAIGenerator(Operator):
-    """Has a chat model answer the prompt (spec 000's generation stage).
+class RetrieveOperator(_AsyncOperator):
+    """Retrieve texts for a query (spec 000's retrieval stage).
 
-    It reads ``prompt``, which is all that the model is sent, and appends ``generated`` and ``generation_time``.
-    Thoughts before the answer are taken off.
+    Each of ``retrieval_results`` has the fields of a `Hit`: ``text``, ``score`` (None if the retriever has none),
+    ``metadata``, ``id``, ``source``, ``document_id``, ``chunk_id``. A blank query finds nothing.
 
     Args:
-        model: The model's name at ``base_url``; or a chat model, a callable from a text to a text, or a `Generator`,
-            whose own system message then goes before the prompt.
-        base_url: The endpoint, which speaks OpenAI's protocol.
-        api_key: Its key; None takes LAZYRAG_API_KEY or OPENAI_API_KEY where they are set.
+        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or a callable
+            (query, filters=None, topk=None) -> nodes or hits, which may be asynchronous.
+        topk: Maximum number of texts, at least 1.
+        filters: On the fields of the Document, the same for every query.
 
     Raises:
-        ConfigError: If a name comes without base_url, or a model with one.
+        ConfigError: If an argument is invalid.
 
     Example:
-        >>> data = {"query": "How hot?", "prompt": "Answer: how hot?"}
-        >>> OpenAIGenerator(lambda prompt: "80 degrees.")(data)["generated"]
-        '80 degrees.'
+        >>> from lazyrag import Document, Retriever
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
+        >>> data = RetrieveOperator(Retriever(docs, "FineChunk", "bm25"))({"query": "How hot is the water?"})
+        >>> data["retrieval_docs"], data["retrieval_results"][0]["source"]
+        (['Water of 80 degrees.'], 'tea.txt')
     """
 
-    writes: ClassVar = ("generated", "generation_time")
+    writes: ClassVar = ("retrieval_results", "retrieval_docs", "retrieval_time")
+
+    def __init__(self, retriever: Any, topk: int = _TOPK, *, filters: FilterLike | None = None) -> None:
+        hint = "Pass a retriever over the Document: Retriever(docs, group_name, ...)."
+        require(not _is_document(retriever), "retriever", retriever, "a retriever", hint)
+        self._finder = retriever if isinstance(retriever, _FINDERS) else RetrieverFinder(retriever)
+        self._topk = validate_integer("topk", topk, 1)
+        self._filters = filters
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._finder.name!r}, topk={self._topk})"
+
+    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+        """Retrieve.
+
+        Raises:
+            RetrievalError: If the retriever fails, or returns something else than nodes or hits.
+        """
+        query = query_of(data)
+        started = time.perf_counter()
+        hits = await (await self._finder.find(query, self._topk, self._filters)).hits()
+        seconds = time.perf_counter() - started
+        return {
+            "retrieval_results": [_hit_row(hit) for hit in hits],
+            "retrieval_docs": [hit.text for hit in hits],
+            "retrieval_time": seconds,
+        }
+
+
+def _hit_row(hit: Hit) -> dict[str, Any]:
+    return {**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score}
+
+
+def _is_document(source: Any) -> bool:
+    return isinstance(source, Document) or (is_list_of(source, Document) and len(source) > 0)
+
+
+def _document_finder(operator: Operator, docs: Any, group_name: str, similarity: str, embed: Any) -> RetrieverFinder:
+    if embed is not None:
+        msg = "a Document and embed=...; the Document has embeddings of its own: Document(embed=...)."
+        raise ConfigError(f"{type(operator).__name__} got {msg}")
+    return RetrieverFinder(Retriever(docs, group_name, similarity))
+
+
+@known_arguments
+class Wiki18FAISSRetriever(RetrieveOperator):
+    """Spec 000's retriever over a faiss index: over a Document, or over an existing index.
+
+    Args:
+        source: A Document with embeddings, or several; or a faiss index, or the file of one.
+        documents: For an index: the texts, as a file of JSON lines or its rows; see
+            `lazyrag.pipeline.external.FaissFinder`.
+        embed: For an index: the embedding that it was built with, an `Embedder` or a callable from one text to a
+            vector.
+        group_name: For a Document: the node group to search.
+        similarity: For a Document: a registered similarity.
+        topk: Maximum number of texts.
+
+    Raises:
+        ConfigError: If the arguments do not fit together.
+    """
 
     def __init__(
         self,
-        model: str | Generator | ChatModel | ChatCallable,
-        base_url: str | None = None,
-        api_key: str | None = None,
+        source: Any,
+        documents: Any = None,
+        embed: Any = None,
+        *,
+        group_name: str = _GROUP,
+        similarity: str = "cosine",
+        topk: int = _TOPK,
     ) -> None:
-        if isinstance(model, str) != (base_url is not None):
-            msg = (
-                f"OpenAIGenerator got model={model!r:.60} and base_url={base_url!r:.60}; give a model's name with the "
-                "base_url of its server, or a chat model alone."
-            )
-            raise ConfigError(msg)
-        asked = HttpChatModel(str(base_url), model, api_key=api_key) if isinstance(model, str) else model
-        # The prompt is whole: no system message goes before it.
-        self.generator = asked if isinstance(asked, Generator) else Generator(asked, prompts=Prompts(None, None))
+        if _is_document(source):
+            super().__init__(_document_finder(self, source, group_name, similarity, embed), topk)
+            return
+        hint = "Or pass an index with documents=... (its texts) and embed=... (the embedding of its vectors)."
+        is_complete = documents is not None and embed is not None
+        require(is_complete, "source without documents and embed", source, "a Document", hint)
+        super().__init__(FaissFinder(embed, source, documents), topk)
+
+
+@known_arguments
+class _CollectionRetriever(RetrieveOperator):
+    """A retriever over a Document, or over a collection of a vector database."""
+
+    finder_class: ClassVar[type[ChromaFinder | MilvusFinder]]
+
+    def __init__(
+        self,
+        source: Any,
+        embed: Any = None,
+        *,
+        group_name: str = _GROUP,
+        similarity: str = "cosine",
+        topk: int = _TOPK,
+        filters: FilterLike | None = None,
+    ) -> None:
+        if _is_document(source):
+            finder: Any = _document_finder(self, source, group_name, similarity, embed)
+        else:
+            finder = self.finder_class(embed, source)
+        super().__init__(finder, topk, filters=filters)
+
+
+class ChromaRetriever(_CollectionRetriever):
+    """Spec 000's retriever over Chroma: over a Document (with any store), or over an existing collection.
+
+    Args:
+        source: A Document, or several; or a ``chromadb`` collection that another program filled.
+        embed: For a collection: an `Embedder` or a callable from one text to a vector; None: the collection embeds
+            queries itself.
+        group_name: For a Document: the node group to search.
+        similarity: For a Document: a registered similarity.
+        topk: Maximum number of texts.
+        filters: The same for every query.
+
+    Raises:
+        ConfigError: If the arguments do not fit together.
+    """
+
+    finder_class: ClassVar = ChromaFinder
+
+
+class MilvusRetriever(_CollectionRetriever):
+    """Spec 000's retriever over Milvus: over a Document (with any store), or over an existing collection.
+
+    Args:
+        source: A Document, or several; or a ``pymilvus.MilvusClient`` or a `MilvusCollection` that another program
+            filled.
+        embed: For a collection: an `Embedder` or a callable from one text to a vector.
+        group_name: For a Document: the node group to search.
+        similarity: For a Document: a registered similarity.
+        topk: Maximum number of texts.
+        filters: The same for every query.
+
+    Raises:
+        ConfigError: If the arguments do not fit together.
+    """
+
+    finder_class: ClassVar = MilvusFinder
+
+
+# Reranking
+
+_RERANK_TOPK = 3
+
+
+@known_arguments
+class RerankOperator(_AsyncOperator):
+    """Rerank texts (spec 000's reranking stage).
+
+    Reads ``refining_docs``, else ``retrieval_docs``. Each of ``reranking_results`` is the previous row of its text with
+    the reranker's score. A second reranking overwrites the first.
+
+    Args:
+        reranker: A `Reranker`; a rerank model, or a callable ``(query, documents=[...], top_n=n)``; an object with an
+            ``async rerank(query, documents, top_k)``; or the folder of a cross-encoder.
+        topk: Number of texts to keep, at least 1.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> data = {"query": "green tea", "retrieval_docs": ["Black tea.", "Green tea."]}
+        >>> RerankOperator(Reranker("BM25Reranker"), topk=1)(data)["reranking_docs"]
+        ['Green tea.']
+    """
+
+    writes: ClassVar = ("reranking_results", "reranking_docs", "reranking_time")
+
+    def __init__(self, reranker: Any, topk: int = _RERANK_TOPK) -> None:
+        self._rerank, self._name = make_rerank(reranker)
+        self._topk = validate_integer("topk", topk, 1)
 
     def __repr__(self) -> str:
-        return f"OpenAIGenerator({self.generator.model!r})"
-
-    def process(self, data: RAGData) -> Mapping[str, Any]:
-        """The answer."""
-        begun = time.perf_counter()
-        return _fields(self.generator.generate(_context(data)), begun)
+        return f"{type(self).__name__}({self._name!r}, topk={self._topk})"
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
-        """The answer; cancelling the task ends the model's call.
+        """Rerank.
 
         Raises:
-            ConfigError: If there is no prompt.
-            GenerationError: If the model fails.
+            RetrievalError: If the reranker fails.
         """
-        begun = time.perf_counter()
-        return _fields(await self.generator.agenerate(_context(data)), begun)
+        query, rows = query_of(data), latest_results(data, TO_RERANK)
+        started = time.perf_counter()
+        best = await self._best(query, rows) if rows and query.strip() else rows[: self._topk]
+        return {
+            "reranking_results": best,
+            "reranking_docs": [row["text"] for row in best],
+            "reranking_time": time.perf_counter() - started,
+        }
+
+    async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        hits = [
+            Hit(str(at), row["text"], _score(row), metadata=row.get("metadata") or {}) for at, row in enumerate(rows)
+        ]
+        ranked = await (await self._rerank(query, Found(hits), self._topk)).hits()
+        row_of = {hit.id: row for hit, row in zip(hits, rows, strict=True)}
+        return [  # rerankers may return new texts, such as merged ones
+            {**row_of.get(hit.id, {"metadata": dict(hit.metadata)}), "text": hit.text, "score": hit.score}
+            for hit in ranked
+        ]
 
 
-def _context(data: RAGData) -> RAGContext:
-    prompt = data.get("prompt")
-    if not isinstance(prompt, str) or not prompt.strip():
-        msg = f"prompt is {prompt!r:.60}; a text is needed. Put QAPromptor() before the generator."
-        raise ConfigError(msg)
-    return RAGContext(str(data.get("query") or ""), prompt, RetrievalResult([]), 0)
+def _score(row: Mapping[str, Any]) -> float:
+    score = row.get("score")
+    return float(score) if isinstance(score, (int, float)) else math.nan
 
 
-def _fields(result: GenerationResult[Any], begun: float) -> Mapping[str, Any]:
-    return {"generated": result.response, "generation_time": time.perf_counter() - begun}
+@known_arguments
+class BGEReranker(RerankOperator):
+    """Spec 000's cross-encoder reranker.
+
+    Args:
+        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is downloaded); or a rerank
+            model, such as `HttpRerankModel` for a server.
+        topk: Number of texts to keep.
+
+    Raises:
+        ConfigError: If the model is not on this machine, or no model.
+    """
+
+    def __init__(self, model: Any, topk: int = _RERANK_TOPK) -> None:
+        super().__init__(model, topk)
+
+
+@known_arguments
+class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
+    """Spec 000's reranker by a chat model, which judges each text.
+
+    Args:
+        model: A chat model, or a callable from a text to a text; see docs/rerankers.md.
+        topk: Number of texts to keep.
+        keywords: Other keywords of the reranker ``"PointwiseReranker"``.
+
+    Raises:
+        ConfigError: If the model is invalid, or the reranker takes no such keyword.
+    """
+
+    def __init__(self, model: ChatModel | ChatCallable, topk: int = _RERANK_TOPK, **keywords: Any) -> None:
+        super().__init__(Reranker("PointwiseReranker", model=model, **keywords), topk)
+
+
+# Refining
 
 
 class RefinerOperator(Operator):
-    """Shortens texts to what answers, within a budget of tokens (spec 000's refining stage).
+    """Shorten texts to what answers the query, within a budget of tokens (spec 000's refining stage).
 
-    It reads ``reranking_docs``, else ``retrieval_docs``. Each of ``refining_results`` is the row that the text had
-    before, with the shorter text and ``original_length``, ``refined_length`` (tokens) and ``compression_ratio``
-    (refined divided by original) in it. Texts of which nothing is left are left out.
+    Reads ``reranking_docs``, else ``retrieval_docs``. Each of ``refining_results`` is the previous row of its text with
+    the shorter text and ``original_length``, ``refined_length`` (tokens) and ``compression_ratio`` (refined divided by
+    original). Texts of which nothing is left are dropped.
 
     Args:
         refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"extractive"``, ``"chat"``.
@@ -379,27 +536,24 @@ class RefinerOperator(Operator):
     writes: ClassVar = ("refining_results", "refining_docs", "refining_time")
 
     def __init__(self, refiner: Refiner | str = "tree", **keywords: Any) -> None:
+        require(isinstance(refiner, (Refiner, str)), "refiner", refiner, "a Refiner or the name of a registered one")
         if isinstance(refiner, Refiner) and keywords:
-            msg = f"RefinerOperator got a Refiner and {', '.join(keywords)}; give these to the Refiner."
-            raise ConfigError(msg)
-        if not isinstance(refiner, (Refiner, str)):
-            msg = f"refiner is {refiner!r:.60}; give a Refiner, or the name of a registered one."
-            raise ConfigError(msg)
+            raise ConfigError(f"RefinerOperator got a Refiner and {', '.join(keywords)}; pass these to the Refiner.")
         self.refiner = refiner if isinstance(refiner, Refiner) else Refiner(refiner, **keywords)
 
     def __repr__(self) -> str:
         return f"RefinerOperator({self.refiner!r})"
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
-        """The shorter texts.
+        """Shorten the texts.
 
         Raises:
             GenerationError: If the refiner fails.
         """
         query, rows = query_of(data), latest_results(data, TO_REFINE)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         refined = self.refiner(query, [row["text"] for row in rows]) if rows and query.strip() else []
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         results = [
             {
                 **rows[one.index],
@@ -417,301 +571,116 @@ class RefinerOperator(Operator):
         }
 
 
-_TOPK = 3
+# Generation
+
+_PLAIN = {"item": "{text}", "separator": "\n"}  # the texts, line by line, without numbers and names
+TEMPLATES: Mapping[str, ContextTemplate] = {
+    "zh": ContextTemplate(
+        "根据以下上下文回答问题:\n上下文: {sources}\n问题: {query}\n答案:", nothing="（无）", **_PLAIN
+    ),
+    "en": ContextTemplate(
+        "Answer the question from the following context.\nContext: {sources}\nQuestion: {query}\nAnswer:", **_PLAIN
+    ),
+}
+"""Spec 000's prompt, and its English version."""
 
 
-@known_arguments
-class RerankOperator(Operator):
-    """Puts the texts that answer best first (spec 000's reranking stage).
+class QAPromptor(Operator):
+    """Write the prompt (spec 000's prompting stage).
 
-    It reads ``refining_docs``, else ``retrieval_docs``. Each of ``reranking_results`` is the row that the text had
-    before, with the reranker's score in it. A second reranking writes over the first.
+    Reads ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``. Braces in texts have no meaning.
 
     Args:
-        reranker: A `Reranker`; a rerank model, or a callable ``(query, documents=[...], top_n=n)``; what has an
-            ``async rerank(query, documents, top_k)``; or the folder of a cross-encoder.
-        topk: How many are left, at least 1.
+        template: A `ContextTemplate`, or its frame, a text with ``{sources}`` and ``{query}``; None: `TEMPLATES`.
+        language: Of the default template: ``"zh"``, ``"en"``, or ``"auto"`` for the question's.
 
     Raises:
-        ConfigError: If an argument is not of its kind.
+        ConfigError: If an argument is invalid.
 
     Example:
-        >>> data = {"query": "green tea", "retrieval_docs": ["Black tea.", "Green tea."]}
-        >>> RerankOperator(Reranker("BM25Reranker"), topk=1)(data)["reranking_docs"]
-        ['Green tea.']
+        >>> print(QAPromptor()({"query": "多热?", "retrieval_docs": ["80 度的水。"]})["prompt"])
+        根据以下上下文回答问题:
+        上下文: 80 度的水。
+        问题: 多热?
+        答案:
     """
 
-    writes: ClassVar = ("reranking_results", "reranking_docs", "reranking_time")
+    writes: ClassVar = ("prompt",)
 
-    def __init__(self, reranker: Any, topk: int = _TOPK) -> None:
-        self._rerank, self._name = make_rerank(reranker)
-        self._topk = whole_number("topk", topk, 1)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r}, topk={self._topk})"
+    def __init__(self, template: ContextTemplate | str | None = None, *, language: Language = "auto") -> None:
+        self._language: Language = validate_choice("language", language, get_args(Language))
+        own = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
+        self._template = None if own is None else as_template(own)
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
-        """The best texts."""
-        return background.run(self.aprocess(data))
-
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
-        """The best texts.
-
-        Raises:
-            RetrievalError: If the reranker fails.
-        """
-        query, rows = query_of(data), latest_results(data, TO_RERANK)
-        begun = time.perf_counter()
-        best = await self._best(query, rows) if rows and query.strip() else rows[: self._topk]
-        return {
-            "reranking_results": best,
-            "reranking_docs": [row["text"] for row in best],
-            "reranking_time": time.perf_counter() - begun,
-        }
-
-    async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        hits = [
-            Hit(str(at), row["text"], _score(row), metadata=row.get("metadata") or {}) for at, row in enumerate(rows)
-        ]
-        kept = await (await self._rerank(query, Found(hits), self._topk)).hits()
-        # A reranker may give texts that it was not given: such as it merged, for one.
-        before: dict[str, dict[str, Any]] = {hit.id: row for hit, row in zip(hits, rows, strict=True)}
-        return [
-            {**before.get(hit.id, {"metadata": dict(hit.metadata)}), "text": hit.text, "score": hit.score}
-            for hit in kept
-        ]
-
-
-def _score(row: Mapping[str, Any]) -> float:
-    score = row.get("score")
-    return float(score) if isinstance(score, (int, float)) else math.nan
-
-
-@known_arguments
-class BGEReranker(RerankOperator):
-    """Spec 000's reranker by a cross-encoder.
-
-    Args:
-        model: The folder of a cross-encoder, or its name where it is on this machine (nothing is downloaded); or a
-            rerank model: `HttpRerankModel` for a server, for example.
-        topk: How many are left.
-
-    Raises:
-        ConfigError: If the model is not on this machine, or no model.
-    """
-
-    def __init__(self, model: Any, topk: int = _TOPK) -> None:
-        super().__init__(model, topk)
-
-
-@known_arguments
-class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
-    """Spec 000's reranker by a chat model, which is asked about each text.
-
-    Args:
-        model: A chat model, or a callable from a text to a text; see docs/rerankers.md.
-        topk: How many are left.
-        keywords: Further ones of the reranker ``"PointwiseReranker"``.
-
-    Raises:
-        ConfigError: If the model is none, or the reranker takes no such keyword.
-    """
-
-    def __init__(self, model: ChatModel | ChatCallable, topk: int = _TOPK, **keywords: Any) -> None:
-        super().__init__(Reranker("PointwiseReranker", model=model, **keywords), topk)
-
-
-_GROUP = "FineChunk"
-_DEFAULT_TOPK = 5
-
-
-@known_arguments
-class RetrieveOperator(Operator):
-    """Finds texts for a question (spec 000's retrieval stage).
-
-    Each of ``retrieval_results`` has the fields of a `Hit`: ``text``, ``score`` (None where the retriever has none),
-    ``metadata``, and ``id``, ``source``, ``document_id``, ``chunk_id``. A blank query finds nothing.
-
-    Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or any callable
-            (query, filters=None, topk=None) -> nodes or hits, which may be asynchronous.
-        topk: At most so many, at least 1.
-        filters: On the fields of the Document, the same for every question.
-
-    Raises:
-        ConfigError: If an argument is out of its range.
-
-    Example:
-        >>> from lazyrag import Document, Retriever
-        >>> docs = Document()
-        >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
-        >>> data = RetrieveOperator(Retriever(docs, "FineChunk", "bm25"))({"query": "How hot is the water?"})
-        >>> data["retrieval_docs"], data["retrieval_results"][0]["source"]
-        (['Water of 80 degrees.'], 'tea.txt')
-    """
-
-    writes: ClassVar = ("retrieval_results", "retrieval_docs", "retrieval_time")
-
-    def __init__(self, retriever: Any, topk: int = _DEFAULT_TOPK, *, filters: FilterLike | None = None) -> None:
-        if _is_document(retriever):
-            msg = f"RetrieveOperator got {retriever!r:.60}; give a retriever over it, Retriever(docs, group_name, ...)."
-            raise ConfigError(msg)
-        self._finder = retriever if isinstance(retriever, _FINDERS) else RetrieverFinder(retriever)
-        self._topk = whole_number("topk", topk, 1)
-        self._filters = filters
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._finder.name!r}, topk={self._topk})"
-
-    def process(self, data: RAGData) -> Mapping[str, Any]:
-        """What is found."""
-        return background.run(self.aprocess(data))
-
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
-        """What is found.
-
-        Raises:
-            RetrievalError: If the retriever fails, or gives something else than nodes or hits.
-        """
+        """Write the prompt."""
         query = query_of(data)
-        begun = time.perf_counter()
-        hits = await (await self._finder.find(query, self._topk, self._filters)).hits()
-        seconds = time.perf_counter() - begun
-        return {
-            "retrieval_results": [row_of(hit) for hit in hits],
-            "retrieval_docs": [hit.text for hit in hits],
-            "retrieval_time": seconds,
-        }
-
-
-_FINDERS = (RetrieverFinder, MilvusFinder, ChromaFinder, FaissFinder)
-
-
-def row_of(hit: Hit) -> dict[str, Any]:
-    """A hit as a row of results: its fields, with None for a score that nobody gave."""
-    row = hit.to_dict()
-    return {**row, "score": None if math.isnan(hit.score) else hit.score}
-
-
-def _over(docs: Any, group_name: str, similarity: str) -> Finder:
-    """What finds nodes of a Document, or of several."""
-    return RetrieverFinder(Retriever(docs, group_name, similarity))
-
-
-def _is_document(source: Any) -> bool:
-    many = isinstance(source, Sequence) and not isinstance(source, str) and len(source) > 0
-    return isinstance(source, Document) or (many and all(isinstance(one, Document) for one in source))
-
-
-def _refuse_embed(name: str, embed: Any) -> None:
-    if embed is not None:
-        msg = f"{name} got a Document and embed=...; the Document has embeddings of its own: Document(embed=...)."
-        raise ConfigError(msg)
+        _, docs = latest_docs(data)
+        template = self._template or TEMPLATES[spoken(self._language, query)]
+        return {"prompt": template.fill([(at, "", text) for at, text in enumerate(docs, 1)], query)}
 
 
 @known_arguments
-class Wiki18FAISSRetriever(RetrieveOperator):
-    """Spec 000's retriever over a faiss index: over a Document, or over such an index that is built already.
+class OpenAIGenerator(Operator):
+    """Answer the prompt with a chat model (spec 000's generation stage).
+
+    Reads ``prompt``, which is all that the model gets, and appends ``generated`` and ``generation_time``. Thoughts
+    before the answer are removed.
 
     Args:
-        source: A Document with embeddings, or several; or a faiss index, or the file of one.
-        documents: For an index: the texts, a file of JSON lines or its rows; see
-            `lazyrag.pipeline.external.FaissFinder`.
-        embed: For an index: what it was made with; an `Embedder` or a callable from one text to a vector.
-        group_name: For a Document: the node group to search.
-        similarity: For a Document: a registered similarity.
-        topk: At most so many.
+        model: The model's name at ``base_url``; or a chat model, a callable from a text to a text, or a `Generator`,
+            whose system message then precedes the prompt.
+        base_url: An endpoint with OpenAI's protocol.
+        api_key: Its key; None: LAZYRAG_API_KEY or OPENAI_API_KEY of the environment.
 
     Raises:
-        ConfigError: If what is given does not fit together.
+        ConfigError: If a name comes without base_url, or a model with one.
+
+    Example:
+        >>> data = {"query": "How hot?", "prompt": "Answer: how hot?"}
+        >>> OpenAIGenerator(lambda prompt: "80 degrees.")(data)["generated"]
+        '80 degrees.'
     """
+
+    writes: ClassVar = ("generated", "generation_time")
 
     def __init__(
         self,
-        source: Any,
-        documents: Any = None,
-        embed: Any = None,
-        *,
-        group_name: str = _GROUP,
-        similarity: str = "cosine",
-        topk: int = _DEFAULT_TOPK,
+        model: str | Generator | ChatModel | ChatCallable,
+        base_url: str | None = None,
+        api_key: str | None = None,
     ) -> None:
-        if _is_document(source):
-            _refuse_embed("Wiki18FAISSRetriever", embed)
-            super().__init__(_over(source, group_name, similarity), topk)
-            return
-        if documents is None or embed is None:
-            msg = (
-                f"Wiki18FAISSRetriever got {source!r:.60} alone; give a Document, or an index with documents=... (its "
-                "texts) and embed=... (what its vectors were made with)."
-            )
-            raise ConfigError(msg)
-        super().__init__(FaissFinder(embed, source, documents), topk)
+        if isinstance(model, str) != (base_url is not None):
+            given = f"model={model!r:.60} and base_url={base_url!r:.60}"
+            msg = "pass a model's name with the base_url of its server, or a chat model alone."
+            raise ConfigError(f"OpenAIGenerator got {given}; {msg}")
+        chat = HttpChatModel(str(base_url), model, api_key=api_key) if isinstance(model, str) else model
+        # The prompt is complete: no system message precedes it.
+        self.generator = chat if isinstance(chat, Generator) else Generator(chat, prompts=Prompts(None, None))
+
+    def __repr__(self) -> str:
+        return f"OpenAIGenerator({self.generator.model!r})"
+
+    def process(self, data: RAGData) -> Mapping[str, Any]:
+        """Answer."""
+        started = time.perf_counter()
+        result = self.generator.generate(_prompt_context(data))
+        return {"generated": result.response, "generation_time": time.perf_counter() - started}
+
+    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+        """Answer; cancelling the task ends the model's call.
+
+        Raises:
+            ConfigError: If there is no prompt.
+            GenerationError: If the model fails.
+        """
+        started = time.perf_counter()
+        result = await self.generator.agenerate(_prompt_context(data))
+        return {"generated": result.response, "generation_time": time.perf_counter() - started}
 
 
-@known_arguments
-class ChromaRetriever(RetrieveOperator):
-    """Spec 000's retriever over Chroma: over a Document (with a store on Chroma or any other), or over a collection.
-
-    Args:
-        source: A Document, or several; or a ``chromadb`` collection that another program filled.
-        embed: For a collection: an `Embedder` or a callable from one text to a vector; None lets the collection embed
-            questions itself.
-        group_name: For a Document: the node group to search.
-        similarity: For a Document: a registered similarity.
-        topk: At most so many.
-        filters: The same for every question.
-
-    Raises:
-        ConfigError: If what is given does not fit together.
-    """
-
-    def __init__(
-        self,
-        source: Any,
-        embed: Any = None,
-        *,
-        group_name: str = _GROUP,
-        similarity: str = "cosine",
-        topk: int = _DEFAULT_TOPK,
-        filters: FilterLike | None = None,
-    ) -> None:
-        if _is_document(source):
-            _refuse_embed("ChromaRetriever", embed)
-            super().__init__(_over(source, group_name, similarity), topk, filters=filters)
-        else:
-            super().__init__(ChromaFinder(embed, source), topk, filters=filters)
-
-
-@known_arguments
-class MilvusRetriever(RetrieveOperator):
-    """Spec 000's retriever over Milvus: over a Document (with a store on Milvus or any other), or over a collection.
-
-    Args:
-        source: A Document, or several; or a ``pymilvus.MilvusClient`` or a `MilvusCollection` that another program
-            filled.
-        embed: For a collection: an `Embedder` or a callable from one text to a vector.
-        group_name: For a Document: the node group to search.
-        similarity: For a Document: a registered similarity.
-        topk: At most so many.
-        filters: The same for every question.
-
-    Raises:
-        ConfigError: If what is given does not fit together.
-    """
-
-    def __init__(
-        self,
-        source: Any,
-        embed: Any = None,
-        *,
-        group_name: str = _GROUP,
-        similarity: str = "cosine",
-        topk: int = _DEFAULT_TOPK,
-        filters: FilterLike | None = None,
-    ) -> None:
-        if _is_document(source):
-            _refuse_embed("MilvusRetriever", embed)
-            super().__init__(_over(source, group_name, similarity), topk, filters=filters)
-        else:
-            super().__init__(MilvusFinder(embed, source), topk, filters=filters)
+def _prompt_context(data: RAGData) -> RAGContext:
+    if data.get("prompt") is None:
+        raise ConfigError("The data has no prompt. Put QAPromptor() before the generator.")
+    prompt = validate_text("prompt", data["prompt"])
+    return RAGContext(str(data.get("query") or ""), prompt, RetrievalResult([]), 0)

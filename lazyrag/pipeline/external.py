@@ -1,4 +1,4 @@
-"""Indexes that other programs filled, asked for hits: a collection of Chroma, an index of faiss with its texts."""
+"""Search in indexes that other programs filled: Milvus and Chroma collections, faiss indexes with their texts."""
 
 from __future__ import annotations
 
@@ -22,49 +22,46 @@ from lazyrag.indexes.dense import read_faiss_index
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
-from lazyrag.pipeline.search import Found, told_by
+from lazyrag.pipeline.search import Found, errors_of
+from lazyrag.validation import require
 
-_SOURCES = ("source", "file_name", "path", "file", "url", "title")
-_DOCUMENTS = ("document_id", "doc_id", "file_id")
-_CHUNKS = ("chunk_id", "chunk_index", "number", "position")
+_SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
+_DOCUMENT_FIELDS = ("document_id", "doc_id", "file_id")
+_CHUNK_FIELDS = ("chunk_id", "chunk_index", "number", "position")
 _QUERY_METHODS = ("embed_query", "aembed_query", "embed_text", "encode_query", "encode", "embed")
 
 
 def foreign_hit(key: str, text: str, score: float, fields: Mapping[str, Any]) -> Hit:
-    """A row of another program's index; source, document and number from the fields that are usually called so.
+    """Make a hit of a row of another program's index; source, document and chunk number come from the usual fields.
 
     Example:
         >>> foreign_hit("7", "Tea.", 0.5, {"title": "Leaves"}).source
         'Leaves'
     """
-    source, document, chunk = (_first(fields, names) for names in (_SOURCES, _DOCUMENTS, _CHUNKS))
-    return Hit(
-        id=key,
-        text=text,
-        score=score,
-        source="" if source is None else str(source),
-        document_id="" if document is None else str(document),
-        chunk_id=chunk if isinstance(chunk, int) else 0,
-        metadata=fields,
+    source, document, chunk = (
+        next((fields[name] for name in names if fields.get(name) is not None), "")
+        for names in (_SOURCE_FIELDS, _DOCUMENT_FIELDS, _CHUNK_FIELDS)
     )
+    number = chunk if isinstance(chunk, int) else 0
+    return Hit(key, text, score, str(source), str(document), number, fields)
 
 
-def of_distance(distance: float) -> float:
-    """The score of a squared distance: 1.0 for the same vector, towards 0 far away.
+def distance_score(distance: float) -> float:
+    """Convert a squared distance to a score: 1.0 for the same vector, towards 0 far away.
 
     Example:
-        >>> of_distance(0.0), of_distance(1.0)
+        >>> distance_score(0.0), distance_score(1.0)
         (1.0, 0.5)
     """
     return 1 / (1 + distance)
 
 
 def query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
-    """How to make the vector of a question.
+    """Make a coroutine function that embeds queries.
 
     Args:
-        manager: An `Embedder`; a callable from ONE text to a vector, which may be asynchronous; or an object with a
-            method for that, ``embed_query`` for example.
+        manager: An `Embedder`; a callable from ONE text to a vector, which may be asynchronous; or an object with such
+            a method, for example ``embed_query``.
 
     Raises:
         ConfigError: If it is none of these.
@@ -72,63 +69,73 @@ def query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
     if is_embedder(manager):
         embedder = CheckedEmbedder(manager, "The embedding manager")
 
-        async def embedded(query: str) -> list[float]:
+        async def embed(query: str) -> list[float]:
             return [float(one) for one in (await in_thread(embedder.embed, [query], input_type="query"))[0]]
 
-        return embedded
+        return embed
     method = next((one for one in _QUERY_METHODS if callable(getattr(manager, one, None))), None)
     function = manager if method is None else getattr(manager, method)
-    if not callable(function) or isinstance(manager, type):
-        msg = (
-            f"embedding_manager is {manager!r:.60}; give an Embedder, a callable from one text to a vector, or an "
-            f"object with one of {', '.join(_QUERY_METHODS)}."
-        )
-        raise ConfigError(msg)
+    expected = f"an Embedder, a callable from one text to a vector, or an object with {', '.join(_QUERY_METHODS)}"
+    require(callable(function) and not isinstance(manager, type), "embedding_manager", manager, expected)
 
-    async def called(query: str) -> list[float]:
+    async def call(query: str) -> list[float]:
         try:
-            value = function(query) if _awaits(function) else await in_thread(function, query)
-            value = await value if inspect.isawaitable(value) else value
-            vector = as_vector(value)
+            vector = as_vector(await _call(function, query))
         except LazyRAGError:
             raise
         except Exception as exc:
-            msg = f"The embedding manager raised {type(exc).__name__} for a question: {exc}."
-            raise EmbeddingError(msg) from exc
+            raise EmbeddingError(f"The embedding manager raised {type(exc).__name__} for a query: {exc}.") from exc
         if isinstance(vector, dict):
-            msg = "The embedding manager gave a sparse vector; the search of a collection needs a dense one."
-            raise EmbeddingError(msg)
+            raise EmbeddingError("The embedding manager returned a sparse vector; collections need a dense one.")
         return [float(one) for one in vector]
 
-    return called
+    return call
 
 
-def _awaits(function: Any) -> bool:
+async def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Await a coroutine function; run other callables in a thread."""
     called = function if inspect.isroutine(function) else function.__call__
-    return inspect.iscoroutinefunction(called)
+    if inspect.iscoroutinefunction(called):
+        return await function(*args, **kwargs)
+    returned = await in_thread(function, *args, **kwargs)
+    return await returned if inspect.isawaitable(returned) else returned
 
 
-def _first(fields: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((fields[name] for name in names if fields.get(name) is not None), None)
+def _filter_values(filters: FilterLike | None, where: str) -> dict[str, list[Any]]:
+    """The values that each field may have."""
+    is_mapping = isinstance(filters, Mapping) and all(isinstance(name, str) for name in filters)
+    require(filters is None or is_mapping, "filters", filters, f"{{field: value}} or {{field: [values]}} for {where}")
+    found: dict[str, list[Any]] = {}
+    for name, value in filters.items() if isinstance(filters, Mapping) else ():
+        found[name] = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
+        require(bool(found[name]), f"The filter on {name!r}", value, "a list of at least one value")
+    return found
 
 
-_TEXTS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
+def _best_first(hits: list[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+
+# Milvus
+
+_MILVUS_METHODS = ("search", "describe_collection", "list_collections", "describe_index", "list_indexes")
+_TEXT_FIELDS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
 _FIELD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f]")
 
 
 @dataclass(frozen=True, slots=True)
 class MilvusCollection:
-    """A collection that another program filled, and which of its fields are what.
+    """A Milvus collection that another program filled, and the roles of its fields.
 
     Args:
-        client: A ``MilvusClient`` or ``AsyncMilvusClient`` that is connected.
-        name: The collection; None for the only one there is.
-        text_field: The field with the texts; None for the one that is called as such fields usually are.
-        vector_field: The field with the vectors; None for the only one.
+        client: A connected ``MilvusClient`` or ``AsyncMilvusClient``.
+        name: The collection; None if there is only one.
+        text_field: The field with the texts; None for the one with a usual name.
+        vector_field: The field with the vectors; None if there is only one.
 
     Raises:
-        ConfigError: If the client is none.
+        ConfigError: If the client is not one.
 
     Example::
 
@@ -142,40 +149,37 @@ class MilvusCollection:
     vector_field: str | None = None
 
     def __post_init__(self) -> None:
-        needed = ("search", "describe_collection", "list_collections", "describe_index", "list_indexes")
-        missing = [one for one in needed if not callable(getattr(self.client, one, None))]
+        missing = [one for one in _MILVUS_METHODS if not callable(getattr(self.client, one, None))]
         if missing:
             msg = (
-                f"milvus_client is {self.client!r:.60}, which has no {missing[0]}(); give a pymilvus.MilvusClient, or "
-                "an AsyncMilvusClient of pymilvus 3 (that of 2.5 lacks methods). For what finds nodes: "
-                "RAGPipeline(retriever=...)."
+                f"milvus_client must be a pymilvus.MilvusClient, or an AsyncMilvusClient of pymilvus 3; got "
+                f"{self.client!r:.60}, which has no {missing[0]}(). For other retrievers: RAGPipeline(retriever=...)."
             )
             raise ConfigError(msg)
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which field of a collection is what."""
+    """The roles of a collection's fields."""
 
     key: str
     text: str
     vector: str
     metric: str
     fields: tuple[str, ...]
-    dynamic: bool
+    is_dynamic: bool  # rows may have fields beyond the schema
 
 
 class MilvusFinder:
-    """Finds hits in one collection by the vector of the question.
+    """Searches a Milvus collection by the vector of the query.
 
     Args:
-        embedding_manager: Makes the question's vector: an `Embedder`; a callable from ONE text to a vector, which may
-            be asynchronous; or an object with a method for that, ``embed_query`` for example.
+        embedding_manager: Embeds queries: an `Embedder`; a callable from ONE text to a vector, which may be
+            asynchronous; or an object with such a method, for example ``embed_query``.
         collection: A client, or a `MilvusCollection`.
 
     Raises:
-        ConfigError: If one of the two is not of these kinds. What is not clear about the collection is said at the
-            first question, which asks for it.
+        ConfigError: If an argument is invalid. The collection itself is inspected by the first query.
     """
 
     def __init__(self, embedding_manager: Any, collection: Any) -> None:
@@ -187,115 +191,88 @@ class MilvusFinder:
 
     @property
     def name(self) -> str:
-        """The collection's."""
+        """Name of the collection."""
         return self._collection or "milvus"
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """At most ``topk`` hits, best first; equal scores by id.
+        """Return at most ``topk`` hits, best first; equal scores by id.
 
         Args:
-            query: The question.
-            topk: How many.
+            query: The query.
+            topk: Maximum number of hits.
             filters: ``{field: value}`` or ``{field: [values]}``, all of which must hold.
 
         Raises:
-            ConfigError: If the collection, a field of it or a filter is not clear.
-            RetrievalError: If Milvus fails, or gives rows without a text.
+            ConfigError: If the collection, one of its fields or a filter is ambiguous or unknown.
+            RetrievalError: If Milvus fails, or returns rows without a text.
         """
         if not query.strip():
             return Found([])
-        layout = self._layout = self._layout or await self._described()
-        vector = await self._embed(query)
-        rows = await self._call(
+        layout = self._layout = self._layout or await self._inspect()
+        rows = await self._request(
             "search",
             collection_name=self._collection,
-            data=[vector],
+            data=[await self._embed(query)],
             anns_field=layout.vector,
             limit=topk,
-            filter=_expression(filters, layout),
+            filter=_milvus_filter(filters, layout),
             output_fields=["*"],
         )
-        hits = [_hit(row, layout) for row in rows[0]]
-        return Found(sorted(hits, key=lambda hit: (-hit.score, hit.id))[:topk])
+        return Found(_best_first([_milvus_hit(row, layout) for row in rows[0]])[:topk])
 
-    async def _described(self) -> _Layout:
+    async def _inspect(self) -> _Layout:
+        """Read the collection's schema."""
         if self._collection is None:
-            names = list(await self._call("list_collections"))
+            names = list(await self._request("list_collections"))
             if len(names) != 1:
-                told = known_names("", names)
-                msg = f"Milvus has {len(names)} collections; name one: MilvusCollection(client, name). {told}"
-                raise ConfigError(msg)
+                msg = f"Milvus has {len(names)} collections; name one: MilvusCollection(client, name)."
+                raise ConfigError(f"{msg} {known_names('', names)}")
             [self._collection] = names
-        told = await self._call("describe_collection", collection_name=self._collection)
-        fields = {one["name"]: one for one in told["fields"]}
-        text, vector = self._given.text_field, self._given.vector_field
+        schema = await self._request("describe_collection", collection_name=self._collection)
+        fields = {one["name"]: one for one in schema["fields"]}
+        is_dynamic = bool(schema.get("enable_dynamic_field"))
+        texts = [one for one in _TEXT_FIELDS if one in fields]
         vectors = [name for name, one in fields.items() if "dim" in (one.get("params") or {})]
-        layout = _Layout(
-            key=next((name for name, one in fields.items() if one.get("is_primary")), "id"),
-            text=_chosen(
-                "text_field", text, [*fields], [one for one in _TEXTS if one in fields], dynamic=_dynamic(told)
-            ),
-            vector=_chosen("vector_field", vector, vectors, vectors, dynamic=False),
-            metric="",
-            fields=tuple(fields),
-            dynamic=_dynamic(told),
-        )
-        return dataclasses.replace(layout, metric=await self._metric(layout.vector))
+        text = _choose("text_field", self._given.text_field, [*fields], texts, is_dynamic=is_dynamic)
+        vector = _choose("vector_field", self._given.vector_field, vectors, vectors, is_dynamic=False)
+        key = next((name for name, one in fields.items() if one.get("is_primary")), "id")
+        return _Layout(key, text, vector, await self._metric(vector), tuple(fields), is_dynamic)
 
     async def _metric(self, vector: str) -> str:
-        """What the vectors are compared by: of the index over them, whatever its name is."""
-        names = [vector, *await self._call("list_indexes", collection_name=self._collection)]
+        """The metric of the index over the vectors, whatever its name is."""
+        names = [vector, *await self._request("list_indexes", collection_name=self._collection)]
         for name in dict.fromkeys(names):
-            index = await self._call("describe_index", collection_name=self._collection, index_name=name)
-            # Where a version does not say which field an index is over, a collection has one index.
+            index = await self._request("describe_index", collection_name=self._collection, index_name=name)
+            # Versions that do not name the field of an index allow one index a collection.
             if index and index.get("field_name", vector) == vector and index.get("metric_type"):
                 return str(index["metric_type"]).upper()
-        msg = f"The collection {self._collection!r} has no index over {vector!r}. Make one: create_index."
-        raise ConfigError(msg)
+        raise ConfigError(
+            f"The collection {self._collection!r} has no index over {vector!r}. Create one: create_index."
+        )
 
-    async def _call(self, method: str, **arguments: Any) -> Any:
-        function = getattr(self._given.client, method)
-        with told_by(f"Milvus, asked to {method.replace('_', ' ')},"):
-            if inspect.iscoroutinefunction(function):
-                return await function(**arguments)
-            return await in_thread(function, **arguments)
+    async def _request(self, method: str, **arguments: Any) -> Any:
+        with errors_of(f"The Milvus method {method}"):
+            return await _call(getattr(self._given.client, method), **arguments)
 
 
-def _chosen(what: str, wanted: str | None, known: Sequence[str], likely: Sequence[str], *, dynamic: bool) -> str:
-    """The field that was named, or the one that is meant."""
-    if wanted is not None:
-        if wanted not in known and not dynamic:
-            msg = f"The collection has no field {wanted!r} for {what}. {known_names(wanted, known)}"
-            raise ConfigError(msg)
-        return wanted
+def _choose(what: str, given: str | None, known: Sequence[str], likely: Sequence[str], *, is_dynamic: bool) -> str:
+    """The field that was given, or the only likely one."""
+    if given is not None:
+        if given not in known and not is_dynamic:
+            raise ConfigError(f"The collection has no field {given!r} for {what}. {known_names(given, known)}")
+        return given
     if len(likely) != 1:
-        found = f"{len(likely)} fields may be meant" if likely else "none of its fields is called as usual"
-        msg = f"Which field of the collection is it? Give {what}=...; {found}. {known_names('', known)}"
-        raise ConfigError(msg)
+        problem = f"{len(likely)} fields are possible" if likely else "no field has a usual name"
+        raise ConfigError(f"The collection's {what} is unclear: {problem}. Give {what}=.... {known_names('', known)}")
     return likely[0]
 
 
-def _dynamic(told: Mapping[str, Any]) -> bool:
-    """Whether rows may have fields beyond those of the schema."""
-    return bool(told.get("enable_dynamic_field"))
-
-
-def _expression(filters: FilterLike | None, layout: _Layout) -> str:
-    """Filters in Milvus's words: all of ``field in [values]``."""
-    if filters is None:
-        return ""
-    if not isinstance(filters, Mapping):
-        msg = f"filters is {filters!r:.60}; for a Milvus collection give {{field: value}} or {{field: [values]}}."
-        raise ConfigError(msg)
+def _milvus_filter(filters: FilterLike | None, layout: _Layout) -> str:
+    """Write filters as a Milvus expression: a conjunction of ``field in [values]``."""
     parts = []
-    for name, value in filters.items():
-        if not isinstance(name, str) or not _FIELD.match(name) or not (name in layout.fields or layout.dynamic):
-            msg = f"The collection has no field {name!r:.60}. {known_names(str(name), layout.fields)}"
-            raise ConfigError(msg)
-        values = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
-        if not values:
-            msg = f"The filter on {name!r} has no values; give at least one."
-            raise ConfigError(msg)
+    for name, values in _filter_values(filters, "a Milvus collection").items():
+        if not _FIELD.match(name) or not (name in layout.fields or layout.is_dynamic):
+            raise ConfigError(f"The collection has no field {name!r:.60}. {known_names(name, layout.fields)}")
         parts.append(f"{name} in [{', '.join(_literal(name, one) for one in values)}]")
     return " and ".join(parts)
 
@@ -305,109 +282,115 @@ def _literal(name: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return repr(value)
-    # Servers of different versions unescape by different rules, so nothing that would need it is sent.
-    if isinstance(value, str) and not _UNSAFE.search(value):
-        return f'"{value}"'
-    msg = (
-        f"The filter on {name!r} has the value {value!r:.60}; a number, True or False, or a text without quotes, "
-        "backslashes and control characters can be asked for."
-    )
-    raise ConfigError(msg)
+    # Versions of servers unescape by different rules, so texts that need escapes are refused.
+    is_safe = isinstance(value, str) and not _UNSAFE.search(value)
+    expected = "a number, a boolean, or a text without quotes, backslashes and control characters"
+    require(is_safe, f"The filter on {name!r}", value, expected)
+    return f'"{value}"'
 
 
-def _hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
+def _milvus_hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
     fields = dict(row.get("entity") or {})
     key = row.get(layout.key, row.get("id"))
     text = fields.pop(layout.text, None)
     if not isinstance(text, str):
-        msg = f"The row {key!r} of the collection has {text!r:.40} in {layout.text!r}; a text is needed: text_field=..."
-        raise RetrievalError(msg)
+        problem = f"has {text!r:.40} in {layout.text!r}, which is no text. Give text_field=...."
+        raise RetrievalError(f"The row {key!r} of the collection {problem}")
     fields.pop(layout.vector, None)
     fields.pop(layout.key, None)
     distance = float(row["distance"])
-    return foreign_hit(str(key), text, of_distance(distance) if layout.metric == "L2" else distance, fields)
+    return foreign_hit(str(key), text, distance_score(distance) if layout.metric == "L2" else distance, fields)
 
 
-_TEXT_FIELDS = ("contents", "text", "content")
-_KEYS = ("id", "_id", "docid")
-_INNER_PRODUCT = 0  # faiss's METRIC_INNER_PRODUCT; everything else is a distance
+# Chroma
 
 
 class ChromaFinder:
-    """Finds hits in a collection of Chroma by the vector of the question.
+    """Searches a Chroma collection by the vector of the query.
 
     Args:
-        embedding: See `lazyrag.RAGPipeline`; None lets the collection embed the question itself, by the function that
-            it was made with.
+        embedding: See `lazyrag.RAGPipeline`; None: the collection embeds queries by its own embedding function.
         collection: A ``chromadb`` collection. chromadb is not imported.
 
     Raises:
-        ConfigError: If one of the two is not of its kind.
+        ConfigError: If an argument is invalid.
     """
 
     def __init__(self, embedding: Any, collection: Any) -> None:
-        if not callable(getattr(collection, "query", None)) or isinstance(collection, type):
-            msg = f"A Chroma collection is {collection!r:.60}; give client.get_collection(name)."
-            raise ConfigError(msg)
+        is_collection = callable(getattr(collection, "query", None)) and not isinstance(collection, type)
+        require(is_collection, "collection", collection, "a Chroma collection", "Call client.get_collection(name).")
         self._embed = None if embedding is None else query_embedding(embedding)
         self._collection = collection
 
     @property
     def name(self) -> str:
-        """The collection's."""
+        """Name of the collection."""
         return str(getattr(self._collection, "name", "chroma"))
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """At most ``topk`` hits, best first; filters are ``{field: value}`` or ``{field: [values]}``, all must hold.
+        """Return at most ``topk`` hits, best first; see `MilvusFinder.find`.
 
         Raises:
-            ConfigError: If the filters have another form.
-            RetrievalError: If Chroma fails, or gives rows without a text.
+            ConfigError: If the filters are malformed.
+            RetrievalError: If Chroma fails, or returns rows without a text.
         """
         if not query.strip():
             return Found([])
-        asked = {"query_texts": [query]} if self._embed is None else {"query_embeddings": [await self._embed(query)]}
-        where = _where(filters)
-        with told_by(f"The Chroma collection {self.name!r}"):
-            told = await in_thread(
+        vector = None if self._embed is None else await self._embed(query)
+        with errors_of(f"The Chroma collection {self.name!r}"):
+            answer = await in_thread(
                 self._collection.query,
-                **asked,
+                **({"query_texts": [query]} if vector is None else {"query_embeddings": [vector]}),
                 n_results=topk,
-                where=where,
+                where=_chroma_filter(filters),
                 include=["documents", "metadatas", "distances"],
             )
-        rows = zip(told["ids"][0], told["documents"][0], told["metadatas"][0], told["distances"][0], strict=True)
-        hits = [self._hit(*row) for row in rows]
-        return Found(sorted(hits, key=lambda hit: (-hit.score, hit.id)))
+        columns = [answer[name][0] for name in ("ids", "documents", "metadatas", "distances")]
+        return Found(_best_first([self._hit(*row) for row in zip(*columns, strict=True)]))
 
     def _hit(self, key: str, text: str | None, fields: Mapping[str, Any] | None, distance: float) -> Hit:
         if text is None:
-            msg = f"The row {key!r} of the Chroma collection {self.name!r} has no document; only its vector was added."
-            raise RetrievalError(msg)
-        score = of_distance(distance) if self._space == "l2" else 1 - distance
+            raise RetrievalError(f"The row {key!r} of the Chroma collection {self.name!r} has no document.")
+        score = distance_score(distance) if self._space == "l2" else 1 - distance
         return foreign_hit(key, text, score, dict(fields or {}))
 
     @property
     def _space(self) -> str:
-        """How Chroma compares; without a word of it, by squared distances."""
-        told = getattr(self._collection, "configuration_json", None) or {}
-        inside = told.get("hnsw") or told.get("spann") or {}
+        """The collection's distance; Chroma's default is the squared one."""
+        configuration = getattr(self._collection, "configuration_json", None) or {}
+        index = configuration.get("hnsw") or configuration.get("spann") or {}
         metadata = getattr(self._collection, "metadata", None) or {}
-        return str(inside.get("space") or metadata.get("hnsw:space") or "l2")
+        return str(index.get("space") or metadata.get("hnsw:space") or "l2")
+
+
+def _chroma_filter(filters: FilterLike | None) -> dict[str, Any] | None:
+    parts: list[dict[str, Any]] = []
+    for name, values in _filter_values(filters, "a Chroma collection").items():
+        is_valid = all(isinstance(one, (str, int, float)) for one in values)
+        require(is_valid, f"The filter on {name!r}", values, "a text, a number, a boolean, or a list of these")
+        parts.append({name: {"$in": values}})
+    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
+
+
+# faiss
+
+_CONTENT_FIELDS = ("contents", "text", "content")
+_KEY_FIELDS = ("id", "_id", "docid")
+_INNER_PRODUCT = 0  # faiss's METRIC_INNER_PRODUCT; the other metrics are distances
 
 
 class FaissFinder:
-    """Finds hits in an index of faiss, the texts of which stand in a file of JSON lines.
+    """Searches a faiss index whose texts are in a file of JSON lines.
 
     Args:
         embedding: See `lazyrag.RAGPipeline`.
-        index: The file that ``faiss.write_index`` wrote, or an index of faiss itself.
-        documents: The file, or its rows: line n belongs to vector n. Each is an object with its text under
-            ``"contents"``, ``"text"`` or ``"content"``; ``"id"`` is its id, else its number from 0; the rest is
+        index: A faiss index, or the file that ``faiss.write_index`` wrote.
+        documents: The file of JSON lines, or its rows: row n belongs to vector n. Each is an object with its text under
+            ``"contents"``, ``"text"`` or ``"content"``, perhaps an ``"id"`` (by default its number from 0), and
             metadata.
 
     Raises:
-        ConfigError: If there are not as many lines as vectors, or a line has no text.
+        ConfigError: If the numbers of rows and vectors differ, or a row has no text.
         MissingDependencyError: If the index is a file and faiss is not installed.
     """
 
@@ -416,90 +399,62 @@ class FaissFinder:
     ) -> None:
         self._embed = query_embedding(embedding)
         self._index = read_faiss_index(Path(index)) if isinstance(index, (str, os.PathLike)) else index
-        if not callable(getattr(self._index, "search", None)) or not hasattr(self._index, "ntotal"):
-            msg = f"A faiss index is {index!r:.60}; give an index, or the file that faiss.write_index wrote."
-            raise ConfigError(msg)
-        self._hits = _rows(documents)
+        is_index = callable(getattr(self._index, "search", None)) and hasattr(self._index, "ntotal")
+        require(is_index, "index", index, "a faiss index, or the file that faiss.write_index wrote")
+        self._hits = _faiss_hits(documents)
         if len(self._hits) != self._index.ntotal:
-            msg = f"The faiss index has {self._index.ntotal} vectors, and {len(self._hits)} documents were given."
-            raise ConfigError(msg)
+            counts = f"{self._index.ntotal} vectors, and {len(self._hits)} documents were given"
+            raise ConfigError(f"The faiss index has {counts}. Pass one document for each vector.")
 
     @property
     def name(self) -> str:
-        """Of what kind it is."""
+        """Class of the index."""
         return type(self._index).__name__
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """At most ``topk`` hits, best first.
+        """Return at most ``topk`` hits, best first.
 
         Raises:
-            ConfigError: If there are filters: such an index knows nothing but vectors; or the vector of the question
-                is of another length.
+            ConfigError: If there are filters, which faiss does not support; or the vector has the wrong length.
         """
         if filters is not None:
-            msg = (
-                f"filters is {filters!r:.60}; an index of faiss cannot filter. Load the texts into a Document instead."
+            raise ConfigError(
+                f"A faiss index cannot filter; got {filters!r:.60}. Load the texts into a Document instead."
             )
-            raise ConfigError(msg)
         if not query.strip() or not self._hits:
             return Found([])
         vector = np.asarray([await self._embed(query)], np.float32)
         if vector.shape[1] != self._index.d:
-            msg = (
-                f"The embedding has {vector.shape[1]} numbers, the index {self._index.d}; give the "
-                "embedding that it was made with."
-            )
-            raise ConfigError(msg)
-        scores, places = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
-        by_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
+            sizes = f"{vector.shape[1]} numbers, the index {self._index.d}"
+            raise ConfigError(f"The embedding has {sizes}. Pass the embedding that the index was built with.")
+        scores, rows = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
+        is_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
         found = [
-            (float(one) if by_product else of_distance(float(one)), int(at))
-            for one, at in zip(scores[0], places[0], strict=True)
-            if at >= 0  # graphs say -1 where they find fewer
+            (float(one) if is_product else distance_score(float(one)), int(row))
+            for one, row in zip(scores[0], rows[0], strict=True)
+            if row >= 0  # graphs return -1 if they find fewer
         ]
         best = sorted(found, key=lambda one: (-one[0], one[1]))
-        return Found([_scored(self._hits[at], score) for score, at in best])
+        return Found([dataclasses.replace(self._hits[row], score=score) for score, row in best])
 
 
-def _where(filters: FilterLike | None) -> dict[str, Any] | None:
-    if filters is None:
-        return None
-    if not isinstance(filters, Mapping) or not all(isinstance(name, str) for name in filters):
-        msg = f"filters is {filters!r:.60}; for a Chroma collection give {{field: value}} or {{field: [values]}}."
-        raise ConfigError(msg)
-    parts: list[dict[str, Any]] = []
-    for name, value in filters.items():
-        values = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
-        if not values or not all(isinstance(one, (str, int, float)) for one in values):
-            msg = f"The filter on {name!r} is {value!r:.60}; give a text, a number, True or False, or a list of such."
-            raise ConfigError(msg)
-        parts.append({name: {"$in": values}})
-    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
+def _faiss_hits(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Hit]:
+    if not isinstance(documents, (str, os.PathLike)):
+        return [_faiss_hit(number, row, "documents") for number, row in enumerate(documents)]
+    path = os.fspath(documents)
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return [_faiss_hit(number, json.loads(line), path) for number, line in enumerate(file) if line.strip()]
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as exc:
+        msg = f"The documents of the faiss index at {path} cannot be read: {exc}. Write one JSON object per line."
+        raise ConfigError(msg) from exc
 
 
-def _rows(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Hit]:
-    if isinstance(documents, (str, os.PathLike)):
-        told = os.fspath(documents)
-        try:
-            with Path(documents).open(encoding="utf-8") as file:
-                return [_row(number, json.loads(line), told) for number, line in enumerate(file) if line.strip()]
-        except (OSError, ValueError) as exc:
-            if isinstance(exc, ConfigError):
-                raise
-            msg = f"The documents of the faiss index at {told} cannot be read: {exc}. One JSON object a line is needed."
-            raise ConfigError(msg) from exc
-    return [_row(number, row, "documents") for number, row in enumerate(documents)]
-
-
-def _row(number: int, row: Any, where: str) -> Hit:
-    name = next((one for one in _TEXT_FIELDS if isinstance(row, Mapping) and isinstance(row.get(one), str)), None)
-    if name is None:
-        shown = f"Document {number} (from 0) of {where} is {row!r:.60}"
-        msg = f"{shown}; give an object with a text under one of {_TEXT_FIELDS}."
-        raise ConfigError(msg)
-    key = next((row[one] for one in _KEYS if row.get(one) is not None), number)
+def _faiss_hit(number: int, row: Any, where: str) -> Hit:
+    name = next((one for one in _CONTENT_FIELDS if isinstance(row, Mapping) and isinstance(row.get(one), str)), None)
+    what = f"Document {number} (from 0) of {where}"
+    require(name is not None, what, row, f"an object with a text under one of {_CONTENT_FIELDS}")
+    key = next((row[one] for one in _KEY_FIELDS if row.get(one) is not None), number)
     return foreign_hit(str(key), row[name], 0.0, {field: value for field, value in row.items() if field != name})
-
-
-def _scored(hit: Hit, score: float) -> Hit:
-    return Hit(hit.id, hit.text, score, hit.source, hit.document_id, hit.chunk_id, hit.metadata)

@@ -1,16 +1,17 @@
-"""`RAGPipeline`: from a question to a cited answer, in any event loop."""
+"""`RAGPipeline`: from a question to a cited answer, in any event loop; `SyncPipeline`: the same without one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Answer, AnswerDelta, Hit, RAGContext, RetrievalResult
 from lazyrag.document.document import Document
-from lazyrag.errors import ConfigError, LazyRAGError, known_names
+from lazyrag.errors import ConfigError, LazyRAGError
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
@@ -18,351 +19,110 @@ from lazyrag.models import concurrency as background
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.local import local_rerank_model
 from lazyrag.models.protocols import ChatModel
+from lazyrag.pipeline.defaults import PipelineSettings, as_settings
 from lazyrag.pipeline.external import MilvusFinder
-from lazyrag.pipeline.run import Parts, Run, make_rerank, warn_of, warn_of_each
+from lazyrag.pipeline.run import Parts, Run, make_rerank, warned
 from lazyrag.pipeline.search import Finder, RetrieverFinder
-from lazyrag.pipeline.settings import PipelineSettings, as_settings
 from lazyrag.ranking.fusion import fusions
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.postprocessors import RetrievalChain
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import NodeRetriever, check_query
-from lazyrag.validation import keyword_names, known_arguments, known_keywords, whole_number, yes_or_no
+from lazyrag.validation import (
+    is_list_of,
+    keyword_names,
+    known_arguments,
+    known_keywords,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+    validate_text,
+)
 
-T = TypeVar("T")
+P = ParamSpec("P")
 Q = TypeVar("Q")
+T = TypeVar("T")
 
 OnError: TypeAlias = Literal["raise", "collect"]
-"""What becomes of an error: it ends all questions, or stands in the place of its own."""
+"""Whether an error stops all questions, or takes the place of its own."""
+
+KEYWORD_SIMILARITY = "bm25_chinese"
+"""Of keyword search: it serves English as well, see docs/quality.md."""
 
 
-async def each_query(
-    ask: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
+async def run_all(
+    function: Callable[[Q], Awaitable[T]], items: Sequence[Q], concurrency: int, on_error: OnError
 ) -> list[T | LazyRAGError]:
-    """`each` for questions.
-
-    Raises:
-        ConfigError: If queries are no list of texts, or as in `each`.
-    """
-    if isinstance(queries, str) or not isinstance(queries, Sequence) or not all(isinstance(q, str) for q in queries):
-        msg = f"queries is {queries!r:.60}; give a list of texts."
-        raise ConfigError(msg)
-    return await each(ask, queries, concurrency, on_error)
-
-
-async def each(
-    ask: Callable[[Q], Awaitable[T]], many: Sequence[Q], concurrency: int, on_error: OnError
-) -> list[T | LazyRAGError]:
-    """Do the same for each of many, a bounded number at a time.
-
-    Cancelling ends all of them.
+    """Call a coroutine function for many items, a bounded number at a time. Cancelling stops all of them.
 
     Args:
-        ask: What is done for one.
-        many: What it is done for.
-        concurrency: How many at once, at least 1.
-        on_error: ``"collect"`` keeps errors of this package in their places; others, which are faults of a program,
-            are raised in any case.
+        function: Called with one item.
+        items: The items.
+        concurrency: Maximum number at once, at least 1.
+        on_error: ``"collect"``: errors of this package take their items' places. Other errors are faults of a program,
+            and are raised in any case.
 
     Returns:
-        What each of them gave, in their order.
+        The results, in the order of the items.
 
     Raises:
-        ConfigError: If an argument is out of its range.
+        ConfigError: If an argument is invalid.
     """
-    if on_error not in get_args(OnError):
-        msg = f"on_error is {on_error!r:.60}. {known_names(str(on_error), get_args(OnError))}"
-        raise ConfigError(msg)
-    gate = asyncio.Semaphore(whole_number("concurrency", concurrency, 1))
-    over: list[BaseException] = []
+    validate_choice("on_error", on_error, get_args(OnError))
+    gate = asyncio.Semaphore(validate_integer("concurrency", concurrency, 1))
+    is_stopped = False
 
-    async def one(given: Q) -> Any:
+    async def run_one(item: Q) -> Any:
+        nonlocal is_stopped
         async with gate:
-            if over:  # the gate opened because another one failed
+            if is_stopped:  # the gate opened because another item failed
                 raise asyncio.CancelledError
             try:
-                return await ask(given)
-            except LazyRAGError as exc:
-                if on_error == "collect":
-                    return exc
-                over.append(exc)
-                raise
+                return await function(item)
             except BaseException as exc:
-                over.append(exc)
+                if on_error == "collect" and isinstance(exc, LazyRAGError):
+                    return exc
+                is_stopped = True
                 raise
 
-    tasks = [asyncio.ensure_future(one(given)) for given in many]
+    tasks = [asyncio.ensure_future(run_one(item)) for item in items]
     try:
-        found: list[T | LazyRAGError] = await asyncio.gather(*tasks)
+        results: list[T | LazyRAGError] = await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return found
-
-
-WORDS = "bm25_chinese"
-"""By words: it serves English as well, see docs/quality.md."""
-
-
-def over(
-    doc: Document | Sequence[Document], group_name: str, settings: PipelineSettings | None, reranker: Any
-) -> tuple[NodeRetriever, Any]:
-    """A retriever over a Document, or several, and the reranker behind it; see `lazyrag.RAGPipeline.over`."""
-    documents = [doc] if isinstance(doc, Document) else list(doc) if isinstance(doc, (list, tuple)) else []
-    if not documents or not all(isinstance(one, Document) for one in documents):
-        msg = f"RAGPipeline.over got {doc!r:.60}; give a Document, or a list of Documents."
-        raise ConfigError(msg)
-    embeds = all(one.embed_keys for one in documents)
-    if settings is None:
-        found = RetrievalChain.over(documents, group_name) if embeds else Retriever(documents, group_name, WORDS)
-        return found, reranker
-    if reranker is None and settings.rag_use_reranker:
-        reranker = _cross_encoder(settings)
-    if not settings.rag_use_hybrid_search:
-        return Retriever(documents, group_name, "cosine" if embeds else WORDS), reranker
-    if not embeds:
-        msg = (
-            "rag_use_hybrid_search is True, and a Document has no embeddings; give it embed=..., or set "
-            "rag_use_hybrid_search to False."
-        )
-        raise ConfigError(msg)
-    return _hybrid(documents, group_name, settings), reranker
-
-
-def make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
-    """What finds hits: a retriever, or a collection of Milvus by the vectors of an embedding manager."""
-    given = [name for name, one in (("embedding_manager", manager), ("milvus_client", client)) if one is not None]
-    if retriever is not None and not given:
-        return RetrieverFinder(retriever)
-    if len(given) == 2 and retriever is None:
-        return MilvusFinder(manager, client)
-    told = ", ".join([*given, *(["retriever"] if retriever is not None else [])]) or "nothing"
-    msg = (
-        f"RAGPipeline got {told} to find hits with; give retriever=..., or embedding_manager=... and "
-        "milvus_client=.... For a Document: RAGPipeline.over(docs, group_name)."
-    )
-    raise ConfigError(msg)
-
-
-def make_builder(builder: Any) -> ContextBuilder:
-    """What writes contexts: the one that is given, or the default."""
-    if builder is not None and not isinstance(builder, ContextBuilder):
-        msg = f"context_builder is {builder!r:.60}; give a ContextBuilder."
-        raise ConfigError(msg)
-    return builder or ContextBuilder()
-
-
-def _hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:
-    vector, words = Retriever(documents, group_name, "cosine"), Retriever(documents, group_name, WORDS)
-    method = settings.hybrid_fusion_method
-    weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
-    named, takes_any = keyword_names(fusions[method].func, skip=1)
-    # Specification 003's RRF has no weights.
-    weighs = method != "rrf" and (takes_any or "weights" in named)
-    usual = PipelineSettings()
-    if not weighs and weights != [usual.hybrid_vector_weight, usual.hybrid_bm25_weight]:
-        msg = (
-            f"The settings weigh by {weights[0]:g} and {weights[1]:g}, and hybrid_fusion_method={method!r} has no "
-            "weights; set it to 'weighted', or leave the weights as they are."
-        )
-        raise ConfigError(msg)
-    return HybridRetriever(vector, words, fusion_method=method, weights=weights if weighs else None)
-
-
-def _cross_encoder(settings: PipelineSettings) -> Any:
-    # The default is what the model's class takes by itself, which may be less where a batch would sway scores.
-    size = settings.reranker_batch_size
-    told = None if size == PipelineSettings().reranker_batch_size else size
-    try:
-        return local_rerank_model(settings.reranker_model, told)
-    except ConfigError as exc:
-        msg = f"{exc} Or give reranker=..., or set rag_use_reranker to False."
-        raise ConfigError(msg) from exc
-
-
-class SyncPipeline:
-    """`RAGPipeline` for programs without an event loop, and for notebooks and functions that a running one called.
-
-    The questions run on the package's private event loop, on a thread of its own, where asynchronous callables of the
-    user then run, too. Whatever ends the wait, such as KeyboardInterrupt, ends the question. Errors and warnings are
-    those of the coroutines.
-
-    Args:
-        pipeline: The pipeline.
-    """
-
-    def __init__(self, pipeline: Any) -> None:
-        self._pipeline = pipeline  # Any: its class leads here
-
-    def __repr__(self) -> str:
-        return f"{self._pipeline!r}.sync"
-
-    @known_keywords
-    def retrieve(
-        self, query: str, top_k: int | None = None, filters: FilterLike | None = None
-    ) -> RetrievalResult[dict[str, Any]]:
-        """See `RAGPipeline.retrieve`."""
-        return background.run(self._pipeline.retrieve(query, top_k, filters))
-
-    @known_keywords
-    def retrieve_and_rerank(
-        self,
-        query: str,
-        top_k: int | None = None,
-        rerank_top_k: int | None = None,
-        filters: FilterLike | None = None,
-    ) -> RetrievalResult[dict[str, Any]]:
-        """See `RAGPipeline.retrieve_and_rerank`."""
-        return background.run(self._pipeline.retrieve_and_rerank(query, top_k, rerank_top_k, filters))
-
-    @known_keywords
-    def build_context(
-        self,
-        results: Sequence[Hit] | RetrievalResult[Any],
-        max_tokens: int | None = None,
-        *,
-        query: str | None = None,
-    ) -> str:
-        """See `RAGPipeline.build_context`."""
-        text: str = background.run(self._pipeline.build_context(results, max_tokens, query=query))
-        return text
-
-    @known_keywords
-    def retrieve_with_context(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
-    ) -> RAGContext:
-        """See `RAGPipeline.retrieve_with_context`."""
-        context: RAGContext = background.run(self._pipeline.retrieve_with_context(query, top_k, max_tokens, filters))
-        return context
-
-    @known_keywords
-    def answer(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
-    ) -> Answer:
-        """See `RAGPipeline.answer`."""
-        answer: Answer = background.run(self._pipeline._run(query).whole_answer(top_k, max_tokens, filters))
-        warn_of(answer)
-        return answer
-
-    @known_keywords
-    def answer_from(
-        self,
-        results: Sequence[Hit] | RetrievalResult[Any],
-        max_tokens: int | None = None,
-        *,
-        query: str | None = None,
-    ) -> Answer:
-        """See `RAGPipeline.answer_from`."""
-        answer: Answer = background.run(self._pipeline._run_of(results, query).answer_from(results, max_tokens))
-        warn_of(answer)
-        return answer
-
-    @known_keywords
-    def stream(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
-    ) -> Iterator[AnswerDelta]:
-        """See `RAGPipeline.astream`; closing or dropping the iterator ends the model's call."""
-        return _warning(self._pipeline._run(query).deltas(top_k, max_tokens, filters))
-
-    @known_keywords
-    def batch_retrieve(
-        self,
-        queries: Sequence[str],
-        top_k: int | None = None,
-        filters: FilterLike | None = None,
-        *,
-        concurrency: int = 8,
-        on_error: OnError = "raise",
-    ) -> list[RetrievalResult[dict[str, Any]]]:
-        """See `RAGPipeline.batch_retrieve`."""
-        return background.run(
-            self._pipeline.batch_retrieve(queries, top_k, filters, concurrency=concurrency, on_error=on_error)
-        )
-
-    @known_keywords
-    def batch_retrieve_with_context(
-        self,
-        queries: Sequence[str],
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
-        *,
-        concurrency: int = 8,
-        on_error: OnError = "raise",
-    ) -> list[RAGContext]:
-        """See `RAGPipeline.batch_retrieve_with_context`."""
-        return background.run(
-            self._pipeline.batch_retrieve_with_context(
-                queries, top_k, max_tokens, filters, concurrency=concurrency, on_error=on_error
-            )
-        )
-
-    @known_keywords
-    def batch_answer(
-        self,
-        queries: Sequence[str],
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
-        *,
-        concurrency: int = 8,
-        on_error: OnError = "raise",
-    ) -> list[Answer]:
-        """See `RAGPipeline.batch_answer`."""
-        answers: list[Answer] = background.run(
-            self._pipeline._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error)
-        )
-        return warn_of_each(answers)
-
-
-def _warning(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:
-    """The deltas, and warnings where the last of them is taken."""
-    for delta in background.stream(deltas):
-        if delta.answer is not None:
-            warn_of(delta.answer)
-        yield delta
+    return results
 
 
 @known_arguments
 class RAGPipeline:
-    """Retrieves, reranks, builds the context and has a chat model answer from it, with citations (spec 003).
+    """Retrieve, rerank, build the context and answer from it with a chat model, with citations (spec 003).
 
-    Its methods are coroutines, for any event loop; ``pipeline.sync`` has them for programs without one, and inside of
-    running loops. What blocks works in threads. One pipeline serves many questions at once.
+    The methods are coroutines, for any event loop. ``pipeline.sync`` has the same methods for programs without a loop,
+    and inside running loops. Blocking work runs in threads. One pipeline serves many questions at once.
 
-    Hits come from one of two: a retriever of this package, or any other callable (see `RAGPipeline.over` for a
-    Document); or a collection of Milvus that another program filled, by the vectors of an embedding manager.
+    Hits come from a retriever of this package or any other callable (for a Document see `RAGPipeline.over`), or from a
+    Milvus collection that another program filled, searched by the vectors of an embedding manager.
 
     Args:
         embedding_manager: For ``milvus_client``: an `Embedder`, a callable from one text to a vector, which may be
-            asynchronous, or an object with ``embed_query`` or the like.
-        milvus_client: A ``pymilvus.MilvusClient`` or ``AsyncMilvusClient`` whose only collection is asked; or a
+            asynchronous, or an object with ``embed_query`` or a similar method.
+        milvus_client: A ``pymilvus.MilvusClient`` or ``AsyncMilvusClient`` with one collection; or a
             `MilvusCollection`, which names one.
-        reranker: A `Reranker`; a rerank model or callable; what has an ``async rerank(query, documents, top_k)``; or
-            the folder of a cross-encoder.
+        reranker: A `Reranker`; a rerank model or callable; an object with an ``async rerank(query, documents, top_k)``;
+            or the folder of a cross-encoder.
         retriever: A `Retriever`, `HybridRetriever`, `RetrievalChain`, or a callable (query, filters=None, topk=None)
-            that gives nodes or hits and may be asynchronous.
+            that returns nodes or hits and may be asynchronous.
         generator: A `Generator`, a chat model, or a callable from a text to a text; for `answer` and `astream`.
         context_builder: Writes the contexts; by default ``ContextBuilder()``.
-        settings: `PipelineSettings`, or `Settings` of the environment: what holds where a call says nothing.
+        settings: `PipelineSettings`, or `Settings` of the environment: the defaults of calls.
         name: Of the pipeline, for traces.
-        capture_content: Whether traces hold questions, texts and answers; see docs/tracing.md.
+        capture_content: Whether traces contain questions, texts and answers; see docs/tracing.md.
 
     Raises:
-        ConfigError: If there is not exactly one way to find hits, or an argument is not of its kind.
+        ConfigError: If there is not exactly one way to find hits, or an argument is invalid.
 
     Example:
         >>> from lazyrag import Document
@@ -387,17 +147,19 @@ class RAGPipeline:
         name: str = "rag",
         capture_content: bool = False,
     ) -> None:
-        rerank, told = (None, "") if reranker is None else make_rerank(reranker)
+        is_builder = context_builder is None or isinstance(context_builder, ContextBuilder)
+        require(is_builder, "context_builder", context_builder, "a ContextBuilder")
+        rerank, reranker_name = (None, "") if reranker is None else make_rerank(reranker)
         self._parts = Parts(
-            finder=make_finder(embedding_manager, milvus_client, retriever),
+            finder=_make_finder(embedding_manager, milvus_client, retriever),
             rerank=rerank,
-            reranker=told,
-            builder=make_builder(context_builder),
+            reranker=reranker_name,
+            builder=context_builder or ContextBuilder(),
             generator=generator if generator is None or isinstance(generator, Generator) else Generator(generator),
             citations=CitationManager(),
             settings=as_settings(settings),
-            name=name,
-            capture_content=yes_or_no("capture_content", capture_content),
+            name=validate_text("name", name),
+            capture_content=validate_boolean("capture_content", capture_content),
         )
 
     @classmethod
@@ -412,31 +174,36 @@ class RAGPipeline:
         settings: PipelineSettings | Any = None,
         **more: Any,
     ) -> RAGPipeline:
-        """A pipeline over a Document, or several.
+        """Make a pipeline over a Document, or several.
 
-        Without settings, the retrieval that measured best: `RetrievalChain.over` where there are embeddings, else
-        ``bm25_chinese``, which serves English as well. With settings, what they say: by meaning alone or as a hybrid
-        (by words where there are no embeddings), and reranked by ``reranker_model`` unless a reranker is given or
+        Without settings it retrieves in the way that measured best: `RetrievalChain.over` if there are embeddings, else
+        keyword search by ``bm25_chinese``, which serves English as well. With settings: vector or hybrid search
+        (keyword search if there are no embeddings), reranked by ``reranker_model`` unless you pass a reranker or
         ``rag_use_reranker`` is False.
 
         Args:
             doc: A Document, or several.
             group_name: The node group to search.
-            generator: See `RAGPipeline`, as for the others.
+            generator: See `RAGPipeline`, also for the following.
             reranker: See there.
             context_builder: See there.
             settings: See there.
             more: ``name``, ``capture_content``.
 
         Raises:
-            ConfigError: If the settings' cross-encoder is not on this machine, or they ask for a hybrid of a Document
-                without embeddings.
+            ConfigError: If the settings' cross-encoder is not on this machine, or they require hybrid search of a
+                Document without embeddings.
             NotRegisteredError: If there is no such group.
         """
-        retriever, own = over(doc, group_name, None if settings is None else as_settings(settings), reranker)
+        documents = [doc] if isinstance(doc, Document) else doc
+        is_valid = is_list_of(documents, Document) and len(documents) > 0
+        require(is_valid, "doc", doc, "a Document or a list of Documents")
+        given = None if settings is None else as_settings(settings)
+        if reranker is None and given is not None and given.rag_use_reranker:
+            reranker = _cross_encoder(given)
         return cls(
-            retriever=retriever,
-            reranker=own,
+            retriever=_make_retriever(list(documents), group_name, given),
+            reranker=reranker,
             generator=generator,
             context_builder=context_builder,
             settings=settings,
@@ -449,31 +216,31 @@ class RAGPipeline:
 
     @property
     def reranks(self) -> bool:
-        """Whether `answer` reranks what is found: there is a reranker, and the settings do not turn it off."""
+        """Whether `answer` reranks: there is a reranker, and the settings do not turn it off."""
         return self._parts.reranks
 
     @property
     def sync(self) -> SyncPipeline:
-        """The same methods for threads, which wait."""
+        """The same methods without an event loop."""
         return SyncPipeline(self)
 
     @known_keywords
     async def retrieve(
         self, query: str, top_k: int | None = None, filters: FilterLike | None = None
     ) -> RetrievalResult[dict[str, Any]]:
-        """The best hits of a question.
+        """Return the best hits for a question.
 
         Args:
             query: The question; a blank one finds nothing.
-            top_k: At most so many, at least 1; None: as the settings say, 5 by default.
+            top_k: Maximum number of hits, at least 1; None: the setting, 5 by default.
             filters: On the fields of the Document, or of the collection.
 
         Returns:
             A sequence of hits, best first. Metadata: ``query``, and ``seconds`` by stage.
 
         Raises:
-            ConfigError: If the query is no text, or another argument does not fit.
-            RetrievalError: If the retriever fails, or gives something else than nodes.
+            ConfigError: If an argument is invalid.
+            RetrievalError: If the retriever fails, or returns something else than nodes or hits.
         """
         run = self._run(query)
         with run.span():
@@ -481,18 +248,14 @@ class RAGPipeline:
 
     @known_keywords
     async def retrieve_and_rerank(
-        self,
-        query: str,
-        top_k: int | None = None,
-        rerank_top_k: int | None = None,
-        filters: FilterLike | None = None,
+        self, query: str, top_k: int | None = None, rerank_top_k: int | None = None, filters: FilterLike | None = None
     ) -> RetrievalResult[dict[str, Any]]:
-        """The best hits of a question by the reranker, with its scores.
+        """Return the best hits for a question by the reranker, with its scores.
 
         Args:
             query: The question.
-            top_k: How many the reranker gets; None: as the settings say, 5 by default.
-            rerank_top_k: How many it leaves; None: as the settings say, 3 by default.
+            top_k: Number of hits to rerank; None: the setting, 5 by default.
+            rerank_top_k: Number of hits to keep; None: the setting, 3 by default.
             filters: See `retrieve`.
 
         Raises:
@@ -500,29 +263,24 @@ class RAGPipeline:
             RetrievalError: If the retriever or the reranker fails.
         """
         if self._parts.rerank is None:
-            msg = "The pipeline has no reranker: give it one, RAGPipeline(..., reranker=...), or call retrieve."
-            raise ConfigError(msg)
+            raise ConfigError("The pipeline has no reranker. Pass RAGPipeline(..., reranker=...), or call retrieve.")
         run = self._run(query)
         with run.span():
             return await run.result(await run.rerank(await run.retrieve(top_k, filters), rerank_top_k))
 
     @known_keywords
     async def build_context(
-        self,
-        results: Sequence[Hit] | RetrievalResult[Any],
-        max_tokens: int | None = None,
-        *,
-        query: str | None = None,
+        self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
     ) -> str:
-        """The text that a chat model reads.
+        """Write the text that a chat model reads.
 
         Args:
             results: Hits, best first.
-            max_tokens: Of the whole text, at least 1; None: as the settings say, 2000 by default.
-            query: The question in it; None: the one that the results are of, if they say so.
+            max_tokens: Size of the complete text, at least 1; None: the setting, 2000 by default.
+            query: The question; None: the query of the results, if their metadata have it.
 
         Raises:
-            ConfigError: If template and question alone take more tokens, or an argument is not of its kind.
+            ConfigError: If template and question alone take more tokens, or an argument is invalid.
         """
         run = self._run_of(results, query)
         with run.span():
@@ -530,17 +288,13 @@ class RAGPipeline:
 
     @known_keywords
     async def retrieve_with_context(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
+        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
     ) -> RAGContext:
-        """A question with its context: retrieved, reranked where there is a reranker, and written.
+        """Retrieve, rerank if there is a reranker, and write the context.
 
         Args:
             query: The question.
-            top_k: How many hits are asked for. The reranker leaves as many as the settings say.
+            top_k: Number of hits to retrieve. The settings say how many the reranker keeps.
             max_tokens: See `build_context`.
             filters: See `retrieve`.
 
@@ -550,51 +304,46 @@ class RAGPipeline:
         """
         run = self._run(query)
         with run.span():
-            return await run.whole_context(top_k, max_tokens, filters)
+            return await run.complete_context(top_k, max_tokens, filters)
 
     @known_keywords
     async def answer(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
+        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
     ) -> Answer:
-        """A cited answer. Where nothing is found the model is not asked, and the answer says so.
+        """Answer a question with citations. If nothing is found the model is not called, and the answer says so.
 
         Args:
             query: The question.
-            top_k: See `retrieve_with_context`, as for the others.
+            top_k: See `retrieve_with_context`, also for the following.
             max_tokens: See there.
             filters: See there.
 
         Raises:
             ConfigError: If the pipeline has no generator, or as in `retrieve_with_context`.
             RetrievalError: If the retriever or the reranker fails.
-            GenerationError: If the model fails, or answers with something unusable; its ``context`` is what the model
-                was given.
+            GenerationError: If the model fails, or its answer is unusable; its ``context`` is the model's input.
 
         Warns:
-            AnswerWarning: For each thing that is wrong with the answer; they stand in its ``problems``.
+            AnswerWarning: For each of the answer's ``problems``.
         """
-        answer = await self._run(query).whole_answer(top_k, max_tokens, filters)
-        warn_of(answer)
-        return answer
+        return warned(await self._answer(query, top_k, max_tokens, filters))
+
+    async def _answer(
+        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+    ) -> Answer:
+        """Run `answer` without warnings."""
+        return await self._run(query).complete_answer(top_k, max_tokens, filters)
 
     @known_keywords
     async def answer_from(
-        self,
-        results: Sequence[Hit] | RetrievalResult[Any],
-        max_tokens: int | None = None,
-        *,
-        query: str | None = None,
+        self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
     ) -> Answer:
-        """A cited answer from hits that are at hand: nothing is retrieved, nothing reranked.
+        """Answer with citations from hits that you already have.
 
         Args:
             results: Hits, best first.
             max_tokens: See `build_context`.
-            query: The question; None: the one that the results are of, if they say so.
+            query: See `build_context`.
 
         Raises:
             ConfigError: If the pipeline has no generator, there is no question, or as in `build_context`.
@@ -603,26 +352,25 @@ class RAGPipeline:
         Warns:
             AnswerWarning: See `answer`.
         """
-        answer = await self._run_of(results, query).answer_from(results, max_tokens)
-        warn_of(answer)
-        return answer
+        return warned(await self._answer_from(results, max_tokens, query=query))
+
+    async def _answer_from(
+        self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
+    ) -> Answer:
+        """Run `answer_from` without warnings."""
+        return await self._run_of(results, query).answer_from(results, max_tokens)
 
     async def astream(
-        self,
-        query: str,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        filters: FilterLike | None = None,
+        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
     ) -> AsyncGenerator[AnswerDelta, None]:
-        """A cited answer piece by piece; see `answer`.
+        """Stream a cited answer; see `answer`.
 
-        Citations come with the piece that completes their number; the last piece has the whole answer. Closing the
+        Citations come with the piece that completes their marker; the last piece has the complete answer. Closing the
         iterator ends the model's call.
         """
         async with contextlib.aclosing(self._run(query).deltas(top_k, max_tokens, filters)) as deltas:
             async for delta in deltas:
-                if delta.answer is not None:
-                    warn_of(delta.answer)
+                warned(delta.answer)
                 yield delta
 
     @known_keywords
@@ -635,17 +383,19 @@ class RAGPipeline:
         concurrency: int = 8,
         on_error: OnError = "raise",
     ) -> list[RetrievalResult[dict[str, Any]]]:
-        """`retrieve` for each of some questions, in their order.
+        """Run `retrieve` for several questions.
 
         Args:
             queries: The questions.
             top_k: See `retrieve`.
             filters: See `retrieve`.
-            concurrency: How many are asked at once, at least 1.
-            on_error: ``"raise"``: the first error ends the others. ``"collect"``: it stands in its question's place.
+            concurrency: Maximum number of questions at once, at least 1.
+            on_error: ``"raise"``: the first error stops the others. ``"collect"``: errors take their questions' places.
+
+        Returns:
+            The results, in the order of the questions.
         """
-        found = await each_query(lambda one: self.retrieve(one, top_k, filters), queries, concurrency, on_error)
-        return cast("list[RetrievalResult[dict[str, Any]]]", found)
+        return await _run_queries(lambda query: self.retrieve(query, top_k, filters), queries, concurrency, on_error)
 
     @known_keywords
     async def batch_retrieve_with_context(
@@ -658,14 +408,10 @@ class RAGPipeline:
         concurrency: int = 8,
         on_error: OnError = "raise",
     ) -> list[RAGContext]:
-        """`retrieve_with_context` for each of some questions; see `batch_retrieve`."""
-        found = await each_query(
-            lambda one: self.retrieve_with_context(one, top_k, max_tokens, filters),
-            queries,
-            concurrency,
-            on_error,
+        """Run `retrieve_with_context` for several questions; see `batch_retrieve`."""
+        return await _run_queries(
+            lambda query: self.retrieve_with_context(query, top_k, max_tokens, filters), queries, concurrency, on_error
         )
-        return cast("list[RAGContext]", found)
 
     @known_keywords
     async def batch_answer(
@@ -678,33 +424,148 @@ class RAGPipeline:
         concurrency: int = 8,
         on_error: OnError = "raise",
     ) -> list[Answer]:
-        """`answer` for each of some questions; see `batch_retrieve`."""
-        return warn_of_each(await self._batch_answer(queries, top_k, max_tokens, filters, concurrency, on_error))
+        """Run `answer` for several questions; see `batch_retrieve`."""
+        return warned(
+            await self._batch_answer(queries, top_k, max_tokens, filters, concurrency=concurrency, on_error=on_error)
+        )
 
     async def _batch_answer(
-        self,
-        queries: Sequence[str],
-        top_k: int | None,
-        max_tokens: int | None,
-        filters: FilterLike | None,
-        concurrency: int,
-        on_error: OnError,
+        self, queries: Sequence[str], *limits: Any, concurrency: int = 8, on_error: OnError = "raise", **more: Any
     ) -> list[Answer]:
-        """`batch_answer`, without warnings."""
-        found = await each_query(
-            lambda one: self._run(one).whole_answer(top_k, max_tokens, filters),
-            queries,
-            concurrency,
-            on_error,
-        )
-        return cast("list[Answer]", found)
+        """Run `batch_answer` without warnings."""
+        return await _run_queries(lambda query: self._answer(query, *limits, **more), queries, concurrency, on_error)
 
     def _run(self, query: str) -> Run:
         check_query(query)
         return Run(self._parts, query)
 
     def _run_of(self, results: Any, query: str | None) -> Run:
-        """Of a question, or of the one that results are of, if they say so."""
-        metadata = results.metadata if query is None and isinstance(results, RetrievalResult) else None
-        told = metadata.get("query", "") if isinstance(metadata, Mapping) else ""
-        return self._run(told if query is None else query)
+        """A run of a question, or of the query of results."""
+        if query is None:
+            metadata = results.metadata if isinstance(results, RetrievalResult) else None
+            query = metadata.get("query", "") if isinstance(metadata, Mapping) else ""
+        return self._run(query)
+
+
+async def _run_queries(
+    function: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
+) -> list[T]:
+    """Run `run_all` for questions. Collected errors are not part of the type."""
+    is_valid = isinstance(queries, Sequence) and not isinstance(queries, str) and is_list_of([*queries], str)
+    require(is_valid, "queries", queries, "a list of strings")
+    return cast("list[T]", await run_all(function, queries, concurrency, on_error))
+
+
+def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
+    given = {"embedding_manager": manager, "milvus_client": client, "retriever": retriever}
+    names = [name for name, one in given.items() if one is not None]
+    if names == ["retriever"]:
+        return RetrieverFinder(retriever)
+    if names == ["embedding_manager", "milvus_client"]:
+        return MilvusFinder(manager, client)
+    msg = (
+        f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; pass retriever=..., or "
+        "embedding_manager=... and milvus_client=.... For a Document: RAGPipeline.over(docs, group_name)."
+    )
+    raise ConfigError(msg)
+
+
+def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
+    """The retriever of `RAGPipeline.over`."""
+    has_embeddings = all(one.embed_keys for one in documents)
+    if settings is None:
+        if has_embeddings:
+            return RetrievalChain.over(documents, group_name)
+        return Retriever(documents, group_name, KEYWORD_SIMILARITY)
+    if settings.rag_use_hybrid_search:
+        if not has_embeddings:
+            msg = "rag_use_hybrid_search is True, and a Document has no embeddings. Pass Document(embed=...), or set "
+            raise ConfigError(f"{msg}rag_use_hybrid_search to False.")
+        return _make_hybrid(documents, group_name, settings)
+    return Retriever(documents, group_name, "cosine" if has_embeddings else KEYWORD_SIMILARITY)
+
+
+def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineSettings) -> HybridRetriever:
+    vector = Retriever(documents, group_name, "cosine")
+    keyword = Retriever(documents, group_name, KEYWORD_SIMILARITY)
+    method = settings.hybrid_fusion_method
+    weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
+    named, takes_any = keyword_names(fusions[method].func, skip=1)
+    # Specification 003's RRF has no weights.
+    if method != "rrf" and (takes_any or "weights" in named):
+        return HybridRetriever(vector, keyword, fusion_method=method, weights=weights)
+    defaults = PipelineSettings()
+    if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:
+        msg = (
+            f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and hybrid_fusion_method={method!r} "
+            "takes none. Set it to 'weighted', or leave the weights at their defaults."
+        )
+        raise ConfigError(msg)
+    return HybridRetriever(vector, keyword, fusion_method=method)
+
+
+def _cross_encoder(settings: PipelineSettings) -> Any:
+    # The model's class has a default of its own, which may be smaller where a batch would change scores.
+    size = settings.reranker_batch_size
+    batch_size = None if size == PipelineSettings().reranker_batch_size else size
+    try:
+        return local_rerank_model(settings.reranker_model, batch_size)
+    except ConfigError as exc:
+        raise ConfigError(f"{exc} Or pass reranker=..., or set rag_use_reranker to False.") from exc
+
+
+def _waiting(
+    method: Callable[Concatenate[RAGPipeline, P], Coroutine[Any, Any, T]], quiet: Callable[..., Any] | None = None
+) -> Callable[Concatenate[SyncPipeline, P], T]:
+    """Make a method that runs a coroutine method and waits for it.
+
+    Args:
+        method: The coroutine method; its signature is kept.
+        quiet: The same without warnings, so that the warnings are issued in the caller's thread.
+    """
+
+    @functools.wraps(method)
+    def wait(self: SyncPipeline, *args: Any, **kwargs: Any) -> Any:
+        return warned(background.run((quiet or method)(self._pipeline, *args, **kwargs)))
+
+    return cast("Callable[Concatenate[SyncPipeline, P], T]", known_keywords(wait))
+
+
+class SyncPipeline:
+    """`RAGPipeline` for programs without an event loop, for notebooks, and for functions that a running loop called.
+
+    Questions run on the package's private event loop in a thread of its own; so do your asynchronous callables. An
+    interrupt of the wait, such as KeyboardInterrupt, ends the question. Errors and warnings are the coroutines'.
+
+    Args:
+        pipeline: The pipeline.
+    """
+
+    def __init__(self, pipeline: RAGPipeline) -> None:
+        self._pipeline = pipeline
+
+    def __repr__(self) -> str:
+        return f"{self._pipeline!r}.sync"
+
+    retrieve = _waiting(RAGPipeline.retrieve)
+    retrieve_and_rerank = _waiting(RAGPipeline.retrieve_and_rerank)
+    build_context = _waiting(RAGPipeline.build_context)
+    retrieve_with_context = _waiting(RAGPipeline.retrieve_with_context)
+    answer = _waiting(RAGPipeline.answer, RAGPipeline._answer)
+    answer_from = _waiting(RAGPipeline.answer_from, RAGPipeline._answer_from)
+    batch_retrieve = _waiting(RAGPipeline.batch_retrieve)
+    batch_retrieve_with_context = _waiting(RAGPipeline.batch_retrieve_with_context)
+    batch_answer = _waiting(RAGPipeline.batch_answer, RAGPipeline._batch_answer)
+
+    @known_keywords
+    def stream(
+        self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+    ) -> Iterator[AnswerDelta]:
+        """Run `RAGPipeline.astream`. Closing or dropping the iterator ends the model's call."""
+        return _with_warnings(self._pipeline._run(query).deltas(top_k, max_tokens, filters))
+
+
+def _with_warnings(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:
+    for delta in background.stream(deltas):
+        warned(delta.answer)
+        yield delta

@@ -1,7 +1,6 @@
-"""Spec 003's structures by its names: what code written for it imports.
+"""The structures of spec 003 by its names. Its `RetrievalResult` is one hit, `lazyrag.Hit`.
 
-`RetrievalResult` is one hit there, `lazyrag.Hit`; all hits of a question are `lazyrag.RetrievalResult`, a sequence of
-these.
+All hits of a query are a `lazyrag.RetrievalResult`, a sequence of these.
 """
 
 from __future__ import annotations

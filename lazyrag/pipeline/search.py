@@ -1,4 +1,4 @@
-"""What a pipeline asks for hits: any retriever, in threads or awaited."""
+"""Retrievers of a pipeline as coroutines, and what they find."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from lazyrag.models.concurrency import in_thread
 from lazyrag.retrieval.base import hits_of
 from lazyrag.retrieval.postprocessors import check_call
 from lazyrag.retrieval.stages import callable_name
+from lazyrag.validation import require
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found for a question: nodes or hits, best first.
+    """Nodes or hits found for a query, best first.
 
-    A hit of a node has its file's metadata and its place, which are read for it; so hits are made of those nodes only
-    that are handed out.
+    A hit of a node has its file's metadata and location, which must be read. So hits are made only of the nodes that
+    are returned in the end.
     """
 
     items: Sequence[DocNode] | Sequence[Hit]
 
     def texts(self) -> list[str]:
-        """Their texts."""
+        """Return their texts."""
         return [_text(one) for one in self.items]
 
     def brief(self) -> list[Hit]:
-        """Hits with id, text and score alone, for traces."""
+        """Return hits with only id, text and score, for traces."""
         return [one if isinstance(one, Hit) else Hit(one.uid, _text(one), _score(one)) for one in self.items]
 
     def picked(self, ranking: Sequence[tuple[int, float]]) -> Found:
-        """Some of them, by their places, with other scores."""
+        """Select some by index, with new scores."""
         chosen: Any = [_scored(self.items[at], score) for at, score in ranking]
         return Found(chosen)
 
     async def hits(self) -> list[Hit]:
-        """Whole hits, of one state of their Documents."""
+        """Return complete hits, of one state of their Documents."""
         nodes = [one for one in self.items if isinstance(one, DocNode)]
         if nodes:
             return await in_thread(hits_of, nodes)
@@ -64,58 +65,50 @@ def _scored(item: DocNode | Hit, score: float) -> DocNode | Hit:
 
 
 @contextmanager
-def told_by(who: str) -> Iterator[None]:
-    """Within, what others raise becomes an error of this package that says who raised it; ours stay as they are.
-
-    Raises:
-        RetrievalError: In the place of any other Exception.
-    """
+def errors_of(who: str) -> Iterator[None]:
+    """Replace other exceptions by a RetrievalError that names their origin; errors of this package pass unchanged."""
     try:
         yield
     except LazyRAGError:
         raise
     except Exception as exc:
-        msg = f"{who} raised {type(exc).__name__}: {sentence(str(exc))}"
-        raise RetrievalError(msg) from exc
+        raise RetrievalError(f"{who} raised {type(exc).__name__}: {sentence(str(exc))}") from exc
 
 
 class Finder(Protocol):
-    """Finds hits for a question, in any event loop."""
+    """Finds hits for a query, in any event loop."""
 
     @property
     def name(self) -> str:
-        """What is asked, for traces."""
+        """Name of the retriever or collection, for traces."""
         ...
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """At most ``topk`` nodes or hits, best first."""
+        """Return at most ``topk`` nodes or hits, best first."""
         ...
 
 
 class RetrieverFinder:
-    """A retriever as a pipeline asks it: a callable (query, filters=None, topk=None) -> nodes or hits.
+    """A callable (query, filters=None, topk=None) -> nodes or hits as a `Finder`.
 
-    One that waits for a coroutine is awaited; another one runs in a thread.
+    A coroutine function is awaited; other callables run in a thread.
 
     Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a function.
+        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or a function.
 
     Raises:
-        ConfigError: If it is no callable, or gives something else than nodes.
+        ConfigError: If it is not callable, or returns something else than nodes.
     """
 
     def __init__(self, retriever: Any) -> None:
-        if not callable(retriever) or isinstance(retriever, type):
-            msg = (
-                f"retriever is {retriever!r:.60}; give a retriever: a callable (query, filters=None, topk=None) -> "
-                "nodes. For a Document: RAGPipeline.over(docs, group_name)."
+        expected = "a retriever: a callable (query, filters=None, topk=None) -> nodes"
+        hint = "For a Document: RAGPipeline.over(docs, group_name)."
+        require(callable(retriever) and not isinstance(retriever, type), "retriever", retriever, expected, hint)
+        output_format = getattr(retriever, "output_format", None)
+        if output_format is not None:
+            raise ConfigError(
+                f"The retriever has output_format={output_format!r}; a pipeline needs nodes, so use None."
             )
-            raise ConfigError(msg)
-        if getattr(retriever, "output_format", None) is not None:
-            msg = (
-                f"retriever has output_format={retriever.output_format!r}; a pipeline needs nodes: output_format=None."
-            )
-            raise ConfigError(msg)
         what = f"The retriever {callable_name(retriever)!r} cannot be called with (query, filters=..., topk=...)"
         check_call(what, retriever, "", filters=None, topk=None)
         self.retriever = retriever
@@ -128,14 +121,14 @@ class RetrieverFinder:
         return callable_name(self.retriever)
 
     async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
-        """See `Finder.find`.
+        """Call the retriever; a blank query finds nothing.
 
         Raises:
             RetrievalError: If it fails, or returns something else than nodes or hits.
         """
         if not query.strip():
             return Found([])
-        with told_by(f"The retriever {self.name!r}"):
+        with errors_of(f"The retriever {self.name!r}"):
             if self._awaits:
                 given = await self.retriever(query, filters=filters, topk=topk)
             else:
@@ -144,6 +137,5 @@ class RetrieverFinder:
                     given = await given
         found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
         if not any(all(isinstance(one, kind) for one in found) for kind in (DocNode, Hit)):
-            msg = f"The retriever {self.name!r} returned {given!r:.80}; a list of nodes, or of hits, is needed."
-            raise RetrievalError(msg)
+            raise RetrievalError(f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or hits.")
         return Found(found)

@@ -1,1 +1,12 @@
-"""Pure functions on rankings: lists of (uid, score), best first."""
+"""Pure functions over rankings: fusion, normalization, diversity."""
+
+from lazyrag._exports import lazy_names
+
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.ranking.fusion": "ReciprocalRankFusion register_fusion",
+        "lazyrag.ranking.scores": "KeywordSetting VectorSetting Weights",
+    },
+)

@@ -1,4 +1,4 @@
-"""Several rankings into one."""
+"""Fusion: combine several rankings into one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, overload
 
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
+from lazyrag.errors import LazyRAGError, RetrievalError
 from lazyrag.ranking.scores import Normalisation, normalised
 from lazyrag.registry import Registry
-from lazyrag.validation import check_keywords, function_name, known_keywords, whole_number
+from lazyrag.validation import check_keywords, function_name, known_keywords, require, validate_integer, validate_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)
@@ -31,12 +31,10 @@ def rrf_shares(
         >>> rrf_shares([[("a", 0.9)], [("b", 7.0), ("a", 3.0)]], k=1)
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
-    if not isinstance(k, numbers.Real) or isinstance(k, bool) or not 0 < k < math.inf:
-        msg = f"rrf's k is {k!r:.80}; give a number above 0, usually 60."
-        raise ConfigError(msg)
+    validate_number("k", k, "a finite number > 0, usually 60", lambda value: 0 < value < math.inf)
     parts = [
         [(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)]
-        for ranking, weight in zip(rankings, _checked_weights(weights, len(rankings)), strict=True)
+        for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True)
     ]
     return _by_uid(parts)
 
@@ -57,10 +55,10 @@ def weighted_shares(
         >>> weighted_shares([[("a", 8.0), ("b", 4.0)], [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
         {'a': [0.75, 0.0], 'b': [0.375, 0.0], 'c': [0.375, 0.25]}
     """
-    counts = _checked_weights(weights, len(rankings))
+    counts = validate_weights(weights, len(rankings))
     total = sum(counts)
     parts = _weighted_parts(rankings, [weight / total for weight in counts], normalise, lowest)
-    return _by_uid(parts if depth is None else _completed(parts, whole_number("depth", depth, 1)))
+    return _by_uid(parts if depth is None else _completed(parts, validate_integer("depth", depth, 1)))
 
 
 def comb_mnz_shares(
@@ -81,7 +79,7 @@ def comb_mnz_shares(
         >>> comb_mnz_shares([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], normalise="max")
         {'a': [1.0, 0.0], 'b': [1.0, 2.0]}
     """
-    parts = _weighted_parts(rankings, _checked_weights(weights, len(rankings)), normalise, lowest)
+    parts = _weighted_parts(rankings, validate_weights(weights, len(rankings)), normalise, lowest)
     found = Counter(uid for ranking in parts for uid, _ in ranking)
     return _by_uid([[(uid, part * found[uid]) for uid, part in ranking] for ranking in parts])
 
@@ -106,7 +104,7 @@ def comb_max_shares(
         {'a': [1.0, 0.0], 'b': [0.0, 1.0]}
     """
     best: dict[K, tuple[int, float]] = {}
-    parts = _weighted_parts(rankings, _checked_weights(weights, len(rankings)), normalise, lowest)
+    parts = _weighted_parts(rankings, validate_weights(weights, len(rankings)), normalise, lowest)
     for number, ranking in enumerate(parts):
         for uid, part in ranking:
             if uid not in best or part > best[uid][1]:
@@ -120,7 +118,7 @@ def _weighted_parts(
     normalise: NormaliseLike,
     lowest: float | Sequence[float | None] | None,
 ) -> list[list[tuple[K, float]]]:
-    """Each ranking with weight x score, its scores brought to a common range."""
+    """Rankings with weight x normalised score."""
     count = len(rankings)
     if isinstance(normalise, bool):
         normalise = "min_max" if normalise else "none"
@@ -135,7 +133,7 @@ def _weighted_parts(
 
 
 def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[tuple[K, float]]]:
-    """Rankings that were cut at a depth with what they lack, at their lowest: it is at most as good as that."""
+    """Add missing uids to rankings that were cut at a depth, with their lowest score: they cannot have a better one."""
     uids = dict.fromkeys(uid for ranking in parts for uid, _ in ranking)
     found = []
     for ranking in parts:
@@ -146,30 +144,37 @@ def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[
 
 
 def _for_each(what: str, value: Any, alone: Any, count: int) -> list[Any]:
-    """A value for each ranking: the one for all, or as many as there are rankings."""
+    """One value for all rankings, or a list of one for each, as a list."""
     if isinstance(value, alone):
         return [value] * count
-    if not isinstance(value, (list, tuple)) or len(value) != count:
-        msg = f"{what} is {value!r:.80} for {count} rankings; give one value for all, or a list of one for each."
-        raise ConfigError(msg)
+    fits = isinstance(value, (list, tuple)) and len(value) == count
+    require(fits, what, value, f"one value for all rankings, or a list of one for each of {count}")
     return list(value)
 
 
-def _checked_weights(weights: Sequence[float] | None, count: int) -> list[float]:
-    """A weight for each ranking; 1 where none are given."""
+def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[float]:
+    """Return a weight for each ranking; None: 1 for each.
+
+    Args:
+        weights: Numbers >= 0 with a finite sum above 0, in a sequence or numpy array.
+        count: Of the rankings.
+        what: Name of the rankings, for the message.
+
+    Raises:
+        ConfigError: If they are something else.
+    """
     if weights is None:
         return [1.0] * count
-    given: Any = weights.tolist() if hasattr(weights, "tolist") else weights  # numpy's arrays are no sequences
-    listed: list[Any] = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    are_numbers = all(isinstance(weight, numbers.Real) and float(weight) >= 0 for weight in listed)
-    if len(listed) != count or not are_numbers or not 0 < sum(listed) < math.inf:
-        msg = f"weights is {given!r:.80} for {count} rankings; give one number >= 0 for each, not all 0."
-        raise ConfigError(msg)
-    return listed
+    given = weights.tolist() if hasattr(weights, "tolist") else weights  # a numpy array is no Sequence
+    listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+    are_numbers = all(isinstance(one, numbers.Real) and not isinstance(one, bool) and float(one) >= 0 for one in listed)
+    fits = len(listed) == count and are_numbers and 0 < sum(map(float, listed)) < math.inf
+    require(fits, "weights", given, f"one number >= 0 for each of {count} {what}, not all 0")
+    return list(map(float, listed))
 
 
 def _by_uid(parts: Sequence[Sequence[tuple[K, float]]]) -> dict[K, list[float]]:
-    """What each ranking adds, by uid; 0 where it does not have the uid."""
+    """The contribution of each ranking, by uid; 0 where it does not have the uid."""
     shares: dict[K, list[float]] = {}
     for number, ranking in enumerate(parts):
         for uid, part in ranking:
@@ -181,11 +186,12 @@ def _by_uid(parts: Sequence[Sequence[tuple[K, float]]]) -> dict[K, list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A registered fusion: what each of several rankings adds to each uid's score.
+    """A registered fusion.
 
     Args:
         name: Its name.
-        func: From the rankings, and keywords, to a share for each ranking, for each uid: see `register_fusion`.
+        func: From the rankings, and keywords, to the contribution of each ranking to each uid's score: see
+            `register_fusion`.
 
     Example:
         >>> fusions["rrf"]([[("a", 0.9), ("b", 0.1)], [("b", 7.0)]], k=1)
@@ -196,7 +202,7 @@ class Fusion:
     func: Callable[..., Any]
 
     def __call__(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> list[tuple[K, float]]:
-        """One ranking over the union of uids, best first, ties by uid; a score is the sum of the uid's shares.
+        """Fuse rankings into one over the union of uids, best first, ties by uid.
 
         Args:
             rankings: ``[(uid, score), ...]`` each, best first; lengths may differ, and may be 0.
@@ -204,33 +210,28 @@ class Fusion:
 
         Raises:
             ConfigError: If a keyword or a score does not suit the fusion.
-            RetrievalError: If the function raises, or returns something else than shares.
+            RetrievalError: If the function raises, or returns something else than contributions.
         """
         return summed(self.shares(rankings, **kwargs))
 
     def shares(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
-        """What each ranking adds: for each uid one number for each ranking, in their order. See `__call__`."""
+        """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
         try:
             found = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
         except LazyRAGError:
             raise
         except Exception as exc:
-            msg = f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}"
-            raise RetrievalError(msg) from exc
+            raise RetrievalError(f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}") from exc
         return self._checked(found, len(rankings))
 
     def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
-        """Refuse a keyword that the function does not take, naming the nearest one.
+        """Raise an UnknownKeywordError for a keyword that the function does not take.
 
-        Whether the values make sense is known by fusing empty rankings: ``fusion([[], []], **kwargs)`` raises where
-        they do not.
+        To check the values, fuse empty rankings: ``fusion([[], []], **kwargs)`` raises for invalid ones.
 
         Args:
-            kwargs: What is to be passed to the function.
+            kwargs: Keywords for the function.
             also_known: Keywords of the caller that a misspelt one may have meant.
-
-        Raises:
-            UnknownKeywordError: Naming the nearest known keyword.
         """
         check_keywords(f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known)
 
@@ -243,11 +244,10 @@ class Fusion:
             except (TypeError, ValueError):
                 shares[uid] = ()
             if len(shares[uid]) != count or not all(map(math.isfinite, shares[uid])):
-                msg = (
+                raise RetrievalError(
                     f"The fusion {self.name!r} returned {found if uid is None else {uid: parts}!r:.80} for {count} "
                     "rankings; it must return a dict from each uid to a finite number for each ranking."
                 )
-                raise RetrievalError(msg)
         return shares
 
 
@@ -263,25 +263,25 @@ def register_fusion(func: F | None = None, *, name: str | None = None, replace: 
     """Register a fusion function, as a call or as a decorator with or without arguments.
 
     The function gets the rankings by position, each a list of (uid, score), best first, which names no uid twice. It
-    returns what each of them adds to a uid's score, so that a hit can be explained::
+    returns the contribution of each of them to a uid's score, so that a hit can be explained::
 
         func(rankings: list[list[tuple[uid, float]]], **kw) -> dict[uid, Sequence[float]]
 
-    A uid is any hashable value that can be sorted. What the function leaves out is not in the result. A ranking may be
-    empty, and all of them may: so is one that found nothing, or has weight 0 in a hybrid; and keywords are tried out on
-    empty rankings before anything is asked. A hybrid passes ``weights`` and ``depth``, how many nodes each retriever
-    was asked for, to functions that take them.
+    A uid is any hashable value that can be sorted. A uid that the function leaves out is not in the result. Rankings
+    may be empty: one without hits, or with weight 0 in a hybrid; and keywords are tried out on empty rankings when a
+    retriever is made. A hybrid passes ``weights`` and ``depth``, the number of nodes of each retriever, to functions
+    that take them.
 
     Args:
-        func: The function; left out, a decorator is returned.
-        name: Its name; left out, ``func.__name__``.
-        replace: Take the name over from another fusion.
+        func: The function; without one, a decorator is returned.
+        name: Its name; by default ``func.__name__``.
+        replace: Whether to replace another fusion of this name.
 
     Returns:
         The function, unchanged.
 
     Raises:
-        ConfigError: If func is no function.
+        ConfigError: If func is not callable.
         AlreadyRegisteredError: If the name is taken.
 
     Example:
@@ -293,12 +293,12 @@ def register_fusion(func: F | None = None, *, name: str | None = None, replace: 
         [('b', 2.0), ('a', 1.0)]
     """
 
-    def enter(function: F) -> F:
-        named = function_name("register_fusion", function, name)
-        fusions.register(named, Fusion(named, function), replace=replace)
+    def register(function: F) -> F:
+        label = function_name("register_fusion", function, name)
+        fusions.register(label, Fusion(label, function), replace=replace)
         return function
 
-    return enter if func is None else enter(func)
+    return register if func is None else register(func)
 
 
 def rrf(
@@ -400,7 +400,7 @@ class ReciprocalRankFusion:
 
 
 def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
-    """A ranking of scores, descending, ties by uid.
+    """Rank by scores, descending, ties by uid.
 
     Example:
         >>> best_first({"b": 1.0, "a": 1.0, "c": 2.0})
@@ -410,7 +410,7 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
 
 
 def summed(shares: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
-    """A ranking by the sums, each rounded once: uids with the same shares tie, whichever ranking gave which.
+    """Rank by the sums, each rounded once: uids with the same contributions tie, in whatever order.
 
     Example:
         >>> summed({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
@@ -420,7 +420,7 @@ def summed(shares: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
 
 
 def first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
-    """A ranking that names each uid once: where it was named first.
+    """Keep the first entry of each uid.
 
     Example:
         >>> first_of_each([("a", 3.0), ("a", 2.0), ("b", 1.0)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError
 from lazyrag.ranking.scores import Normalisation, normalised
-from lazyrag.validation import whole_number
+from lazyrag.validation import require, validate_integer, validate_number
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -28,15 +27,15 @@ def mmr(
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
 ) -> list[tuple[K, float]]:
-    """Choose one by one what is relevant and unlike what was chosen before: maximal marginal relevance.
+    """Choose one by one candidates that are relevant and unlike those chosen before: maximal marginal relevance.
 
-    score(d) = lam x relevance(d) - (1 - lam) x the largest cosine of d and what was chosen before it. A cosine below 0
-    counts as 0, as does the first one's: the opposite of a text is no better than another matter. So what is chosen
-    later never scores higher, and the result is a ranking.
+    score(d) = lam x relevance(d) - (1 - lam) x the largest cosine of d and a candidate chosen before it. A cosine below
+    0 counts as 0, as does the first one's: the opposite of a text is no better than another topic. So later candidates
+    never score higher, and the result is a ranking.
 
     Args:
         ranking: n candidates ``[(uid, score), ...]``, each uid once; a higher score is better.
-        vectors: (n, dim), numbers; a row for each candidate, in their order. A row of zeros is like nothing.
+        vectors: (n, dim), numbers; a row for each candidate, in their order. A row of zeros is unlike all others.
         lam: From 0 to 1: how much relevance counts. 1 gives the ranking's own order, 0 looks at the cosines alone.
         topk: At most so many; None: all of them.
         normalise: How scores become relevance, by name, as `lazyrag.ranking.scores.normalised` describes it. By default
@@ -61,8 +60,7 @@ def mmr(
     rows = _numbers("vectors", vectors)
     if rows.ndim != 2 or len(rows) != len(ranking):
         if len(ranking) > 0 or rows.size > 0:
-            msg = f"vectors has the shape {rows.shape} for {len(ranking)} candidates; give one row for each."
-            raise ConfigError(msg)
+            raise ConfigError(f"vectors must have one row for each of {len(ranking)} candidates; got {rows.shape}.")
         return []
     # Each row is divided by its largest number first, so that its squares stay in a float's range.
     rows = rows / _not_zero(np.abs(rows).max(axis=1, initial=0.0))[:, None]
@@ -80,11 +78,11 @@ def mmr_of_similarities(
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
 ) -> list[tuple[K, float]]:
-    """Maximal marginal relevance by similarities that are known: see `mmr`.
+    """Maximal marginal relevance by given similarities: see `mmr`.
 
     Args:
         ranking: See `mmr`.
-        similarities: (n, n): how alike candidates are, from 0 to 1, rows and columns in their order. Row i is asked
+        similarities: (n, n): how alike candidates are, from 0 to 1, rows and columns in their order. Row i is read
             once i was chosen.
         lam: See `mmr`.
         topk: See `mmr`.
@@ -103,8 +101,7 @@ def mmr_of_similarities(
     """
     table = _numbers("similarities", similarities)
     if table.shape != (len(ranking), len(ranking)) and (len(ranking) > 0 or table.size > 0):
-        msg = f"similarities has the shape {table.shape} for {len(ranking)} candidates; give a square of that side."
-        raise ConfigError(msg)
+        raise ConfigError(f"similarities must have the shape (n, n) for {len(ranking)} candidates; got {table.shape}.")
     return _chosen(ranking, lambda at: table[at], lam, topk, normalise, lowest)
 
 
@@ -116,15 +113,12 @@ def _chosen(
     normalise: Normalisation,
     lowest: float | None,
 ) -> list[tuple[K, float]]:
-    """The candidates in the order of choice; likeness(i) says how alike each one is to the i-th."""
-    if isinstance(lam, bool) or not isinstance(lam, numbers.Real) or not 0 <= float(lam) <= 1:
-        msg = f"lam is {lam!r}; give a number from 0 (only unlike what was chosen) to 1 (only relevant)."
-        raise ConfigError(msg)
-    wanted = len(ranking) if topk is None else min(whole_number("topk", topk, 1), len(ranking))
-    uids = [uid for uid, _ in ranking]
+    """The candidates in the order of choice; likeness(i) is how alike each one is to the i-th."""
+    validate_number("lam", lam, "a number from 0 (only diversity) to 1 (only relevance)", lambda value: 0 <= value <= 1)
+    wanted = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
+    uids: list[Any] = [uid for uid, _ in ranking]
     if len(set(uids)) < len(uids):
-        msg = "The ranking names a uid twice; mmr chooses each candidate once, so name each once."
-        raise ConfigError(msg)
+        raise ConfigError("ranking has a uid twice; mmr chooses each candidate once.")
     by_uid = np.array(sorted(range(len(uids)), key=uids.__getitem__), np.intp)  # of equal scores argmax takes the first
     relevance = np.array([score for _, score in normalised(ranking, normalise, lowest)], np.float64)[by_uid]
     redundancy = np.zeros(len(ranking))
@@ -143,11 +137,8 @@ def _numbers(what: str, value: Any) -> NDArray[np.float64]:
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError) as exc:
-        msg = f"{what} is no table of numbers: {exc}. Give rows of the same length."
-        raise ConfigError(msg) from exc
-    if not np.isfinite(array).all():
-        msg = f"{what} has a number that is infinite or nan; give finite ones."
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} must be numbers in rows of the same length: {exc}.") from exc
+    require(bool(np.isfinite(array).all()), what, array, "finite numbers")
     return array
 
 

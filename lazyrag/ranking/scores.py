@@ -1,8 +1,8 @@
-"""Scores brought to a common range.
+"""Normalisation of scores, and spec 004's weights of a hybrid search.
 
-A fusion that adds scores gives nothing to a uid that a ranking does not have. So under ``min_max``, ``theoretical``,
-``max`` and ``z_score`` 0 stands for the worst: being found last is never worse than not being found. ``distribution``
-promises that within 3 sigma of the mean, ``none`` where no score is below 0.
+A fusion that adds scores adds 0 for a uid that a ranking does not have. So under ``min_max``, ``theoretical``, ``max``
+and ``z_score`` 0 is the worst score: the last hit never scores lower than a missing one. ``distribution`` guarantees
+that within 3 sigma of the mean, ``none`` where no score is below 0.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
-from lazyrag.errors import ConfigError, known_names
-from lazyrag.validation import known_arguments
+from lazyrag.errors import ConfigError
+from lazyrag.validation import known_arguments, require, validate_choice, validate_number, validate_text
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,7 +27,7 @@ NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 def normalised(
     ranking: Sequence[tuple[K, float]], how: Normalisation, lowest: float | None = None
 ) -> list[tuple[K, float]]:
-    """A ranking with its scores brought to a common range.
+    """Bring the scores of a ranking to a common range.
 
     ================  ==========================================  ==================================================
     how               score becomes                               equal scores, or one alone, become
@@ -75,28 +75,18 @@ def normalised(
 
 
 def check_normalisation(how: str, lowest: float | None) -> None:
-    """Refuse a normalisation that there is not, or a lowest score that does not go with it.
-
-    Raises:
-        ConfigError: See `normalised`.
-    """
-    if how not in NORMALISATIONS:
-        msg = f"normalise is {how!r}. {known_names(str(how), NORMALISATIONS)}"
-        raise ConfigError(msg)
-    given: Any = lowest
-    if how == "theoretical" and not (isinstance(given, numbers.Real) and math.isfinite(given)):
-        msg = (
-            f"normalise='theoretical' got lowest={lowest!r}; give the lowest score that the measure can have, such as "
-            "-1 for a cosine and 0 for BM25."
+    """Validate a normalisation and its lowest score; see `normalised`."""
+    validate_choice("normalise", how, NORMALISATIONS)
+    if how == "theoretical":
+        validate_number(
+            "lowest", lowest, "a finite number with normalise='theoretical', such as -1 for a cosine", math.isfinite
         )
-        raise ConfigError(msg)
-    if how != "theoretical" and lowest is not None:
-        msg = f"normalise={how!r} has no use for lowest={lowest!r}. Leave it out, or say normalise='theoretical'."
-        raise ConfigError(msg)
+    elif lowest is not None:
+        raise ConfigError(f"lowest goes with normalise='theoretical' only; got {lowest!r} with {how!r}. Omit it.")
 
 
 def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
-    """Scores moved linearly to [0, 1] within one ranking; all 1 where they are equal.
+    """Scale the scores of a ranking linearly to [0, 1]; all 1 where they are equal.
 
     Args:
         ranking: ``[(uid, score), ...]`` with finite scores.
@@ -123,7 +113,7 @@ def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
 
 
 def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple[K, float]]:
-    """Scores moved linearly so that a measure's lowest becomes 0 and the best one found 1.
+    """Scale scores linearly so that a measure's lowest becomes 0 and the best one found 1.
 
     Args:
         ranking: ``[(uid, score), ...]`` with finite scores.
@@ -164,7 +154,7 @@ def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
 
 
 def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
-    """Scores divided by the largest size among them, which keeps squares in a float's range; their mean and sigma."""
+    """Scores divided by the largest absolute one, which keeps squares in a float's range; their mean and sigma."""
     if not ranking:
         return [], 0.0, 0.0
     _check_finite(ranking)
@@ -179,14 +169,11 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
 def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
     for uid, score in ranking:
         if not isinstance(score, numbers.Real):
-            msg = (
-                f"A ranking has the score {score!r:.40} for {uid!r:.60}; give finite numbers to add them up, or fuse "
-                "by ranks alone, with rrf."
+            raise ConfigError(
+                f"Scores must be finite numbers to be added; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf."
             )
-            raise ConfigError(msg)
         if not math.isfinite(score):
-            msg = "A ranking has a score that is infinite or nan; only finite scores can be added up with others."
-            raise ConfigError(msg)
+            raise ConfigError("Scores must be finite numbers to be added; a ranking has an infinite one or nan.")
 
 
 _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
@@ -195,12 +182,6 @@ _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float
     "z_score": _z_score,
     "distribution": _distribution,
 }
-
-
-# Spec 004's weights of a hybrid search: how much vectors count, and how much keywords.
-#
-# weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))
-# weighted([vectors, keywords], weights=weights.shares)
 
 
 @known_arguments
@@ -227,11 +208,8 @@ class VectorSetting:
 
     def __post_init__(self) -> None:
         _check_weight("vector_weight", self.vector_weight)
-        for name in ("embedding_provider_name", "embedding_model_name"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not value.strip():
-                msg = f"{name} is {value!r}; give a text that is not blank."
-                raise ConfigError(msg)
+        validate_text("embedding_provider_name", self.embedding_provider_name)
+        validate_text("embedding_model_name", self.embedding_model_name)
 
 
 @known_arguments
@@ -279,14 +257,8 @@ class Weights:
 
     def __post_init__(self) -> None:
         for name, kind in (("vector_setting", VectorSetting), ("keyword_setting", KeywordSetting)):
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                msg = f"{name} is {value!r:.80}; give a {kind.__name__}."
-                raise ConfigError(msg)
-        vector, keyword = self.shares
-        if not abs(vector + keyword - 1.0) < 1e-6:
-            msg = f"The vector weight {vector} and the keyword weight {keyword} add up to {vector + keyword}, not to 1."
-            raise ConfigError(msg)
+            require(isinstance(getattr(self, name), kind), name, getattr(self, name), f"a {kind.__name__}")
+        require(abs(sum(self.shares) - 1.0) < 1e-6, "The sum of the two weights", sum(self.shares), "1")
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -295,6 +267,4 @@ class Weights:
 
 
 def _check_weight(name: str, value: Any) -> None:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
-        msg = f"{name} is {value!r}; give a number from 0 to 1."
-        raise ConfigError(msg)
+    validate_number(name, value, "a number from 0 to 1", lambda weight: 0 <= weight <= 1)

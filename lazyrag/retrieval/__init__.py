@@ -1,34 +1,19 @@
-"""Asking a Document: similarities, retrievers, rerankers."""
+"""Similarities, retrievers, postprocessors, rerankers, explanations."""
 
-from lazyrag.retrieval.bm25_retriever import BM25Retriever
-from lazyrag.retrieval.hybrid import (
-    HybridRetriever,
-    MultiQueryRetriever,
-    PriorityRetriever,
-    RetrievalMethod,
-    WeightedRetriever,
-    retriever_for,
+from lazyrag._exports import lazy_names
+
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.retrieval.bm25_retriever": "BM25Retriever",
+        "lazyrag.retrieval.explain": "Explanation",
+        "lazyrag.retrieval.hybrid": "FeedbackRetriever HybridRetriever PriorityRetriever "
+        "RetrievalMethod WeightedRetriever retriever_for",
+        "lazyrag.retrieval.postprocessors": "MMR AutoMerge RetrievalChain ScoreThreshold Windows auto_merge",
+        "lazyrag.retrieval.query_rewriting": "MultiQueryRetriever QueryRewriter",
+        "lazyrag.retrieval.reranker": "Reranker register_reranker rerankers",
+        "lazyrag.retrieval.retriever": "Retriever",
+        "lazyrag.retrieval.similarity": "register_similarity similarities",
+    },
 )
-from lazyrag.retrieval.postprocessors import auto_merge
-from lazyrag.retrieval.query_rewriting import QueryRewriter
-from lazyrag.retrieval.reranker import Reranker, register_reranker, rerankers
-from lazyrag.retrieval.retriever import Retriever
-from lazyrag.retrieval.similarity import register_similarity, similarities
-
-__all__ = [
-    "BM25Retriever",
-    "HybridRetriever",
-    "MultiQueryRetriever",
-    "PriorityRetriever",
-    "QueryRewriter",
-    "Reranker",
-    "RetrievalMethod",
-    "Retriever",
-    "WeightedRetriever",
-    "auto_merge",
-    "register_reranker",
-    "register_similarity",
-    "rerankers",
-    "retriever_for",
-    "similarities",
-]

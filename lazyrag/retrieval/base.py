@@ -1,92 +1,247 @@
-"""What all retrievers have in common: one call, one trace, one explanation, over one read of their Documents."""
+"""`BaseRetriever`: what all retrievers share, and the stages that they produce. `explain` and `why_not`."""
 
 from __future__ import annotations
 
+import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from lazyrag.data.filters import FilterLike
+from lazyrag.data.filters import Filter, FilterLike, parse_filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
+from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
-from lazyrag.document.snapshot import NOTHING, Needs, Snapshot, SnapshotSource, is_reading, read
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.document.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
+from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.retrieval.explain import Explanation, Tracks, explained
 from lazyrag.retrieval.stages import (
-    LazyStage,
-    LoadedStage,
     NodeRetriever,
-    Query,
     Reason,
     Stage,
+    StageKind,
     Traceable,
-    asked_nodes,
     callable_name,
     check_query,
-    checked_stage,
-    descends,
+    retrieve_nodes,
+    validate_stage,
 )
-from lazyrag.validation import known_keywords, whole_number
+from lazyrag.validation import known_keywords, require, validate_choice, validate_integer
 
 OutputFormat: TypeAlias = Literal["content", "dict"]
-OUTPUT_FORMATS: tuple[OutputFormat, ...] = ("content", "dict")
-
-
-def check_output(output_format: OutputFormat | None, join: bool | str) -> None:
-    """Refuse an unknown form, or a join of something that is no text.
-
-    Raises:
-        ConfigError: If either value is unknown, or texts are to be joined that are not asked for.
-    """
-    if output_format is not None and output_format not in OUTPUT_FORMATS:
-        msg = f"output_format is {output_format!r}. {known_names(str(output_format), OUTPUT_FORMATS)} None gives nodes."
-        raise ConfigError(msg)
-    if not isinstance(join, (bool, str)) or (join is not False and output_format != "content"):
-        msg = (
-            f"join is {join!r} with output_format {output_format!r}; True or a separator joins output_format='content'."
-        )
-        raise ConfigError(msg)
-
-
-def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
-    """Nodes as hits, with their files' metadata and their places: all of one state of their Documents.
-
-    Raises:
-        StaleNodeError: If a node's document was deleted meanwhile.
-    """
-    readers = [node.reader for node in nodes]
-    sources: dict[SnapshotSource, Needs] = {reader: NOTHING for reader in readers if isinstance(reader, Reader)}
-    return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
-
-
-def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: bool | str) -> Any:
-    """Nodes as they are, as texts, as one text, or as dicts of their seven `Hit` fields."""
-    if output_format is None:
-        return list(nodes)
-    if output_format == "dict":
-        return [hit.to_dict() for hit in hits_of(nodes)]
-    texts = [node.get_content() for node in nodes]
-    if join is False:
-        return texts
-    return ("\n" if join is True else join).join(texts)
-
+_PARSED = "parsed filters"
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class BaseRetriever(Generic[T_co]):
-    """A retriever: `prepare` calls models, `run` reads Documents, all else is written here once.
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One call of a retriever.
 
-    A subclass sets `sources`, or calls `_combine` with the retrievers it is made of, and writes `run`.
+    Args:
+        text: The query.
+        filters: As the caller passed them.
+        topk: At most so many nodes; None for the retriever's own number.
+        is_explained: Whether to record all stages, those of functions and steps included.
+        memo: Results of models, kept for the call: it may read the Documents more than once.
+        feedback: Nodes to move the query's vector towards, and how far; None leaves that to the retriever.
+        reasons: Functions that explain why nodes are missing; cleared when the call ends.
+    """
+
+    text: str
+    filters: FilterLike | None = None
+    topk: int | None = None
+    is_explained: bool = False
+    memo: dict[Any, Any] = field(default_factory=dict)
+    feedback: tuple[Sequence[DocNode], float] | None = None
+    reasons: list[Callable[[str], Reason]] = field(default_factory=list)
+
+    def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
+        """Wrap a function so that it works, and holds the state that was read, no longer than the call."""
+        reasons, number = self.reasons, len(self.reasons)
+        reasons.append(why)
+
+        def reason(uid: str) -> Reason:
+            if number >= len(reasons):
+                raise StaleNodeError("A trace explains missing nodes during the call only. Call why_not() instead.")
+            return reasons[number](uid)
+
+        return reason
+
+    def parsed_filters(self) -> Filter | None:
+        """Parse the filters, once a call: a generator among their values can be read only once."""
+        if self.filters is None:
+            return None
+        if _PARSED not in self.memo:
+            self.memo[_PARSED] = parse_filter(self.filters)
+        found: Filter | None = self.memo[_PARSED]
+        return found
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the text is empty or white space."""
+        return not self.text or self.text.isspace()
+
+    def with_topk(self, topk: int | None) -> Query:
+        """Return the query with another number of nodes."""
+        return Query(self.text, self.filters, topk, self.is_explained, self.memo, self.feedback, self.reasons)
+
+
+@dataclass(slots=True, eq=False)
+class LazyStage:
+    """A stage during the call. Its nodes are loaded on demand, inside the read.
+
+    Args:
+        kind: What the stage does.
+        name: Its name; the retriever may know a better one for an explanation.
+        hits: Keys with the stage's scores, best first.
+        snapshot: The state in which they were ranked.
+        group: The group of the hits; "" where the nodes come from the inputs.
+        embed_key: The embed key of the search.
+        inputs: The stages whose nodes it took.
+        contributions: Of a fusion: the contribution of each input to each score.
+        params: Its settings.
+        seconds: Its duration, without its inputs.
+        retriever: Of a leaf: the retriever, which explains missing nodes.
+        query: Of a leaf: the query.
+        why: Explains why a node is missing, instead of the retriever.
+    """
+
+    kind: StageKind
+    name: str
+    hits: Hits
+    snapshot: Snapshot
+    group: str = ""
+    embed_key: str | None = None
+    inputs: tuple[LazyStage, ...] = ()
+    contributions: Mapping[NodeKey, tuple[float, ...]] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    retriever: BaseRetriever[Any] | None = None
+    query: Query | None = None
+    why: Callable[[str], Reason] | None = None
+    _nodes: tuple[DocNode, ...] | None = field(default=None, repr=False)
+    _stage: Stage | None = field(default=None, repr=False)
+
+    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+        """Load the nodes of some of the hits, in their order, with the given scores."""
+        if self.group:
+            return self.snapshot.nodes(self.group, hits, self.embed_key)
+        return self.inputs[0].load(hits)
+
+    def nodes(self) -> tuple[DocNode, ...]:
+        """All its nodes, best first."""
+        if self._nodes is None:
+            self._nodes = tuple(self.load(self.hits)) if self.hits else ()
+        return self._nodes
+
+    def then(self, kind: StageKind, name: str, topk: int | None = None, **more: Any) -> LazyStage:
+        """Return a stage behind this one with its first nodes."""
+        return LazyStage(kind, name, self.hits[:topk], self.snapshot, inputs=(self,), **more)
+
+    def cut(self, topk: int | None) -> LazyStage:
+        """Return a stage with the best of its nodes."""
+        return self.then("cut", "topk", topk, params={"topk": topk})
+
+    def record(self) -> Stage:
+        """Return this stage and those before it as plain data, with all their nodes.
+
+        The record explains missing nodes until the call ends; after that it holds no state.
+        """
+        if self._stage is None:
+            self._stage = self._record()
+        return self._stage
+
+    def _record(self) -> Stage:
+        name, params, why = self.name, self.params, self.why
+        if self.retriever is not None and self.query is not None:
+            name, params = self.retriever.describe(self)
+            why = functools.partial(self.retriever.explain_missing, self)
+        if why is not None and self.query is not None:
+            why = self.query.during_call(why)
+        inputs = tuple(one.record() for one in self.inputs)
+        nodes = self.nodes()
+        shares = self._shares(nodes)
+        retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
+        return Stage(self.kind, name, nodes, inputs, shares, params, self.seconds, retriever, self._origins(nodes), why)
+
+    def _shares(self, nodes: Sequence[DocNode]) -> Any:
+        """The contributions by uid, or by node where several Documents may have nodes of one uid."""
+        if not self.contributions:
+            return EMPTY
+        several = self.group or len(self.snapshot.parts) > 1 or len({key[1] for key in self.contributions}) > 1
+        pairs = zip(nodes, self.hits, strict=True)
+        return {(node if several else node.uid): self.contributions[key] for node, (key, _) in pairs}
+
+    def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:  # noqa: ARG002
+        return {}
+
+
+class LoadedStage(LazyStage):
+    """A stage whose nodes are in memory: the result of a function or a step. A node without score has nan."""
+
+    __slots__ = ("_replaced", "by_key")
+
+    def __init__(
+        self,
+        kind: StageKind,
+        name: str,
+        nodes: Sequence[DocNode],
+        snapshot: Snapshot,
+        *,
+        stage: Stage | None = None,
+        origins: Mapping[DocNode, tuple[DocNode, ...]] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(kind, name, [], snapshot, **more)
+        self._replaced = origins or {}
+        self._nodes = tuple(nodes)
+        self._stage = stage
+        self.by_key: dict[NodeKey, DocNode] = {}
+
+    @classmethod
+    def of(cls, stage: Stage, snapshot: Snapshot) -> LoadedStage:
+        """A stage with its record."""
+        return cls(stage.kind, stage.name, stage.nodes, snapshot, stage=stage)
+
+    def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
+        """See `LazyStage.load`."""
+        return [self.by_key[key].with_score(score) for key, score in hits]
+
+    def set_hits(self) -> None:
+        """Set ``hits`` and ``by_key`` for a fusion."""
+        if not self.by_key:
+            listed = [(node_key(node, self.snapshot), node) for node in self.nodes()]
+            self.by_key = dict(reversed(listed))  # of duplicates the first
+            self.hits = [(key, math.nan if one.score is None else one.score) for key, one in listed]
+
+    def then(self, kind: StageKind, name: str, topk: int | None = None, **more: Any) -> LazyStage:
+        """See `LazyStage.then`."""
+        return LoadedStage(kind, name, self.nodes()[:topk], self.snapshot, inputs=(self,), **more)
+
+    def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:  # noqa: ARG002
+        return dict(self._replaced)
+
+
+def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
+    """The key of a node in a read."""
+    part = snapshot.part_of(node)
+    return node.uid, part, "" if part == OUTSIDE else node.segment.key
+
+
+class BaseRetriever(Generic[T_co]):
+    """Base of all retrievers: `prepare` calls models, `run` reads Documents, the rest is written here once.
+
+    A subclass writes `run`, and sets `sources` or calls `_set_retrievers` with the retrievers that it combines.
     """
 
     retrievers: tuple[BaseRetriever[Any], ...] = ()
-    """The retrievers that it is made of."""
+    """The retrievers that it combines."""
     sources: Mapping[SnapshotSource, Needs] = {}
-    """What it reads, and what has to be built for that."""
+    """The Documents that it reads, and what must be built for that."""
     output_format: OutputFormat | None = None
     """The form of its results; None for nodes."""
     _join: bool | str = False
@@ -99,147 +254,144 @@ class BaseRetriever(Generic[T_co]):
         raise NotImplementedError
 
     def prepare(self, query: Query) -> None:
-        """Call the models that a query needs: once a call, before anything is read."""
+        """Call the models that a query needs: once a call, before the Documents are read."""
         for one in self.retrievers:
             one.prepare(query)
 
-    def check(self, query: Query) -> None:
-        """Refuse filters that do not fit.
-
-        Raises:
-            ConfigError: If they do not.
-        """
+    def bind_filters(self, query: Query) -> None:
+        """Bind the filters to the schemas of the Documents; a ConfigError if they do not fit."""
         for one in self.retrievers:
-            one.check(query)
+            one.bind_filters(query)
 
     def build(self) -> None:
-        """Build what a query needs now, instead of with the first query."""
+        """Build now what the first query would build."""
         read(self.sources, lambda _: None)
         self._is_built = True
 
-    def described(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
-        """Name and settings of one of its stages, for an explanation."""
-        return ranked.name, ranked.said
+    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+        """Return name and settings of one of its stages for an explanation."""
+        return ranked.name, ranked.params
 
-    def missing(self, ranked: LazyStage, uid: str) -> Reason:
-        """Why a node is not among the hits of one of its stages; called inside the read."""
+    def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
+        """Explain why a node is not among the hits of one of its stages; called inside the read."""
         return Reason(uid, ranked.name, f"{ranked.name} did not give it.", cause="untold")
 
     @property
-    def given(self) -> Any:
-        """The object that a user holds."""
+    def wrapped(self) -> Any:
+        """The object that the user holds."""
         return self
 
     @property
-    def descends(self) -> bool | None:
-        """Whether a higher score of its nodes is a better one; None where nobody can tell."""
+    def higher_is_better(self) -> bool | None:
+        """Whether a higher score of its nodes is better; None where that is unknown."""
         return True
 
     @property
-    def moves(self) -> bool:
-        """Whether `towards` makes a difference."""
+    def supports_feedback(self) -> bool:
+        """Whether `Query.feedback` changes its results."""
         return False
-
-    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> BaseRetriever[T_co]:  # noqa: ARG002
-        """The same retriever, which moves the vectors of queries towards nodes; see `Retriever.towards`."""
-        return self
 
     @known_keywords
     def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> T_co:
-        """The best nodes for a query.
+        """Return the best nodes for a query.
 
         Args:
             query: A question or keywords. A blank one finds nothing.
             filters: ``{field: [values]}``, where every field must have one of its values, or a `Condition`.
-            topk: Another bound for this call.
+            topk: Another limit for this call.
 
         Returns:
-            Nodes with scores, best first, ties by uid; or the form that ``output_format`` asks for.
+            Nodes with scores, best first, ties by uid; or the form that ``output_format`` names.
 
         Raises:
-            ConfigError: If the query is no text, or a filter does not fit the fields.
+            ConfigError: If the query is not a string, or a filter does not fit the fields.
             EmbeddingError: If the query cannot be embedded.
             GenerationError: If a chat model fails.
-            RetrievalError: If a function fails or returns something else than it must. What a retriever of one's own
-                raises comes through as it is.
+            RetrievalError: If a function fails or returns a wrong type. Errors of your own retrievers pass through.
             IngestionError: If every file failed in a step that the query needs.
         """
-        asked = self._query(query, filters, topk)
-        if asked.is_blank and not self._answers_blank:
+        made = self._query(query, filters, topk)
+        if made.is_blank and not self._answers_blank:
             return cast("T_co", render([], self.output_format, self._join))
-        return cast("T_co", self.answer(asked, self._render))
+        return cast("T_co", self.answer(made, self._render))
 
     @known_keywords
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
-        """What a call does, stage by stage; see `__call__` for arguments and errors.
+        """Return the stages of a call; see `__call__` for arguments and errors.
 
         Returns:
-            The last stage. Its nodes are those that a call gives, whatever ``output_format`` says.
+            The last stage. Its nodes are those of a call, whatever the ``output_format``.
         """
-        return self._explained(self._query(query, filters, topk, is_explained=True), LazyStage.stage)
+        return self._explained(self._query(query, filters, topk, is_explained=True), LazyStage.record)
 
     @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
-        """Why the nodes of a result stand where they stand; see `lazyrag.explain`."""
+        """Explain the rank of each node of a result; see `lazyrag.explain`."""
         return explained(self.trace(query, filters, topk), query, filters)
 
     @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
-        """Why a node is not in a result, or at which rank it is; see `lazyrag.why_not`."""
-        if not isinstance(uid, str):
-            msg = f"why_not takes the uid of a node, a text, not {uid!r:.80}. Give node.uid."
-            raise ConfigError(msg)
-        asked = self._query(query, filters, topk, is_explained=True)
-        return self._explained(asked, lambda ranked: Tracks(ranked.stage()).reason(uid), reads=True)
+        """Explain why a node is not in a result, or give its rank; see `lazyrag.why_not`."""
+        require(isinstance(uid, str), "uid", uid, "a string", "Pass node.uid.")
+        made = self._query(query, filters, topk, is_explained=True)
+        return self._explained(made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True)
 
     def _explained(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
         try:
             return self.answer(query, finish, reads=reads)
         finally:
-            if not is_reading({}):  # what a user's function traces may still be asked by a larger why_not
+            if not is_reading({}):  # a why_not of an outer retriever still needs the reasons
                 query.reasons.clear()
 
     def answer(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:  # noqa: ARG002
-        """What a function makes of the last stage, within the read.
+        """Run a query and return what a function makes of its last stage, inside the read.
 
         Args:
             query: The query.
             finish: Gets the last stage.
-            reads: Whether it reads Documents.
+            reads: Whether ``finish`` reads Documents.
         """
         sources = self.sources
         if query.is_blank:  # nothing has to be built for it
             sources = dict.fromkeys(sources, NOTHING)
         else:
-            if not self._is_built:  # what cannot be built needs no model
+            if not self._is_built:  # if building fails, no model is called
                 self.build()
             self.prepare(query)
         return read(sources, lambda snapshot: finish(self.run(query, snapshot)))
 
-    def ask(self, query: Query, snapshot: Snapshot) -> LazyStage:
+    def run_part(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run as a part of another retriever, in its read."""
         return self.run(query, snapshot.of(tuple(self.sources)))
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
-        """A call's arguments, checked."""
+        """Validate the arguments of a call."""
         if not isinstance(text, str):
-            check_query(text)  # which says what is wrong
-        limit = self._topk if topk is None else whole_number("topk", topk, 1)
+            check_query(text)
+        limit = self._topk if topk is None else validate_integer("topk", topk, 1)
         query = Query(text, filters, limit, is_explained)
         if filters is not None:
-            self.check(query)
+            self.bind_filters(query)
         return query
 
     def _limit(self, query: Query) -> Any:
-        """How many nodes are wanted: an int, or None for all in a retriever that takes None as its ``topk``."""
+        """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
         return self._topk if query.topk is None else query.topk
 
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
         return list(nodes) if self.output_format is None else render(nodes, self.output_format, self._join)
 
-    def _combine(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
-        """Be made of other retrievers, and read what they read."""
+    def _set_output(self, output_format: OutputFormat | None, join: bool | str) -> None:
+        """Validate and set the form of the results."""
+        if output_format is not None:
+            validate_choice("output_format", output_format, ("content", "dict"))
+        joins = isinstance(join, (bool, str)) and (join is False or output_format == "content")
+        require(joins, "join", join, "False, or True or a separator with output_format='content'")
+        self.output_format, self._join = output_format, join
+
+    def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
+        """Combine other retrievers and read what they read."""
         self.retrievers = tuple(retrievers)
         self._read(self.retrievers)
 
@@ -254,9 +406,9 @@ class BaseRetriever(Generic[T_co]):
 
 
 class FunctionRetriever(BaseRetriever[list[DocNode]]):
-    """A user's callable (query, filters=None, topk=None) -> nodes as a retriever.
+    """Your own callable (query, filters=None, topk=None) -> nodes as a retriever.
 
-    It may say by ``descends`` whether a higher score is a better one, and may have a ``trace`` of its own.
+    The callable may have an attribute ``descends``, False where a smaller score is better, and its own ``trace``.
 
     Args:
         function: The callable; or a retriever of a class that overrides ``__call__``.
@@ -273,47 +425,47 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         self._trace: Callable[..., Any] | None = trace if callable(trace) and not inherited else None
 
     @property
-    def given(self) -> Any:
-        """See `BaseRetriever.given`."""
+    def wrapped(self) -> Any:
+        """The function."""
         return self._function
 
     @property
-    def descends(self) -> bool | None:
-        """See `BaseRetriever.descends`."""
-        return descends(self._function)
+    def higher_is_better(self) -> bool | None:
+        """As the function's attribute ``descends`` says; True without one."""
+        if self._inner is not None:
+            return self._inner.higher_is_better
+        descends = getattr(self._function, "descends", True)
+        return None if descends is None else bool(descends)
 
     @property
-    def moves(self) -> bool:
-        """See `BaseRetriever.moves`."""
-        return self._inner is not None and self._inner.moves
+    def supports_feedback(self) -> bool:
+        """As the wrapped retriever."""
+        return self._inner is not None and self._inner.supports_feedback
 
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> FunctionRetriever:
-        """See `BaseRetriever.towards`."""
-        return self if self._inner is None else FunctionRetriever(self._inner.towards(nodes, weight))
+        """See `Retriever.towards`; only for a retriever that supports feedback."""
+        return FunctionRetriever(cast("Any", self._inner).towards(nodes, weight))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """See `BaseRetriever.run`."""
-        if query.towards is not None and self.moves:
-            return self.towards(*query.towards).run(replace(query, towards=None), snapshot)
+        """Call the function."""
+        if query.feedback is not None and self.supports_feedback:
+            return self.towards(*query.feedback).run(replace(query, feedback=None), snapshot)
         if query.is_explained and self._trace is not None:
-            stage = checked_stage(
-                self._trace(query.text, filters=query.filters, topk=query.topk),
-                f"The trace of {self._function!r:.80}",
-            )
-            return LoadedStage(stage.kind, stage.name, stage.nodes, snapshot, stage=stage)
+            stage = self._trace(query.text, filters=query.filters, topk=query.topk)
+            return LoadedStage.of(validate_stage(stage, f"The trace of {self._function!r:.80}"), snapshot)
         begun = time.perf_counter()
-        nodes = asked_nodes(self._function, query.text, query.filters, query.topk)
+        nodes = retrieve_nodes(self._function, query.text, query.filters, query.topk)
         seconds = time.perf_counter() - begun
         return LoadedStage("retriever", self._name, nodes, snapshot, seconds=seconds, retriever=self, query=query)
 
-    def described(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
-        """See `BaseRetriever.described`."""
+    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+        """The function's name with the arguments of the call."""
         query = ranked.query
-        told = () if query is None else (("filters", query.filters), ("topk", query.topk))
-        return self._name, {name: value for name, value in told if value is not None}
+        params = {} if query is None else {"filters": query.filters, "topk": query.topk}
+        return self._name, {name: value for name, value in params.items() if value is not None}
 
-    def missing(self, ranked: LazyStage, uid: str) -> Reason:
-        """See `BaseRetriever.missing`."""
+    def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
+        """A function records no reasons."""
         told = f"{ranked.name} did not give it, and keeps no record that would tell why."
         return Reason(uid, ranked.name, told, cause="untold")
 
@@ -323,31 +475,93 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
 
 
 def as_retriever(given: Any) -> BaseRetriever[Any]:
-    """What stands wherever a retriever does: one of this package as it is, a user's callable as a retriever.
+    """Return a retriever of this package as it is, and any other callable as a `FunctionRetriever`.
 
-    A subclass that answers calls in its own way is asked by a call.
+    A subclass that overrides ``__call__`` is a function, too.
     """
     own = isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag.")
     return given if own else FunctionRetriever(given)
+
+
+def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever[Any]]:
+    """Validate retrievers of nodes and wrap functions.
+
+    Raises:
+        ConfigError: If there is none, one is not callable, or one returns texts or dicts.
+    """
+    if not retrievers:
+        raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
+    for one in retrievers:
+        is_callable = callable(one) and not isinstance(one, type)
+        require(is_callable, f"{what}'s retriever", one, "a callable (query, filters=None, topk=None) -> nodes")
+        if getattr(one, "output_format", None) is not None:
+            raise ConfigError(f"{what} needs retrievers with output_format=None; got {one.output_format!r}.")
+    return [as_retriever(one) for one in retrievers]
+
+
+def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "unasked") -> LazyStage:
+    """The stage of a retriever that did not run.
+
+    Args:
+        retriever: The retriever.
+        snapshot: Of the read.
+        why: The reason in half a sentence.
+        cause: The reason for programs.
+    """
+    name = callable_name(retriever.wrapped)
+
+    def reason(uid: str) -> Reason:
+        return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
+
+    return LazyStage("retriever", name, [], snapshot, params={"not asked": why}, retriever=retriever, why=reason)
+
+
+def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:
+    """`BaseRetriever.higher_is_better` of several retrievers; None where they differ or one is unknown."""
+    found = {one.higher_is_better for one in retrievers}
+    return found.pop() if len(found) == 1 else None
+
+
+def render(nodes: Sequence[DocNode], output_format: OutputFormat | None, join: bool | str) -> Any:
+    """Return nodes as they are, as texts, as one text, or as dicts of their seven `Hit` fields."""
+    if output_format is None:
+        return list(nodes)
+    if output_format == "dict":
+        return [hit.to_dict() for hit in hits_of(nodes)]
+    texts = [node.get_content() for node in nodes]
+    if join is False:
+        return texts
+    return ("\n" if join is True else join).join(texts)
+
+
+def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
+    """Return nodes as hits, with file metadata and locations from one state of their Documents.
+
+    Raises:
+        StaleNodeError: If a node's document was deleted meanwhile.
+    """
+    readers = [node.reader for node in nodes]
+    sources: dict[SnapshotSource, Needs] = {reader: NOTHING for reader in readers if isinstance(reader, Reader)}
+    return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
 
 
 @known_keywords
 def explain(
     retriever: NodeRetriever | Traceable, query: str, filters: FilterLike | None = None, topk: int | None = None
 ) -> Explanation:
-    """Ask a retriever and tell of each node of the result why it stands where it stands.
+    """Run a query and explain the rank of each node of the result.
 
     Args:
-        retriever: Any retriever or chain. Of a function only what it gave is known.
+        retriever: Any retriever or chain. Of a function only its result is known.
         query: As for a call.
         filters: As for a call.
         topk: As for a call.
 
     Returns:
-        The hits with their rank and score in every stage, what each stage dropped, and how long it took.
+        The hits with their rank and score in every stage, the nodes that each stage dropped, and durations.
 
     Raises:
-        ConfigError: If the query is no text, or another argument is not what the retriever takes.
+        ConfigError: If an argument is not what the retriever takes.
         RetrievalError: As a call does.
 
     Example:
@@ -367,21 +581,21 @@ def why_not(
     filters: FilterLike | None = None,
     topk: int | None = None,
 ) -> Reason:
-    """Ask a retriever and tell why a node is not in the result, or at which rank it is.
+    """Run a query and explain why a node is not in the result, or give its rank.
 
     Args:
         retriever: Any retriever or chain.
-        uid: Of the node that was expected.
+        uid: Of the expected node.
         query: As for a call.
         filters: As for a call.
         topk: As for a call.
 
     Returns:
-        The one stage that dropped the node and why; where none of several retrievers gave it, each one's reason. For a
-        node that a retriever did not give, its true rank and score, found by ranking all nodes of the group.
+        The stage that dropped the node and why; where none of several retrievers returned it, the reason of each. For a
+        node that a retriever did not return, its true rank and score among all nodes of the group.
 
     Raises:
-        ConfigError: If the uid or the query is no text, or another argument is not what the retriever takes.
+        ConfigError: If an argument is not what the retriever takes.
         RetrievalError: As a call does.
 
     Example:
@@ -392,39 +606,3 @@ def why_not(
         "There is no node '1234' in the Document."
     """
     return as_retriever(retriever).why_not(uid, query, filters, topk)
-
-
-def unasked(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "unasked") -> LazyStage:
-    """The stage of a retriever that was not asked.
-
-    Args:
-        retriever: The retriever.
-        snapshot: Of the read.
-        why: Why it was not, in half a sentence.
-        cause: The same for programs.
-    """
-    name = callable_name(retriever.given)
-
-    def reason(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
-
-    return LazyStage("retriever", name, [], snapshot, said={"not asked": why}, retriever=retriever, why=reason)
-
-
-def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever[Any]]:
-    """Retrievers of nodes; functions are wrapped.
-
-    Raises:
-        ConfigError: If there is none, or one is no callable, or gives texts or dicts.
-    """
-    if not retrievers:
-        msg = f"{what} got no retriever; give at least one, such as Retriever(docs, 'FineChunk', similarity='bm25')."
-        raise ConfigError(msg)
-    for one in retrievers:
-        if not callable(one) or isinstance(one, type):
-            msg = f"{what} got {one!r:.80}; give retrievers: callables (query, filters=None, topk=None) -> nodes."
-            raise ConfigError(msg)
-        if getattr(one, "output_format", None) is not None:
-            msg = f"{what} got a retriever with output_format={one.output_format!r}; give one with output_format=None."
-            raise ConfigError(msg)
-    return [as_retriever(one) for one in retrievers]

@@ -1,24 +1,28 @@
-"""`QueryRewriter`: a question in other words, in parts, or as a passage that would answer it, by a chat model."""
+"""Query rewriting by a chat model: `QueryRewriter` and `MultiQueryRetriever`."""
 
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, get_args
 
-from lazyrag.errors import ConfigError, GenerationError, known_names
+from lazyrag.data.node import DocNode
+from lazyrag.document.snapshot import Snapshot
+from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions
-from lazyrag.transforms.llm import bulleted, find_json, is_chinese, read_lines
-from lazyrag.validation import known_arguments, known_keywords, whole_number
+from lazyrag.models.structured_output import find_json
+from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query, check_retrievers
+from lazyrag.retrieval.hybrid import Fusing
+from lazyrag.retrieval.stages import NodeRetriever, check_query
+from lazyrag.text.sentences import Language
+from lazyrag.transforms.llm import is_chinese, list_items, read_lines
+from lazyrag.validation import is_list_of, known_arguments, known_keywords, require, validate_choice, validate_integer
 
 RewritingTask: TypeAlias = Literal["rephrase", "split", "passage"]
-Language: TypeAlias = Literal["auto", "en", "zh"]
-
-TASKS: tuple[RewritingTask, ...] = ("rephrase", "split", "passage")
-LANGUAGES: tuple[Language, ...] = ("auto", "en", "zh")
-
 PROMPTS: Mapping[tuple[str, str], str] = {
     ("rephrase", "en"): (
         "Write {n} other ways to ask the question below, for a search engine. Use other words where there are any, "
@@ -48,15 +52,18 @@ PROMPTS: Mapping[tuple[str, str], str] = {
 }
 """The built-in prompts, by task and language."""
 
+_PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
+_FUSED_AT_LEAST = 50
+
 _BEGINS_JSON = re.compile(r"(?:\A|\n|[:：])[ \t]*[\[{［｛]|[\]}］｝]`*\s*\Z")
-"""Where an answer may be JSON: at the beginning of a line, behind a colon, at the end. Not in a sentence."""
+"""JSON in an answer: at the beginning of a line, after a colon, or at the end; not inside a sentence."""
 _EDGES = " \t\r\n*_`\"'“”‘’「」『』"
 _LABEL = re.compile(
     r"(?:(?:rephrased |sub-?)?(?:q(?:uer(?:y|ies)|uestions?)?|search)|子?问题|查询|问法|问)"
     r"[ \t]*\d{0,3}[ \t]*[:：][ \t]*",
     re.IGNORECASE,
 )
-"""What may stand before a question, at its beginning alone: ``FAQ: `` is part of one."""
+"""A label before a question, at its beginning alone: ``FAQ: `` is part of one."""
 
 _KEY = re.compile(
     r"(?:(?:re)?phrased|rewritten|sub)?[ _-]?(?:q|query|question|text|wording|子?问题|查询|问法|问)[ _-]?\d{0,3}"
@@ -82,12 +89,12 @@ _CHATTER = re.compile(
 
 @known_arguments
 class QueryRewriter:
-    r"""Rewrites a question by a chat model, for `MultiQueryRetriever` and wherever more queries help.
+    r"""Rewrites a question with a chat model, for `MultiQueryRetriever` and other searches with several queries.
 
     Args:
         model: A `ChatModel`, or a callable from a text to a text.
         task: ``"rephrase"``: other wordings. ``"split"``: simpler questions that together answer it. ``"passage"``: one
-            passage that would answer it, to be searched for by its embedding (HyDE).
+            passage that would answer it, to search by its embedding (HyDE).
         n: At most so many texts; a passage is always one.
         prompt: Instead of the built-in one: a text with ``{query}`` in it, and perhaps ``{n}``.
         language: Of the built-in prompt; ``"auto"`` is the question's: Chinese or English.
@@ -117,29 +124,21 @@ class QueryRewriter:
         options: ChatOptions | None = None,
     ) -> None:
         self._model = as_chat_model(model)
-        if task not in TASKS:
-            msg = f"QueryRewriter got task={task!r}. {known_names(str(task), TASKS)}"
-            raise ConfigError(msg)
-        if language not in LANGUAGES:
-            msg = f"QueryRewriter got language={language!r}. {known_names(str(language), LANGUAGES)}"
-            raise ConfigError(msg)
-        if not isinstance(options, (ChatOptions, type(None))):
-            msg = f"QueryRewriter got options={options!r:.80}; give a ChatOptions."
-            raise ConfigError(msg)
-        self._task = task
-        self._n = whole_number("n", n, 1)
+        self._task: RewritingTask = validate_choice("task", task, get_args(RewritingTask))
+        self._language: Language = validate_choice("language", language, get_args(Language))
+        require(isinstance(options, (ChatOptions, type(None))), "options", options, "a ChatOptions")
+        self._n = validate_integer("n", n, 1)
         self._prompt = None if prompt is None else _checked_prompt(prompt)
-        self._language = language
         self._options = options
 
     @known_keywords
     def __call__(self, query: str) -> list[str]:
-        """The texts that the model wrote for a question, at most ``n``, each once.
+        """Return the texts that the model wrote for a question, at most ``n``, each once.
 
-        Where it repeats the question among others, that takes no place; where it gives nothing else, it is what it is.
+        The question itself is left out, unless the model wrote nothing else.
 
         Raises:
-            GenerationError: If the model fails, or its answer holds no text.
+            GenerationError: If the model fails, or its answer has no text.
         """
         language = self._language if self._language != "auto" else "zh" if is_chinese(query) else "en"
         template = self._prompt or PROMPTS[self._task, language]
@@ -147,25 +146,26 @@ class QueryRewriter:
         try:
             if self._task == "passage":
                 return [visible(choice.text)]
-            told = read_queries(choice.text, choice.finish_reason == "length")
-            return ([one for one in told if same(one) != same(query)] or told)[: self._n]
+            found = read_queries(choice.text, choice.finish_reason == "length")
+            return ([one for one in found if _folded(one) != _folded(query)] or found)[: self._n]
         except UnreadableAnswerError as exc:
-            msg = f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Ask again, or another."
-            raise GenerationError(msg) from exc
+            raise GenerationError(
+                f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Try again, or use "
+                "another model."
+            ) from exc
 
 
 def read_queries(answer: str, is_cut: bool = False) -> list[str]:
-    r"""Queries from a list in whatever shape: JSON, numbers, bullets, lines; each of them once.
+    r"""Read queries from a list in any form: JSON, numbers, bullets, lines; each of them once.
 
-    Bare lines cannot be told from what a model says beside them but by its wording: the usual ways to refuse are an
-    error, the usual politeness is left out.
+    In bare lines the usual refusals raise an error, and the usual polite phrases are left out.
 
     Args:
         answer: A chat model's.
-        is_cut: Whether the model was stopped in the middle of it: then the last query is not whole.
+        is_cut: Whether the answer was cut at a limit of tokens: then the last query is incomplete.
 
     Raises:
-        UnreadableAnswerError: If it holds none, refuses, or is JSON of another kind.
+        UnreadableAnswerError: If it has no queries, refuses, or is JSON of another kind.
 
     Example:
         >>> read_queries("Here you are:\n\n- How hot?\n- Which *water*?")
@@ -174,14 +174,12 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
         ['怎么泡茶？', '水温多少？']
     """
     text = visible(answer)
-    told = find_json(text, _is_json) if _BEGINS_JSON.search(text) else None
-    if told is not None:
+    if _BEGINS_JSON.search(text) and find_json(text, _is_json) is not None:
         found = find_json(text, lambda value: bool(_texts_in(value)))
         if found is None:
-            msg = "it is JSON without a list of texts, or of objects with a 'query'"
-            raise UnreadableAnswerError(msg)
+            raise UnreadableAnswerError("it is JSON without a list of texts, or of objects with a 'query'")
         return _distinct(_texts_in(found.value))
-    lines = bulleted(text) or _bare_lines(text)
+    lines = list_items(text) or _bare_lines(text)
     return _distinct(lines[:-1] if is_cut and len(lines) > 1 else lines)
 
 
@@ -189,73 +187,179 @@ def _bare_lines(text: str) -> list[str]:
     lines = [line for line in read_lines(text, is_cut=False) if not line.endswith((":", "："))]
     kept = [line for line in lines if not _CHATTER.fullmatch(line)]
     if kept and _REFUSAL.match(kept[0]):
-        msg = f"it refuses: {kept[0]!r:.80}"
-        raise UnreadableAnswerError(msg)
+        raise UnreadableAnswerError(f"it refuses: {kept[0]!r:.80}")
     return kept
 
 
 def _is_json(value: Any) -> bool:
-    """Whether JSON is more than brackets that a sentence may have, such as ``[1]``."""
+    """Whether JSON is more than brackets in a sentence, such as ``[1]``."""
     return isinstance(value, Mapping) or (
         isinstance(value, list) and any(isinstance(one, (str, list, Mapping)) for one in value)
     )
 
 
 def _texts_in(value: Any) -> list[str]:
-    """The texts of a list, of the only list in a mapping, or of a mapping by its keys; what is in them, likewise."""
+    """The texts of a list, of the only list in a mapping, or of a mapping by its keys; nested ones likewise."""
     if isinstance(value, Mapping):
         lists = [one for one in value.values() if isinstance(one, list)]
         inner = [one for one in value.values() if isinstance(one, Mapping)]
-        value = lists[0] if len(lists) == 1 else _named(value) or (inner if len(inner) == 1 else [])
+        value = lists[0] if len(lists) == 1 else _under_keys(value) or (inner if len(inner) == 1 else [])
     return [one for one in _flat(value) if any(map(str.isalnum, one))]
 
 
 def _flat(value: Any) -> list[str]:
-    """The texts in a list and the lists and mappings in it, as they come."""
+    """The texts in a list and the lists and mappings in it, in order."""
     if isinstance(value, str):
         return [value]
-    if isinstance(value, Mapping):  # one without the keys of questions may have one text under any key
-        value = _named(value) or (list(value.values()) if len(value) == 1 else [])
+    if isinstance(value, Mapping):  # without the keys of questions, one text under any key
+        value = _under_keys(value) or (list(value.values()) if len(value) == 1 else [])
     return [text for one in value for text in _flat(one)] if isinstance(value, list) else []
 
 
-def _named(item: Mapping[str, Any]) -> list[Any]:
-    """What a mapping tells under the keys of questions."""
+def _under_keys(item: Mapping[str, Any]) -> list[Any]:
+    """The values of a mapping under the keys of questions."""
     return [one for key, one in item.items() if _KEY.fullmatch(str(key).strip())]
 
 
 def _distinct(given: Iterable[str]) -> list[str]:
+    """Queries without labels and quotes, each once."""
     found: dict[str, str] = {}
     for one in given:
-        query = _unlabelled(" ".join(one.split()).strip(_EDGES)).strip(_EDGES)
+        text = " ".join(one.split()).strip(_EDGES)
+        label = _LABEL.match(text)
+        query = text[label.end() if label else 0 :].strip(_EDGES)
         if any(map(str.isalnum, query)):
-            found.setdefault(same(query), query)
+            found.setdefault(_folded(query), query)
     if not found:
-        msg = "it holds no question"
-        raise UnreadableAnswerError(msg)
+        raise UnreadableAnswerError("it holds no question")
     return list(found.values())
 
 
-def _unlabelled(text: str) -> str:
-    label = _LABEL.match(text)
-    return text[label.end() :] if label else text
-
-
-def same(query: str) -> str:
-    """What queries have in common that are the same but for white space and case."""
+def _folded(query: str) -> str:
+    """A query without differences of white space and case."""
     return " ".join(query.split()).casefold()
 
 
 def _checked_prompt(prompt: Any) -> str:
     try:
         fields = {name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None}
-    except (TypeError, ValueError) as exc:
-        msg = f"QueryRewriter got prompt={prompt!r:.80}, which cannot be read ({exc}); write {{{{ and }}}} for braces."
-        raise ConfigError(msg) from exc
-    if not {"query"} <= fields <= {"query", "n"}:
-        msg = (
-            f"QueryRewriter got prompt={prompt!r:.80}; it must name {{query}}, may name {{n}} and nothing else. "
-            "Write {{ and }} for braces."
-        )
-        raise ConfigError(msg)
+    except (TypeError, ValueError):
+        fields = set()
+    expected = "a text that names {query}, perhaps {n}, and nothing else"
+    require({"query"} <= fields <= {"query", "n"}, "prompt", prompt, expected, "Write {{ and }} for braces.")
     return str(prompt)
+
+
+class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
+    """Searches for a question in several wordings, and fuses the results into one ranking.
+
+    The question itself always comes first. A rewriting that fails raises an error.
+
+    Args:
+        retriever: Any retriever of nodes.
+        rewrite: A callable from the question to a list of queries; or a `ChatModel`, which writes other wordings (see
+            `QueryRewriter` for other tasks and prompts).
+        n: At most so many queries beside the question.
+        fusion_method: Name of a registered fusion.
+        topk: At most so many nodes.
+        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50.
+        fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking: the number of queries
+            varies.
+
+    Raises:
+        NotRegisteredError: If there is no such fusion.
+        ConfigError: If another argument is out of its range, or of the wrong kind.
+
+    Example:
+        >>> from lazyrag import Document, Retriever
+        >>> docs = Document()
+        >>> _ = docs.add_texts({"a": "green tea", "b": "matcha", "c": "coffee"})
+        >>> words = {"tea": ["matcha", "oolong"]}
+        >>> retriever = MultiQueryRetriever(
+        ...     Retriever(docs, "FineChunk", similarity="bm25"), lambda query: words.get(query, [])
+        ... )
+        >>> sorted(node.text for node in retriever("tea"))
+        ['green tea', 'matcha']
+    """
+
+    def __init__(
+        self,
+        retriever: NodeRetriever,
+        rewrite: ChatModel | Callable[[str], Sequence[str]],
+        n: int = 3,
+        *,
+        fusion_method: str = "rrf",
+        topk: int = 6,
+        depth: int | None = None,
+        **fusion_kw: Any,
+    ) -> None:
+        self._set_retrievers(check_retrievers("MultiQueryRetriever", [retriever]))
+        [self._retriever] = self.retrievers
+        self._n = validate_integer("n", n, 1)
+        self._rewrite: Callable[[str], Any] = QueryRewriter(rewrite, n=n) if isinstance(rewrite, ChatModel) else rewrite
+        expected = "a callable from a question to a list of queries, or a ChatModel"
+        require(callable(self._rewrite), "rewrite", rewrite, expected)
+        if "weights" in fusion_kw:
+            raise ConfigError("MultiQueryRetriever takes no weights: the number of queries varies.")
+        self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
+        self._fusing.try_out(2)
+        try:
+            self._fusing.try_out(3)
+        except LazyRAGError as exc:
+            raise ConfigError(
+                f"The keywords {fusion_kw!r:.80} fit a certain number of queries, and that number varies. Pass values "
+                "for any number of queries."
+            ) from exc
+        self._fusing.check_directions([self._retriever.higher_is_better])
+        self._topk = validate_integer("topk", topk, 1)
+        self._depth = None if depth is None else validate_integer("depth", depth, 1)
+
+    def queries(self, query: str) -> list[str]:
+        """Return the queries for a question: itself, then at most ``n`` others, each once.
+
+        Raises:
+            ConfigError: If the question is not a string.
+            GenerationError: If a chat model fails.
+            RetrievalError: If the rewriting raises, or returns something else than a list of texts.
+        """
+        if not check_query(query):
+            return []
+        try:
+            given = self._rewrite(query)
+        except LazyRAGError:
+            raise
+        except Exception as exc:
+            raise RetrievalError(f"The rewriting raised {type(exc).__name__} for {query!r:.60}: {exc}") from exc
+        if not is_list_of(given, str):
+            raise RetrievalError(f"The rewriting of {query!r:.60} must return a list of texts; got {given!r:.80}.")
+        found = {_folded(query): query}
+        for one in given:
+            if one.strip():
+                found.setdefault(_folded(one), one)
+        return list(found.values())[: self._n + 1]
+
+    def prepare(self, query: Query) -> None:
+        """Rewrite the query."""
+        for one in self._rewritten(query)[0]:
+            self._retriever.prepare(replace(query, text=one))
+
+    def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
+        """Run the retriever for each query and fuse the results."""
+        limit = self._limit(query)
+        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        queries, seconds = self._rewritten(query)
+        inputs = [self._retriever.run_part(replace(query, text=one, topk=depth), snapshot) for one in queries]
+        directions = [self._retriever.higher_is_better] * len(inputs)
+        fused = self._fusing.fused("queries", inputs, directions, depth, snapshot, queries=queries)
+        fused.seconds += seconds
+        return fused.cut(limit)
+
+    def _rewritten(self, query: Query) -> tuple[list[str], float]:
+        """The queries for a question, written once a call, and the duration of that."""
+        key = id(self), query.text
+        known: tuple[list[str], float] | None = query.memo.get(key)
+        if known is None:
+            begun = time.perf_counter()
+            queries = self.queries(query.text)
+            known = query.memo[key] = queries, time.perf_counter() - begun
+        return known

@@ -1,68 +1,74 @@
-"""`Retriever`: the nodes of a group that suit a query."""
+"""`Retriever`: search one node group by keywords or vectors. And why a node is missing from its ranking."""
 
 from __future__ import annotations
 
 import copy
 import math
-import numbers
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 
+from lazyrag.data.filters import And, Condition, Filter, Not, matches
 from lazyrag.data.node import DocNode
+from lazyrag.data.segment import Segment
 from lazyrag.document.document import Document
 from lazyrag.document.groups import Step
 from lazyrag.document.groups import group_name as normal_group_name
-from lazyrag.document.snapshot import Needs, Snapshot, related
+from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, related
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
 from lazyrag.ranking.fusion import fusions, summed
-from lazyrag.retrieval.base import BaseRetriever, OutputFormat, check_output
-from lazyrag.retrieval.explain import filter_text, missing, unmapped
+from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
+from lazyrag.retrieval.explain import Tracks, filter_text, value_text
 from lazyrag.retrieval.similarity import (
     OWN_METRIC,
+    KeywordSearch,
     Search,
     SearchRequest,
     TermSearch,
-    checked_towards,
-    embedded,
+    VectorSearch,
+    feedback_vector,
     indexes,
     query_vector,
     similarities,
+    validate_feedback,
 )
-from lazyrag.retrieval.stages import LazyStage, LoadedStage, Query, Reason
-from lazyrag.types import Embedding
-from lazyrag.validation import text_list, whole_number
+from lazyrag.retrieval.stages import Cause, Reason
+from lazyrag.types import Embedding, Fields
+from lazyrag.validation import is_list_of, require, validate_integer, validate_number, validate_texts
 
 T_co = TypeVar("T_co", covariant=True)
 
 _FUSED_AT_LEAST = 50
+_TERMS_SHOWN = 12
+_PARAMETERS = (
+    "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join similarity_kw"
+).split()
 
 
 class Retriever(BaseRetriever[T_co]):
-    """Finds the nodes of a node group that suit a query (spec 001).
-
-    The same retriever may be called by several threads.
+    """Finds the best nodes of a node group for a query (spec 001). It may be shared by threads.
 
     Args:
         doc: A Document, or several: their nodes are ranked together, with common BM25 statistics.
         group_name: The node group to search; `LAZY_ROOT_NAME` for whole documents.
-        similarity: Name of a registered similarity; None: what an embed key's vectors are ranked by, ``"cosine"`` where
+        similarity: Name of a registered similarity; None: the metric of each embed key's vectors, ``"cosine"`` where
             they are dense, ``"ip"`` where they are sparse.
-        similarity_cut_off: Drop what is worse than this; what equals it stays. A number, or a mapping from embed key
-            to number, which acts on each key's ranking.
+        similarity_cut_off: Drop nodes with a worse score; an equal score stays. A number, or a mapping from embed key
+            to number, for each key's ranking.
         index: Name of a registered kind of index. ``"default"``: exact. ``"smart_embedding_index"``: the vector store's
             own search, which for the ``map`` store is the same. ``"ann"``: approximate, for a million embeddings and
-            more: some of the best nodes may be missing, the first question builds a graph. With the ``map`` store it
+            more: some of the best nodes may be missing, the first query builds a graph. With the ``map`` store it
             needs ``pip install "lazyrag[ann]"``.
         topk: At most so many nodes over all Documents, before ``target`` maps them.
         embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank (RRF), and the
             score is the fused one.
-        target: Map the hits to this group: to their ancestors or descendants, or through an ancestor in common.
-            Filters are for the hits, not for what they are mapped to.
+        target: Map the hits to this group: to their ancestors or descendants, or through a common ancestor.
+            Filters apply to the hits, not to the nodes they are mapped to.
         output_format: None: nodes. ``"content"``: texts. ``"dict"``: the fields of `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
-        similarity_kw: Passed through to the similarity function; further keyword arguments are, too.
+        similarity_kw: Keywords of the similarity function; further keyword arguments are passed to it, too.
 
     Raises:
         NotRegisteredError: If the group or the similarity is unknown.
@@ -87,57 +93,6 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = ...,
         output_format: None = ...,
         join: Literal[False] = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
-        **more_similarity_kw: Any,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Retriever[list[dict[str, Any]]],
-        doc: Document | Sequence[Document],
-        group_name: str,
-        similarity: str | None = ...,
-        similarity_cut_off: float | Mapping[str, float] = ...,
-        index: str = ...,
-        topk: int = ...,
-        embed_keys: Sequence[str] | None = ...,
-        target: str | None = ...,
-        *,
-        output_format: Literal["dict"],
-        join: Literal[False] = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
-        **more_similarity_kw: Any,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Retriever[list[str]],
-        doc: Document | Sequence[Document],
-        group_name: str,
-        similarity: str | None = ...,
-        similarity_cut_off: float | Mapping[str, float] = ...,
-        index: str = ...,
-        topk: int = ...,
-        embed_keys: Sequence[str] | None = ...,
-        target: str | None = ...,
-        *,
-        output_format: Literal["content"],
-        join: Literal[False] = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
-        **more_similarity_kw: Any,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Retriever[str],
-        doc: Document | Sequence[Document],
-        group_name: str,
-        similarity: str | None = ...,
-        similarity_cut_off: float | Mapping[str, float] = ...,
-        index: str = ...,
-        topk: int = ...,
-        embed_keys: Sequence[str] | None = ...,
-        target: str | None = ...,
-        *,
-        output_format: Literal["content"],
-        join: Literal[True] | str,
         similarity_kw: Mapping[str, Any] | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
@@ -176,34 +131,29 @@ class Retriever(BaseRetriever[T_co]):
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
         self.similarity = OWN_METRIC if similarity is None else similarities[similarity]
-        if not isinstance(similarity_kw, (Mapping, type(None))):
-            msg = f"similarity_kw is {similarity_kw!r}; give a mapping of keywords to values."
-            raise ConfigError(msg)
-        self._keywords = {**(similarity_kw or {}), **more_similarity_kw}
+        require(isinstance(similarity_kw, (Mapping, type(None))), "similarity_kw", similarity_kw, "a mapping")
+        keywords = {**(similarity_kw or {}), **more_similarity_kw}
         self.similarity.check_kwargs(similarity_kw or {})
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
-        self.search: Search = indexes[index](self.similarity, self._keywords)
+        self.search: Search = indexes[index](self.similarity, keywords)
         self._embed_keys = self._checked_embed_keys(embed_keys)
         self._cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
-        self._topk = whole_number("topk", topk, 1)
-        check_output(output_format, join)
-        self.output_format: OutputFormat | None = output_format
-        self._join = join
+        self._topk = validate_integer("topk", topk, 1)
+        self._set_output(output_format, join)
         self._check_groups()
         self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
         self._embedders = {key: [one.reader.embedders([key])[0] for one in self._documents] for key in self._embed_keys}
-        self._towards: tuple[Sequence[DocNode], float] = ((), 0.0)
-        self._trees = [one.reader.tree for one in self._documents]
+        self._feedback: tuple[Sequence[DocNode], float] | None = None
         self.sources = dict.fromkeys((one.reader for one in self._documents), self._needs())
 
     def prepare(self, query: Query) -> None:
-        """See `BaseRetriever.prepare`: embeds the query."""
+        """Embed the query."""
         for embed_key in self._embed_keys:
             for embedder in self._embedders[embed_key]:
-                embedded(embedder, query)
+                query_vector(embedder, query.text, query.memo)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
-        """See `BaseRetriever.run`: a ranking for each embed key, their fusion, and what the hits are mapped to."""
+        """Rank by each embed key, fuse the rankings, and map the hits to the target group."""
         topk = self._limit(query)
         if len(self._rankings) == 1:
             last = self._ranked(query, snapshot, self._rankings[0], topk)
@@ -215,9 +165,9 @@ class Retriever(BaseRetriever[T_co]):
     def _ranked(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> LazyStage:
         """The best nodes by one embed key, or by their texts."""
         begun = time.perf_counter()
-        asked = query.with_topk(topk)
-        hits = [] if query.is_blank else self.search.rank(self.request(asked, snapshot, embed_key, topk))
-        found = LazyStage(
+        query = query.with_topk(topk)
+        hits = [] if query.is_blank else self.search.rank(self._request(query, snapshot, embed_key, topk))
+        ranked = LazyStage(
             "retriever",
             self.similarity.name,
             hits[:topk],
@@ -226,38 +176,47 @@ class Retriever(BaseRetriever[T_co]):
             embed_key,
             seconds=time.perf_counter() - begun,
             retriever=self,
-            query=asked,
+            query=query,
         )
-        cut_off = self.cut_off(embed_key)
+        if not self._cut_off:
+            return ranked
+        cut_off = self._cut_off_of(embed_key)
         if cut_off == -math.inf:
-            return found
+            return ranked
         kept = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
-        said = {"similarity_cut_off": cut_off}
-        why = partial(self.missing, found)
-        return LazyStage("cut", "similarity_cut_off", kept, snapshot, inputs=(found,), said=said, query=asked, why=why)
+        why = partial(self.explain_missing, ranked)
+        params = {"similarity_cut_off": cut_off}
+        return LazyStage(
+            "cut", "similarity_cut_off", kept, snapshot, inputs=(ranked,), params=params, query=query, why=why
+        )
 
-    def request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
-        """What its search is asked."""
+    def _request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
         vectors = () if embed_key is None else self._vectors(query, embed_key)
         return SearchRequest(query.text, self.group, snapshot, query.parsed_filters(), topk, embed_key, vectors)
 
     def _vectors(self, query: Query, embed_key: str) -> list[Embedding]:
         """The query's vector for each Document."""
-        towards = self._towards
-        if query.towards is not None:
-            towards = checked_towards(*query.towards, self._trees)
-        return [query_vector(one, embed_key, query, towards) for one in self._embedders[embed_key]]
+        embedders = self._embedders[embed_key]
+        vectors = [query_vector(one, query.text, query.memo) for one in embedders]
+        feedback = query.feedback or self._feedback
+        if feedback is None:
+            return vectors
+        trees = {id(one.reader.tree) for one in self._documents}
+        nodes = [node for node in feedback[0] if node.reader is not None and id(node.reader.tree) in trees]
+        pairs = zip(vectors, embedders, strict=True)
+        return [feedback_vector(plain, one, embed_key, nodes, feedback[1]) for plain, one in pairs]
 
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
-        """The rankings of several embed keys, by rank."""
+        """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
         shares = fusions["rrf"].shares([one.hits for one in rankings])
-        found = LazyStage("fusion", "rrf", summed(shares), snapshot, self.group, inputs=tuple(rankings), shares=shares)
-        found.seconds = time.perf_counter() - begun
-        return found.cut(topk)
+        fused = LazyStage("fusion", "rrf", summed(shares), snapshot, self.group, inputs=tuple(rankings))
+        fused.contributions = shares
+        fused.seconds = time.perf_counter() - begun
+        return fused.cut(topk)
 
     def _mapped(self, last: LazyStage, query: Query, snapshot: Snapshot, target: str) -> LazyStage:
-        """Hits mapped to another group within their own Documents; each node once, where it was first led to."""
+        """Hits mapped to another group within their Documents; each node once, at its first place."""
         begun = time.perf_counter()
         parts = {part.part: part for part in snapshot.parts}
         found = [(parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)]
@@ -268,65 +227,56 @@ class Retriever(BaseRetriever[T_co]):
             [node for node, _ in pairs],
             snapshot,
             inputs=(last,),
-            said={"from": self.group, "to": target},
+            params={"from": self.group, "to": target},
             seconds=time.perf_counter() - begun,
-            origins={node: tuple(led) for node, led in pairs},
+            origins={node: tuple(origins) for node, origins in pairs},
             query=query,
-            why=partial(unmapped, self, last),
+            why=partial(self._explain_unmapped, last),
         )
 
-    def described(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
-        """See `BaseRetriever.described`."""
+    def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
+        """Name a ranking by the similarity, with the embed key where there are several."""
         query, embed_key = ranked.query, ranked.embed_key
-        said: dict[str, Any] = {}
+        params: dict[str, Any] = {}
         if query is not None:
-            said = {"query": query.text, "group": self.group, "topk": query.topk}
+            params = {"query": query.text, "group": self.group, "topk": query.topk}
             if embed_key is not None:
-                said["embed_key"] = embed_key
+                params["embed_key"] = embed_key
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
-                said["filters"] = filter_text(bound)
-        return self.ranking_name(ranked), said
+                params["filters"] = filter_text(bound)
+        return self._ranking_name(ranked), params
 
-    def ranking_name(self, ranked: LazyStage) -> str:
-        """What a ranking is called: the similarity, with the embed key where there are several."""
+    def _ranking_name(self, ranked: LazyStage) -> str:
         name, embed_key = self.similarity.name, ranked.embed_key
         if self.similarity is OWN_METRIC and embed_key is not None and ranked.query and not ranked.query.is_blank:
             name = min(map(str, ranked.snapshot.metrics(self.group, embed_key)), default=name)
         return name if len(self._embed_keys) < 2 else f"{name}:{embed_key}"
 
-    def missing(self, ranked: LazyStage, uid: str) -> Reason:
-        """See `BaseRetriever.missing`."""
-        return missing(self, ranked, uid)
-
-    def cut_off(self, embed_key: str | None) -> float:
-        """The cut-off of a ranking; minus infinity for none."""
-        return self._cut_off.get(embed_key or "", self._cut_off.get("", -math.inf))
-
     @property
-    def descends(self) -> bool:
-        """Whether a higher score of its nodes is a better one; fused scores always are."""
+    def higher_is_better(self) -> bool:
+        """As the similarity says; fused scores are always better where they are higher."""
         return self.similarity.descend or len(self._embed_keys) > 1
 
     @property
-    def moves(self) -> bool:
-        """Whether `towards` makes a difference: it does where vectors are searched and hits are not mapped."""
+    def supports_feedback(self) -> bool:
+        """True for a search by vectors without ``target``."""
         return bool(self._embed_keys) and self.target is None
 
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
-        """The same retriever, which moves a query's vector towards nodes that are of the kind that is looked for.
+        """Return a copy of this retriever that moves the vector of each query towards nodes.
 
-        They may be hits that a reader approved of, or the first ones of another retriever: see `FeedbackRetriever`. Of
-        the nodes those count that have a vector of the retriever's Documents and embed keys. Texts and sparse vectors
-        are asked for as they are.
+        Use it to find more nodes of a kind: hits that a reader approved, or the first hits of another retriever (see
+        `FeedbackRetriever`). Only nodes with a vector of the retriever's Documents and embed keys count. Keyword search
+        and sparse vectors do not change.
 
         Args:
             nodes: Nodes of the Documents.
-            weight: How far: 0 not at all, 1 as much as the query itself counts. See
-                `lazyrag.retrieval.similarity.moved` for the formula.
+            weight: How far: 0 not at all, 1 as much as the query itself. See `lazyrag.retrieval.similarity.moved` for
+                the formula.
 
         Raises:
-            ConfigError: If there are other things than nodes, or the weight is below 0 or not finite.
+            ConfigError: If these are no nodes, or the weight is below 0 or not finite.
 
         Example:
             >>> vectors = {"tea": [1.0, 0.0], "green tea": [0.8, 0.6], "coffee": [0.6, -0.8]}
@@ -338,11 +288,11 @@ class Retriever(BaseRetriever[T_co]):
             ['coffee', 'green tea']
         """
         made = copy.copy(self)
-        made._towards = checked_towards(nodes, weight, self._trees)
+        made._feedback = validate_feedback(nodes, weight)
         return made
 
-    def check(self, query: Query) -> None:
-        """See `BaseRetriever.check`."""
+    def bind_filters(self, query: Query) -> None:
+        """Bind the filters to the schema of each Document."""
         for document in self._documents:
             document.reader.bind(query.parsed_filters())
 
@@ -355,32 +305,21 @@ class Retriever(BaseRetriever[T_co]):
         return frozenset(steps)
 
     def _checked_embed_keys(self, embed_keys: Sequence[str] | None) -> tuple[str, ...]:
-        wanted = None if embed_keys is None else text_list("embed_keys", embed_keys)
+        wanted = None if embed_keys is None else validate_texts("embed_keys", embed_keys)
         if self.similarity.mode == "text":
             if wanted:
-                msg = f"The similarity {self.similarity.name!r} compares texts and has no use for embed_keys."
-                raise ConfigError(msg)
+                raise ConfigError(f"The similarity {self.similarity.name!r} compares texts; omit embed_keys.")
             return ()
-        if wanted == ():
-            msg = "embed_keys is an empty list; name the embed keys to search by, or leave it out for all."
-            raise ConfigError(msg)
+        require(wanted != (), "embed_keys", embed_keys, "a list with at least one embed key", "Omit it for all.")
         keys = [[one.key for one in document.reader.embedders(wanted)] for document in self._documents]
         if any(set(other) != set(keys[0]) for other in keys):
-            msg = f"The Documents have different embed keys: {keys}. Choose common ones with embed_keys=[...]."
-            raise ConfigError(msg)
-        self._check_models(keys[0])
+            raise ConfigError(f"The Documents have different embed keys: {keys}. Pass common ones as embed_keys=[...].")
+        for key in keys[0]:  # a bare callable does not name its model
+            models = {document.reader.embedders([key])[0].embedder.identity for document in self._documents} - {""}
+            if len(models) > 1:
+                problem = f"The Documents have different models for the embed key {key!r}: {sorted(models)}"
+                raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
         return tuple(dict.fromkeys(keys[0]))
-
-    def _check_models(self, keys: Sequence[str]) -> None:
-        """Scores of different models do not compare; a bare callable does not say which one it is."""
-        for key in keys:
-            models = {document.reader.embedders([key])[0].embedder.identity for document in self._documents}
-            if len(models - {""}) > 1:
-                msg = (
-                    f"The Documents embed by different models under the embed key {key!r}: {sorted(models - {''})}. "
-                    "Their scores do not compare. Ask each by a Retriever of its own, or give them one model."
-                )
-                raise ConfigError(msg)
 
     def _check_groups(self) -> None:
         for document in self._documents:
@@ -389,37 +328,191 @@ class Retriever(BaseRetriever[T_co]):
                     if name is not None:
                         document.reader.line(name)
                 except NotRegisteredError as exc:
-                    msg = f"{exc} (asked of {document!r})"
-                    raise NotRegisteredError(msg) from exc
+                    raise NotRegisteredError(f"{exc} (in {document!r})") from exc
 
+    def _cut_off_of(self, embed_key: str | None) -> float:
+        """The cut-off of a ranking; minus infinity for none."""
+        return self._cut_off.get(embed_key or "", self._cut_off.get("", -math.inf))
 
-_PARAMETERS = (
-    "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join similarity_kw"
-).split()
+    def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
+        """Explain why a node is not in a ranking; nodes outside of a restricted view do not exist."""
+        return _MissingNode(self, ranked, ranked.query or Query(""), uid).reason()
+
+    def _explain_unmapped(self, last: LazyStage, uid: str) -> Reason:
+        """Explain why a node is not among those that the hits of a stage were mapped to."""
+        tracks = Tracks(last.record())
+        sources = self._leading_to(last, uid)
+        uids = {one.uid for _, _, one in sources}
+        found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids  # by one embed key, and then cut
+        if found:
+            reasons = [tracks.reason(one) for one in sorted(found)]
+            best = min(reasons, key=lambda one: math.inf if one.rank is None else one.rank)
+            return replace(best, uid=uid, told=not_led(self.group, len(sources), best.told))
+        reason = tracks.reason(uid)
+        if reason.cause != "found":
+            return reason
+        target = str(self.target)
+        told = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
+        return replace(reason, stage=target, told=told, cause="dropped")
+
+    def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
+        """The nodes of the searched group that lead to a node of the target group."""
+        found = []
+        for part, _, one in _find(ranked, uid):
+            if one.group == self.target:
+                below = part.relating(self.group)(DocNode.from_segment(one, part.source))
+                found += [(part, (source.uid, part.part, source.key), source) for source in below]
+        return found
 
 
 def _document_list(doc: Any) -> list[Document]:
-    documents = [doc] if isinstance(doc, Document) else list(doc) if isinstance(doc, (list, tuple)) else []
-    if not documents or not all(isinstance(one, Document) for one in documents):
-        msg = f"A Retriever searches a Document or a list of Documents, not {doc!r}."
-        raise ConfigError(msg)
+    documents = [doc] if isinstance(doc, Document) else doc
+    require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
     if len({id(one.reader.tree) for one in documents}) != len(documents):
-        msg = (
-            "A Retriever got the same Document twice, as it is or restricted; its nodes would be counted twice. "
-            "Name each once; Document.restricted takes filters joined with |."
-        )
-        raise ConfigError(msg)
-    return documents
+        raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
+    return list(documents)
 
 
 def _checked_cut_off(cut_off: Any, embed_keys: Sequence[str]) -> dict[str, float]:
-    """Cut-offs by embed key; under "" the one for all."""
+    """Cut-offs by embed key; under "" the one for all. Empty without any."""
     given = dict(cut_off) if isinstance(cut_off, Mapping) else {"": cut_off}
     for key, value in given.items():
         if key and key not in embed_keys:
-            msg = f"similarity_cut_off names {key!r}, which is no embed key here. {known_names(str(key), embed_keys)}"
-            raise ConfigError(msg)
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
-            msg = f"similarity_cut_off is {value!r}; give a number, or a mapping from embed key to number."
-            raise ConfigError(msg)
-    return {key: float(value) for key, value in given.items()}
+            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), embed_keys)}")
+        expected = "a number, or a mapping from embed key to number"
+        given[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
+    return {} if given == {"": -math.inf} else given
+
+
+_Found: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
+"""A node, and the part of the snapshot that it is in."""
+
+
+def _find(ranked: LazyStage, uid: str) -> list[_Found]:
+    """The nodes with a uid, of all groups."""
+    return [(part, key, one) for part in ranked.snapshot.parts for key, one in part.find(uid)]
+
+
+@dataclass(frozen=True, slots=True)
+class _MissingNode:
+    """A node that is not in a ranking."""
+
+    retriever: Retriever[Any]
+    ranked: LazyStage
+    query: Query
+    uid: str
+
+    def reason(self) -> Reason:
+        """The first reason that holds."""
+        if self.query.is_blank:
+            return self._because("query", "The query is blank, and finds nothing.")
+        found = _find(self.ranked, self.uid)
+        if not found:
+            where = "the Document" if len(self.ranked.snapshot.parts) == 1 else "the Documents"
+            return self._because("unknown", f"There is no node {self.uid!r} in {where}.")
+        group, target = self.retriever.group, self.retriever.target
+        own = [one for one in found if one[2].group == group]
+        if own:
+            return self._reason_of(own)
+        if target not in [one.group for _, _, one in found]:
+            told = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
+            return self._because("group", told)
+        own = self.retriever._leading_to(self.ranked, self.uid)
+        if not own:
+            told = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
+            return self._because("group", told)
+        reason = self._reason_of(own)
+        return replace(reason, told=not_led(group, len(own), reason.told))
+
+    def _reason_of(self, own: Sequence[_Found]) -> Reason:
+        """The best reason of some nodes of the searched group."""
+        wanted = [part.source.bind(self.query.parsed_filters()) for part, _, _ in own]
+        matching = [
+            one for one, bound in zip(own, wanted, strict=True) if bound is None or matches(bound, one[2].fields)
+        ]
+        if matching:
+            return self._too_low(matching) or self._unranked(matching)
+        last = wanted[-1]
+        told = "The filter excludes it." if last is None else excluded(last, own[-1][2].fields)
+        return Reason(self.uid, "filter", told, cause="filter")
+
+    def _because(self, cause: Cause, told: str, rank: int | None = None, score: float | None = None) -> Reason:
+        return Reason(self.uid, self.retriever._ranking_name(self.ranked), told, rank, score, cause=cause)
+
+    def _too_low(self, own: Sequence[_Found]) -> Reason | None:
+        """The rank of the node in the ranking of all nodes; None if it has none."""
+        retriever, embed_key, depth = self.retriever, self.ranked.embed_key, self.query.topk or 1
+        snapshot = self.ranked.snapshot
+        search, exact = retriever.search, ""
+        if isinstance(search, VectorSearch) and search.mode != "exact":
+            search, exact = replace(search, mode="exact"), " in the exact ranking"
+        everything = max(depth, snapshot.size(retriever.group))
+        ranking = search.rank(retriever._request(self.query, snapshot, embed_key, everything))
+        keys = {key for _, key, _ in own}
+        at = next((at for at, (key, _) in enumerate(ranking) if key in keys), None)
+        if at is None:
+            return None
+        rank, score = at + 1, ranking[at][1]
+        cut_off = retriever._cut_off_of(embed_key)
+        if cut_off != -math.inf and retriever.similarity.is_worse(score, cut_off):
+            told = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
+            return Reason(self.uid, "similarity_cut_off", told, rank, score, cause="cut-off")
+        if rank <= depth:
+            told = f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+        else:
+            told = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
+        return self._because("depth", told, rank, score)
+
+    def _unranked(self, own: Sequence[_Found]) -> Reason:
+        """Why a node has no rank in the ranking of all nodes."""
+        search, embed_key = self.retriever.search, self.ranked.embed_key
+        if isinstance(search, KeywordSearch):
+            terms = list(dict.fromkeys(search.terms(self.query.text)))
+            named = ", ".join(map(repr, terms[:_TERMS_SHOWN])) + (", ..." if len(terms) > _TERMS_SHOWN else "")
+            if not terms:
+                return self._because("query", "The query has no terms that could be looked for.")
+            return self._because("terms", f"It shares no term with the query, whose terms are {named}.")
+        if embed_key is not None and not any(embed_key in part.embeddings(one) for part, _, one in own):
+            return self._because("embedding", f"It has no embedding under the key {embed_key!r}.")
+        if isinstance(search, VectorSearch):
+            return self._because("terms", "Its vector shares no dimension with the query's.")
+        return self._because("terms", f"The similarity {self.retriever.similarity.name!r} gave it no score.")
+
+
+def not_led(group: str, count: int, told: str) -> str:
+    """The reason for a node of the target group, from the reason for the best node that leads to it.
+
+    Example:
+        >>> not_led("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
+    """
+    which = "the only node" if count == 1 else f"the best of the {count} nodes"
+    return f"No hit of {group!r} leads to it. Of {which} that would: {told[:1].lower()}{told[1:]}"
+
+
+def excluded(wanted: Filter, fields: Fields) -> str:
+    """Name the condition of a filter that excludes a node, and the node's values.
+
+    Args:
+        wanted: A bound filter that the fields do not satisfy.
+        fields: The node's.
+
+    Example:
+        >>> excluded(And(Condition("year", "gt", 2000), Condition("author", "eq", "A")), {"year": 2004, "author": "B"})
+        "The filter author == 'A' excludes it: its author is 'B'."
+    """
+    while isinstance(wanted, And):
+        wanted = next(part for part in wanted.filters if not matches(part, fields))
+    has = [
+        f"its {name} is {value_text(fields[name])}" if fields.get(name) is not None else f"it has no {name}"
+        for name in dict.fromkeys(_field_names(wanted))
+    ]
+    return f"The filter {filter_text(wanted)} excludes it{': ' if has else ''}{', '.join(has)}."
+
+
+def _field_names(wanted: Filter) -> Iterator[str]:
+    if isinstance(wanted, Condition):
+        yield wanted.field
+    else:
+        for part in (wanted.filter,) if isinstance(wanted, Not) else wanted.filters:
+            yield from _field_names(part)

@@ -1,4 +1,4 @@
-"""Records, of a database or an API, as items: their text, their identity, their metadata."""
+"""Sources: items of a database, an API or a website, written as files into a folder that a Document reads."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from typing import Any, Protocol, TextIO, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.data.segment import EMPTY, Place
-from lazyrag.errors import ConfigError, IngestionWarning, LoadError, known_names, warn_user
+from lazyrag.errors import ConfigError, IngestionWarning, LoadError, warn_user
 from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import Mapping as Pairs
-from lazyrag.loaders.records import Pair, Selection, Value, leaves
-from lazyrag.validation import known_arguments, text_list
+from lazyrag.loaders.records import Selection, SoughtFields, Value, leaves
+from lazyrag.validation import known_arguments, validate_texts
 
 
 class FetchError(LoadError):
     """A URL could not be fetched.
 
     Args:
-        message: What was given, what is allowed, what to do; without secrets.
+        message: The problem and the way out, without secrets.
         url: The URL, without its query.
-        status: The status of the answer, 0 where none came.
+        status: The HTTP status; 0 without a response.
         transient: Whether the same request may succeed later.
-        retry_after_s: How long the server asks to wait, None where it does not say.
+        retry_after_s: The server's ``Retry-After``.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class FetchError(LoadError):
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """One record or page as it will lie in a folder.
+    """One record or page, as a file of the folder.
 
     Args:
-        identity: What it is known by from run to run, such as a record's key or a page's URL.
+        identity: Its stable identifier, such as a record's key or a page's URL.
         content: Bytes of the file.
-        suffix: Of the file, which says what loader reads it.
-        metadata: What the source says of it: texts, numbers, True and False, None, and lists of these.
+        suffix: Of the file; it decides which loader reads it.
+        metadata: Texts, numbers, booleans, None, and lists of these.
     """
 
     identity: str
@@ -71,13 +71,13 @@ class SourceItem:
 
 @dataclass(frozen=True, slots=True)
 class FailedItem:
-    """One that could not be had.
+    """An item that could not be fetched.
 
     Args:
-        identity: What it is known by.
-        error: Why not, and what to do.
-        transient: Whether it may be there the next time.
-        gone: Whether the source says that it is no longer there; its file goes, as if it had not been named.
+        identity: Its identifier.
+        error: The problem and the way out.
+        transient: Whether the next run may succeed.
+        gone: Whether the source says that it no longer exists; its file is removed.
     """
 
     identity: str
@@ -88,10 +88,10 @@ class FailedItem:
 
 @dataclass(frozen=True, slots=True)
 class CutShort:
-    """The source ended before its end; what it did not give may still be there.
+    """The run ended early; items that it did not return may still exist.
 
     Args:
-        reason: The limit, or what broke.
+        reason: The limit, or the failure.
     """
 
     reason: str
@@ -101,14 +101,26 @@ Event: TypeAlias = "SourceItem | FailedItem | CutShort"
 
 
 class Source(Protocol):
-    """Where items come from."""
+    """Produces items."""
 
     @property
     def name(self) -> str:
-        """What a folder remembers it by: the same for each run of the same source, and no secret in it."""
+        """Identifies the source to its folder: equal in each run, without secrets."""
 
     def items(self) -> Iterator[Event]:
-        """Everything it has, from the beginning, in the same order if nothing changed."""
+        """All items, in the same order if nothing changed."""
+
+
+class BaseSource(Source, Protocol):
+    """`load` and `fetch` of the built-in sources."""
+
+    def load(self) -> Iterator[LoadedItem]:
+        """The items as text, with their metadata."""
+        return loaded_items(self)
+
+    def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
+        """Write each item into a file of a folder; see `lazyrag.sources.fetch`."""
+        return fetch(self, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +128,10 @@ class LoadedItem:
     """An item as text.
 
     Args:
-        identity: What it is known by from run to run.
-        text: The whole text.
+        identity: Its stable identifier.
+        text: The complete text.
         places: Headings or pages, as stretches of the text.
-        metadata: What the source and the file itself say; the source comes first.
+        metadata: Of the source and the file; the source takes precedence.
     """
 
     identity: str
@@ -129,10 +141,7 @@ class LoadedItem:
 
 
 def loaded_items(source: Source) -> Iterator[LoadedItem]:
-    """The items of a source as text, one after the other. What fails is warned of, and passed over.
-
-    Args:
-        source: Any source.
+    """Load the items of a source as text. Items that fail are skipped with a warning.
 
     Raises:
         LoadError: If the source itself cannot be read.
@@ -153,14 +162,14 @@ def loaded_items(source: Source) -> Iterator[LoadedItem]:
 
 
 def _loaded(item: SourceItem, path: Path) -> LoadedItem:
-    """An item through the loader of its suffix, which takes a path."""
+    """Load an item with the loader of its suffix, which takes a path."""
     path.write_bytes(item.content)
     loaded = load_file(path)
     return LoadedItem(item.identity, loaded.text, loaded.places, {**loaded.metadata, **item.metadata})
 
 
 def digest(text: str) -> str:
-    """Eight digits that tell texts apart in a source's name, without showing what may be secret in them.
+    """A short hash for a source's name, which must not show secrets.
 
     Example:
         >>> digest("SELECT 1") == digest("SELECT 2")
@@ -170,10 +179,7 @@ def digest(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as metadata has it: what JSON knows, and texts of the rest.
-
-    Args:
-        value: Of a record.
+    """Convert a record's value for metadata: JSON types, and texts of all others.
 
     Example:
         >>> import datetime, decimal
@@ -203,11 +209,11 @@ _FILE_NAME = re.compile(r"[a-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of one file.
+    """The item of one file.
 
     Args:
-        identity: Of the item that it holds.
-        metadata: What the source says of it.
+        identity: Of the item.
+        metadata: Of the item.
     """
 
     identity: str
@@ -215,7 +221,7 @@ class Entry:
 
 
 class Manifest:
-    """The entries of a folder by file name. A file is entered before it is written, and struck off after it is gone.
+    """The entries of a folder by file name. A file is entered before it is written, and removed after it is deleted.
 
     Args:
         folder: An existing folder.
@@ -241,21 +247,21 @@ class Manifest:
         self._file: TextIO = (folder / MANIFEST).open("a", encoding="utf-8", newline="\n")
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Close the file."""
         self._file.close()
 
     def enter(self, name: str, entry: Entry) -> None:
-        """Enter a file, or what is new about it."""
+        """Add or update a file."""
         self.entries[name] = entry
         self._append(_line(name, entry))
 
-    def strike(self, name: str) -> None:
-        """Strike a file off that is gone."""
+    def remove(self, name: str) -> None:
+        """Remove a deleted file."""
         del self.entries[name]
         self._append(json.dumps({"name": name}))
 
     def compact(self) -> None:
-        """Write it anew, a line for each file, in the place of the old one."""
+        """Rewrite the manifest with one line for each file, atomically."""
         lines = [json.dumps({"source": self._source, "format": _FORMAT}, ensure_ascii=False)]
         lines += [_line(name, self.entries[name]) for name in sorted(self.entries)]
         new = self._folder / _NEW_MANIFEST
@@ -271,22 +277,21 @@ class Manifest:
 
 
 def _line(name: str, entry: Entry) -> str:
-    told = {"name": name, "identity": entry.identity, "metadata": dict(entry.metadata)}
-    return json.dumps(told, ensure_ascii=True, allow_nan=False)
+    fields = {"name": name, "identity": entry.identity, "metadata": dict(entry.metadata)}
+    return json.dumps(fields, ensure_ascii=True, allow_nan=False)
 
 
 def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
-    """The name of the source that fills a folder, and its entries; "" and nothing where there is no manifest.
+    """Read the source's name and the entries of a folder; "" and {} without a manifest.
 
     Raises:
-        LoadError: If it is damaged. Half a line at its end is not: that is what is left when a program is killed.
+        LoadError: If it is damaged. Half a line at its end is no damage: a killed program leaves it.
     """
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
     except FileNotFoundError:
         return "", {}
-    *lines, half = text.split("\n")
-    del half
+    *lines, _ = text.split("\n")
     entries: dict[str, Entry] = {}
     try:
         head = json.loads(lines[0])
@@ -297,10 +302,10 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
             )
             raise LoadError(msg, path=str(folder / MANIFEST))
         for line in lines[1:]:
-            told = json.loads(line)
-            name = _file_name(told["name"])
-            if "identity" in told:
-                entries[name] = Entry(told["identity"], told["metadata"])
+            fields = json.loads(line)
+            name = _file_name(fields["name"])
+            if "identity" in fields:
+                entries[name] = Entry(fields["identity"], fields["metadata"])
             else:
                 entries.pop(name, None)
     except (ValueError, KeyError, IndexError, TypeError) as exc:
@@ -313,7 +318,7 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
 
 
 def _file_name(name: str) -> str:
-    """A name that leads to nothing outside of the folder: what it names may be removed."""
+    """Refuse names that lead out of the folder: files of the manifest may be removed."""
     if not _FILE_NAME.fullmatch(name):
         raise ValueError
     return name
@@ -321,12 +326,12 @@ def _file_name(name: str) -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other programs from filling the folder; the lock of one that is killed goes with it.
+    """Lock the folder against other programs. The lock of a killed program ends with it.
 
     Raises:
-        LoadError: If another one does.
+        LoadError: If another program holds it.
     """
-    # SQLite's lock on a file of its own: the one lock of the standard library that is the same on all systems.
+    # SQLite's is the one lock of the standard library that works the same on all systems.
     with closing(sqlite3.connect(folder / _LOCK, timeout=0, isolation_level=None)) as lock:
         try:
             lock.execute("BEGIN EXCLUSIVE")
@@ -337,17 +342,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None]:
-    """What sources say of the files that they wrote, as the ``file_metadata`` of a Document.
+    """Metadata of the items in a folder, for ``file_metadata`` of a Document.
 
     Args:
-        folder: The folder that a source fills, or one in which such folders lie.
+        folder: The folder of a source, or a parent of such folders.
 
     Returns:
-        A function of a file's path: its metadata with the item's identity as ``source``; None for other files. It reads
-        the manifests, each anew when it has changed.
+        A function of a file's path: its metadata with the item's identity as ``source``; None for other files.
+        Manifests are read again when they change.
 
     Raises:
-        ConfigError: If the folder is no path.
+        ConfigError: If the folder is not a path.
 
     Example:
         >>> import tempfile
@@ -362,13 +367,10 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         ...     metadata_of(folder)(path)
         {'source': '7', 'price': 12}
     """
-    if not isinstance(folder, (str, os.PathLike)):
-        msg = f"folder is {folder!r:.80}; give the path of a folder that a source fills."
-        raise ConfigError(msg)
-    top = Path(folder).expanduser().absolute()
+    top = _folder_path(folder)
     known: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
 
-    def said_of(path: Path) -> Mapping[str, Any] | None:
+    def metadata(path: Path) -> Mapping[str, Any] | None:
         where = Path(path).absolute().parent
         if where != top and top not in where.parents:
             return None
@@ -378,11 +380,11 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         entry = known[where][1].get(Path(path).name)
         if entry is None:
             return None
-        # A name that a Document keeps for the file system would fail it.
-        said = {f"item_{name}" if name in BUILT_IN_FIELDS else name: value for name, value in entry.metadata.items()}
-        return {"source": entry.identity, **said}
+        # A Document refuses metadata with names of its own file fields.
+        own = {f"item_{name}" if name in BUILT_IN_FIELDS else name: value for name, value in entry.metadata.items()}
+        return {"source": entry.identity, **own}
 
-    return said_of
+    return metadata
 
 
 _TEMPORARY = ".lazyrag-source.tmp"
@@ -394,16 +396,16 @@ _SUFFIX = re.compile(r"(?:\.[A-Za-z0-9_-]{1,16}){1,3}")
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class FetchReport:
-    """What a run of a source did to a folder; identities of items, in the order of the run.
+    """Result of `fetch`: identities of items, in the order of the run.
 
     Args:
-        added: New ones.
-        updated: Those of which the text or the metadata is another one.
-        unchanged: Those whose files were not touched.
-        removed: Those that the source has no longer.
-        failed: Those that could not be had, each with its error.
-        kept: Those that the run did not come across and that stay, because it was not complete.
-        cut_short: Why the run ended before the source did; "" if it came to the end.
+        added: New items.
+        updated: Items whose text or metadata changed.
+        unchanged: Items whose files were not touched.
+        removed: Items that the source no longer has.
+        failed: Items that could not be fetched, with their errors.
+        kept: Items that an incomplete run did not see; their files stay.
+        cut_short: Why the run ended early; "" if it did not.
 
     Example:
         >>> print(FetchReport(added=("1",), unchanged=("2", "3")))
@@ -428,24 +430,24 @@ class FetchReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the folder now holds exactly what the source has, but for what failed and was not there before."""
+        """Whether the folder now equals the source, except for new items that failed."""
         return not self.cut_short and not self.kept
 
 
 def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
-    """Write the items of a source into a folder, each as a file, so that the folder holds what the source has.
+    """Write the items of a source into a folder, one file each, and remove the files of deleted items.
 
-    Files whose content is the same are not touched, others are replaced in one step. What the source has no longer is
-    removed, but only if the run came to its end and nothing failed that was there before. A run that breaks off leaves
-    whole files, and the next one goes on from them. Files that no source wrote are left alone.
+    Files with equal content are not touched, others are replaced atomically. Files are removed only by a complete run
+    in which no earlier item failed. An interrupted run leaves complete files; the next run continues from them. Files
+    that no source wrote are left alone.
 
     Args:
         source: Any source; one for each folder.
-        folder: The folder, which is made if it is not there.
+        folder: The folder; created if missing.
 
     Raises:
-        ConfigError: If it is no source, or another source fills the folder.
-        LoadError: If the source cannot be read, the folder cannot be written, or another program writes it now.
+        ConfigError: If source is not a source, or the folder belongs to another one.
+        LoadError: If the source cannot be read, the folder cannot be written, or another program is writing it.
 
     Example:
         >>> import tempfile
@@ -460,14 +462,11 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         0 added, 0 updated, 1 unchanged, 0 removed, 0 failed
     """
     if isinstance(source, type) or not isinstance(getattr(source, "name", None), str) or not hasattr(source, "items"):
-        msg = f"source is {source!r:.80}; give a source, such as DatabaseSource(...), or what has name and items()."
+        msg = f"source must have a name and items(), as DatabaseSource(...) has; got {source!r:.80}."
         raise ConfigError(msg)
-    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
-        msg = f"folder is {folder!r:.80}; give the path of a folder."
-        raise ConfigError(msg)
-    path = Path(folder).expanduser().absolute()
+    path = _folder_path(folder)
     if path.exists() and not path.is_dir():
-        msg = f"folder is {os.fspath(folder)!r}, which is a file. Give the path of a folder."
+        msg = f"folder must be a folder; {str(folder)!r} is a file."
         raise ConfigError(msg)
     with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -481,12 +480,15 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
     return report
 
 
-def file_name(identity: str, suffix: str) -> str:
-    """The name of an item's file: readable, and another one for each identity, on file systems without case too.
+def _folder_path(folder: str | os.PathLike[str]) -> Path:
+    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+        msg = f"folder must be the path of a folder; got {folder!r:.80}."
+        raise ConfigError(msg)
+    return Path(folder).expanduser().absolute()
 
-    Args:
-        identity: Any text.
-        suffix: Of the file.
+
+def file_name(identity: str, suffix: str) -> str:
+    """The name of an item's file: readable and unique, on case-insensitive file systems too.
 
     Example:
         >>> file_name("https://example.com/tea?id=7", ".html")
@@ -499,7 +501,7 @@ def file_name(identity: str, suffix: str) -> str:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """What the file system refuses, as an error of ours; a source's own errors are its own."""
+    """Turn OSErrors of the folder into LoadErrors; errors of the source pass."""
     try:
         yield
     except OSError as exc:
@@ -519,7 +521,7 @@ class _Run:
         self._failed: list[FailedItem] = []
 
     def of(self, source: Source) -> FetchReport:
-        """Take all items in, and remove what is gone."""
+        """Write all items, then remove the files of deleted ones."""
         cut_short = ""
         for event in source.items():
             if isinstance(event, CutShort):
@@ -529,12 +531,12 @@ class _Run:
             else:
                 with _writing(self._folder):
                     self._take(event)
-        # One that failed may lead to others: while it may come back, nothing is known to be gone.
+        # A failed page may link to others: until it comes back, none of them counts as deleted.
         in_doubt = cut_short or any(
             not one.gone and (one.transient or one.identity in self._before) for one in self._failed
         )
         with _writing(self._folder):
-            kept = self._remove_vanished(all_of_them=not in_doubt)
+            kept = self._remove_missing(is_complete=not in_doubt)
         done = {name: tuple(identities) for name, identities in self._done.items()}
         return FetchReport(**done, failed=tuple(self._failed), kept=tuple(kept), cut_short=cut_short)
 
@@ -543,7 +545,7 @@ class _Run:
         path = self._folder / name
         same_text = _holds(path, item.content)
         if name in self._seen:
-            # Records move while pages are turned: one that comes twice and is the same is one.
+            # Records move between pages during the run: an equal repetition is the same item.
             if not same_text:
                 error = "Another item of this run has the same identity. Name fields that tell items apart."
                 self._failed.append(FailedItem(item.identity, error))
@@ -560,18 +562,18 @@ class _Run:
             temporary.replace(path)
         self._done["updated" if item.identity in self._before else "added"].append(item.identity)
 
-    def _remove_vanished(self, *, all_of_them: bool) -> list[str]:
-        """Remove what was not seen, or only what was seen as another kind of file; returns what stays."""
+    def _remove_missing(self, *, is_complete: bool) -> list[str]:
+        """Remove files of items that were not seen, or have another suffix now; return the items that stay."""
         seen = set(self._seen.values())
         kept = []
         for name, entry in list(self._manifest.entries.items()):
             if name in self._seen:
                 continue
-            if not all_of_them and entry.identity not in seen:
+            if not is_complete and entry.identity not in seen:
                 kept.append(entry.identity)
                 continue
             (self._folder / name).unlink(missing_ok=True)
-            self._manifest.strike(name)
+            self._manifest.remove(name)
             if entry.identity not in seen:
                 self._done["removed"].append(entry.identity)
         return kept
@@ -597,17 +599,14 @@ def _checked(item: SourceItem) -> SourceItem:
     return item
 
 
-_MOST_NAMES = 50
-
-
 class Number(str):
-    """A number as it is written, so that its text stays that one."""
+    """A JSON number as it is spelled, so that its text stays the same."""
 
     __slots__ = ()
 
     @property
     def value(self) -> int | float | None:
-        """The number; None for one that no program could compare."""
+        """The number; None if it is out of range."""
         try:
             return int(self)
         except ValueError:
@@ -615,17 +614,17 @@ class Number(str):
 
 
 class RecordForm:
-    """How a record becomes an item.
+    """Converts records to items.
 
     Args:
-        identity: Names of the fields that tell records apart; one as a text.
-        template: A text with names of fields in braces, as in ``"{name} costs {price}"``; None for all ``fields``, a
-            line ``name: value`` for each.
+        identity: Names of the fields that identify a record; a single one as a text.
+        template: A text with field names in braces, as in ``"{name} costs {price}"``; None for a line ``name: value``
+            for each of ``fields``.
         fields: The fields that become text, in this order; () for all.
         metadata: The fields that become metadata.
 
     Raises:
-        ConfigError: If the identity names no field, or another one is of the wrong kind.
+        ConfigError: If an argument is of the wrong kind, or identity is empty.
 
     Example:
         >>> form = RecordForm("id", "{tea} costs {price}", metadata=["price"])
@@ -641,29 +640,24 @@ class RecordForm:
         fields: Sequence[str] = (),
         metadata: Sequence[str] = (),
     ) -> None:
-        self.identity = text_list("identity", [identity] if isinstance(identity, str) else identity)
+        self.identity = validate_texts("identity", [identity] if isinstance(identity, str) else identity)
         if not self.identity:
-            msg = "identity names no field; give those that tell records apart, such as 'id'."
+            msg = "identity must name the fields that identify a record, such as 'id'; got none."
             raise ConfigError(msg)
         self._selection = Selection(fields, template)
-        self.metadata = text_list("metadata", metadata)
-        self._missing = dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata])
-        self._known: dict[str, None] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All fields that it names."""
-        return tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
+        self.metadata = validate_texts("metadata", metadata)
+        self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
+        self._sought = SoughtFields(self.names)
 
     def item(self, record: AnyMapping[str, Any] | Pairs, where: str) -> SourceItem | FailedItem:
-        """One record.
+        """Convert a record.
 
         Args:
-            record: A row by column, or an object of JSON.
-            where: Where it stands, for messages.
+            record: A row by column, or a JSON object.
+            where: Its position, for messages.
         """
         pairs = list(leaves(record if isinstance(record, Pairs) else _nested(record)))
-        self._look_for_missing(pairs)
+        self._sought.meet(path for path, _ in pairs)
         values = [_value_at(record, name) for name in self.identity]
         if any(value is None or value == "" for value in values):
             names = ", ".join(map(repr, self.identity))
@@ -676,33 +670,24 @@ class RecordForm:
         return SourceItem(identity, clean(text).encode("utf-8", "replace"), ".txt", metadata)
 
     def check_all_found(self) -> None:
-        """Called after the last record: a name that none of them has is a misspelt one.
+        """Check, after the last record, that each field name was found.
 
         Raises:
-            LoadError: Naming it, and the fields that there are.
+            LoadError: If no record has one of them: it is misspelt.
         """
-        if self._known:
-            for name in self._missing:
-                msg = f"No record has the field {name!r}. {known_names(name, self._known)}"
-                raise LoadError(msg)
-
-    def _look_for_missing(self, pairs: list[Pair]) -> None:
-        for name in list(self._missing):
-            if Selection((name,)).text_of(pairs, "\n") or any(path == name for path, _ in pairs):
-                del self._missing[name]
-        if len(self._known) < _MOST_NAMES:
-            self._known.update(dict.fromkeys(path for path, _ in pairs))
+        if self._sought.known:  # there were records
+            self._sought.check()
 
 
 def json_value(data: bytes, what: str) -> Value:
-    """An answer as JSON, its numbers as they are written.
+    """Parse JSON, its numbers as `Number`.
 
     Args:
-        data: The answer.
-        what: What it is the answer of, for the message.
+        data: The response.
+        what: Its name, for the message.
 
     Raises:
-        LoadError: If it is none.
+        LoadError: If it is not JSON.
     """
     try:
         value: Value = json.loads(
@@ -719,11 +704,7 @@ def json_value(data: bytes, what: str) -> Value:
 
 
 def value_at(value: Value, path: str) -> Value:
-    """The value at a path of names; None where nothing is there.
-
-    Args:
-        value: Any value.
-        path: Names with dots between them; "" for the value itself.
+    """The value at a path of names with dots; None if there is none. The path "" is the value itself.
 
     Example:
         >>> value_at(json_value(b'{"data": {"next": "abc"}}', "It"), "data.next")
@@ -735,7 +716,7 @@ def value_at(value: Value, path: str) -> Value:
 
 
 def _value_at(record: AnyMapping[str, Any] | Pairs, name: str) -> Any:
-    """A field as metadata has it. A name that is a field's own comes before one that is a path."""
+    """A field as a Python value. A field name takes precedence over a path."""
     if not isinstance(record, Pairs):
         return record.get(name)
     own = dict(record.items)
@@ -753,7 +734,7 @@ def _as_python(value: Value) -> Any:
 
 
 def _nested(record: AnyMapping[str, Any]) -> Pairs:
-    """A row as JSON would have it; bytes are no text."""
+    """A row as a JSON object; bytes become None."""
     return Pairs([(str(name), _cell(value)) for name, value in record.items()])
 
 

@@ -1,11 +1,11 @@
-"""Specification 004's setting of what is extracted from where."""
+"""`ExtractSetting` of specification 004, and `extract`."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from lazyrag.loaders import load_file
 from lazyrag.sources.base import LoadedItem
 from lazyrag.sources.notion import NotionSource
 from lazyrag.sources.web import WebsiteSource
-from lazyrag.validation import known_arguments
+from lazyrag.validation import known_arguments, validate_text
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -34,18 +34,18 @@ _PARSED_HERE = (None, "", "parse_by_server")
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class ExtractSetting:
-    """What is to be extracted, and from where (specification 004, section 2).
+    """What to extract, and from where (specification 004, section 2).
 
     Args:
         datasource_type: ``"upload_file"``, ``"notion_import"`` or ``"website_crawl"``.
         upload_file: For the first: a path, or an object with ``filename`` or ``name``, and ``file`` or ``read()``.
         notion_info: For the second: ``notion_access_token``, ``notion_obj_id`` and ``notion_page_type`` (``"page"``,
-            ``"database"``), and ``base_url`` where it is not Notion's. It is not shown.
-        document_model: Who parses; this package does so by itself, which is the default.
-        url: For the third: where the website begins.
+            ``"database"``), and ``base_url`` if it is not Notion's. It is not shown.
+        document_model: The parser; only the default is available.
+        url: For the third: the first page of the website.
 
     Raises:
-        ConfigError: If the type is unknown, or what it needs is missing. It is a ValueError.
+        ConfigError: If the type is unknown, or its argument is missing. It is a ValueError.
 
     Example:
         >>> ExtractSetting("website_crawl")
@@ -62,9 +62,7 @@ class ExtractSetting:
 
     def __post_init__(self) -> None:
         if self.datasource_type not in _REQUIRED:
-            known = known_names(str(self.datasource_type), _REQUIRED)
-            msg = f"datasource_type is {self.datasource_type!r:.80}. {known}"
-            raise ConfigError(msg)
+            raise _unknown("datasource_type", self.datasource_type, _REQUIRED)
         needed = _REQUIRED[self.datasource_type]
         if not getattr(self, needed):
             msg = f"{needed} is required for datasource_type {self.datasource_type!r}"
@@ -72,20 +70,20 @@ class ExtractSetting:
 
 
 def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebOptions]) -> list[LoadedItem]:
-    """What a setting names, as text. Pages that fail are warned of, and passed over.
+    """Extract the texts of a setting. Pages that fail are skipped with a warning.
 
-    To keep it, and to see changes, fill a folder from the source and make a Document of it: `lazyrag.sources.fetch`.
+    To store them and follow changes, fill a folder with `lazyrag.sources.fetch` and make a Document of it.
 
     Args:
         setting: The setting.
-        max_pages: Pages of Notion or of a website at most.
+        max_pages: Maximum of pages of Notion or a website.
         web: For Notion and websites, the keywords of `lazyrag.sources.http.WebClient`.
 
     Returns:
-        The file as one item, known by its name; or the pages in the order of their source.
+        The file as one item, identified by its name; or the pages in the order of their source.
 
     Raises:
-        ConfigError: If the setting is none, or holds what cannot be used.
+        ConfigError: If the setting is invalid.
         LoadError: If the file, or the first page, cannot be read.
 
     Example:
@@ -97,10 +95,10 @@ def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebO
         ('tea.txt', 'Sencha')
     """
     if not isinstance(setting, ExtractSetting):
-        msg = f"setting is {type(setting).__name__}; give an ExtractSetting."
+        msg = f"setting must be an ExtractSetting; got {type(setting).__name__}."
         raise ConfigError(msg)
     if setting.document_model not in _PARSED_HERE:
-        msg = f"document_model is {setting.document_model!r:.80}; only 'parse_by_server' is there. Leave it out."
+        msg = f"document_model must be 'parse_by_server'; got {setting.document_model!r:.80}. Leave it out."
         raise ConfigError(msg)
     if setting.datasource_type == "upload_file":
         return [_uploaded(setting.upload_file)]
@@ -110,19 +108,19 @@ def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebO
 
 
 def _uploaded(file: Any) -> LoadedItem:
-    """A file that lies on the disk, or was handed over by a web framework."""
+    """Load a file of the disk, or an upload of a web framework."""
     if isinstance(file, (str, os.PathLike)):
         loaded = load_file(Path(file).expanduser())
         return LoadedItem(Path(file).name, loaded.text, loaded.places, loaded.metadata)
-    held = getattr(file, "file", file)  # of Starlette's, whose own read is a coroutine
-    told = getattr(file, "filename", None) or getattr(file, "name", None)
-    if not isinstance(told, str) or not callable(getattr(held, "read", None)):
-        msg = f"upload_file is {type(file).__name__}; give a path, or an object with filename or name and read()."
+    stream = getattr(file, "file", file)  # Starlette's own read is a coroutine
+    filename = getattr(file, "filename", None) or getattr(file, "name", None)
+    if not isinstance(filename, str) or not callable(getattr(stream, "read", None)):
+        msg = f"upload_file must be a path, or have filename or name, and read(); got {type(file).__name__}."
         raise ConfigError(msg)
-    name = PurePath(told.replace("\\", "/")).name  # some browsers tell the whole path
-    content = held.read()
+    name = PurePath(filename.replace("\\", "/")).name  # some browsers send the complete path
+    content = stream.read()
     if not isinstance(content, (bytes, bytearray)):
-        msg = f"upload_file gave {type(content).__name__}; open it in binary mode."
+        msg = f"upload_file must be opened in binary mode; it returned {type(content).__name__}."
         raise ConfigError(msg)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "upload" + _UNSAFE.sub("_", "".join(PurePath(name).suffixes[-2:]))[-40:])
@@ -136,27 +134,19 @@ def _uploaded(file: Any) -> LoadedItem:
 
 def _notion(info: Any, max_pages: int, web: WebOptions) -> NotionSource:
     if not isinstance(info, Mapping):
-        msg = f"notion_info is {type(info).__name__}; give a mapping with notion_access_token and notion_obj_id."
+        msg = f"notion_info must be a mapping with notion_access_token and notion_obj_id; got {type(info).__name__}."
         raise ConfigError(msg)
-    unknown = [name for name in info if name not in _NOTION_KEYS]
-    if unknown:
-        msg = f"notion_info has the key {unknown[0]!r:.80}. {known_names(str(unknown[0]), _NOTION_KEYS)}"
-        raise ConfigError(msg)
+    for name in info:
+        if name not in _NOTION_KEYS:
+            raise _unknown("key of notion_info", name, _NOTION_KEYS)
     kind = info.get("notion_page_type", "page")
     if kind not in _NOTION_KINDS:
-        msg = f"notion_page_type is {kind!r:.80}. {known_names(str(kind), _NOTION_KINDS)}"
-        raise ConfigError(msg)
-    thing = info.get("notion_obj_id")
-    if not isinstance(thing, str) or not thing.strip():
-        msg = f"notion_info has {thing!r:.80} as notion_obj_id; give the id or the URL of a page or database."
-        raise ConfigError(msg)
-    named = [thing]
-    return NotionSource(
-        info.get("notion_access_token", ""),
-        pages=named if kind == "page" else (),
-        databases=named if kind == "database" else (),
-        data_sources=named if kind == "data_source" else (),
-        base_url=info.get("base_url") or "https://api.notion.com",
-        max_pages=max_pages,
-        **web,
-    )
+        raise _unknown("notion_page_type", kind, _NOTION_KINDS)
+    named: dict[str, Any] = {_NOTION_KINDS[kind]: [validate_text("notion_obj_id", info.get("notion_obj_id"))]}
+    base_url = info.get("base_url") or "https://api.notion.com"
+    token = info.get("notion_access_token", "")
+    return NotionSource(token, **named, base_url=base_url, max_pages=max_pages, **web)
+
+
+def _unknown(what: str, given: Any, known: Collection[str]) -> ConfigError:
+    return ConfigError(f"Unknown {what} {given!r:.80}. {known_names(str(given), known)}")

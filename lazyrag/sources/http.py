@@ -1,7 +1,8 @@
-"""The records of a paged HTTP API."""
+"""HTTP for sources: URLs, the SSRF guard, the client, and `HttpRecordsSource` for paged JSON APIs."""
 
 from __future__ import annotations
 
+import email.message
 import email.utils
 import functools
 import hashlib
@@ -9,8 +10,6 @@ import http.client
 import io
 import ipaddress
 import json
-import math
-import os
 import random
 import re
 import socket
@@ -22,27 +21,33 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 from lazyrag._version import __version__
-from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError, known_names
+from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.records import Mapping as JsonObject
 from lazyrag.loaders.records import Value, records_path
 from lazyrag.sources.base import (
+    BaseSource,
     CutShort,
     Event,
     FailedItem,
     FetchError,
-    FetchReport,
-    LoadedItem,
     RecordForm,
     digest,
-    fetch,
     json_value,
-    loaded_items,
     value_at,
 )
-from lazyrag.validation import keyword_names, known_arguments, text_list, whole_number, yes_or_no
+from lazyrag.validation import (
+    check_keywords,
+    keyword_names,
+    known_arguments,
+    validate_boolean,
+    validate_integer,
+    validate_seconds,
+    validate_text,
+    validate_texts,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -69,17 +74,17 @@ _METADATA = frozenset(
         ("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"),
     )
 )
-"""Where clouds tell machines their secrets. Not all of these are private addresses."""
+"""Metadata services of clouds, which hold secrets. Not all of these addresses are private."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebUrl:
-    """A URL of http or https, taken apart, in its canonical form.
+    """A parsed URL of http or https, in its canonical form.
 
     Args:
         scheme: ``http`` or ``https``.
-        host: In lower case, as ASCII; an address of version 6 without brackets.
-        port: The one it says or stands for.
+        host: In lower case, as ASCII; an IPv6 address without brackets.
+        port: Explicit or default.
         target: Path and query, as they are sent.
     """
 
@@ -93,41 +98,40 @@ class WebUrl:
 
     @property
     def netloc(self) -> str:
-        """Host and port as a URL has them, a default port left out."""
+        """Host and port as in a URL, without a default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What credentials are for."""
+        """Scheme, host and port: the scope of credentials."""
         return self.scheme, self.host, self.port
 
     @property
     def shown(self) -> str:
-        """For messages: queries may hold keys."""
+        """The URL without its query, which may hold keys; for messages."""
         path, mark, _ = self.target.partition("?")
         return f"{self.scheme}://{self.netloc}{path}" + ("?..." if mark else "")
 
 
 def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
-    """A URL in its canonical form: what stands for the same page by RFC 3986 is the same text.
+    """Parse a URL into its canonical form: URLs of one page by RFC 3986 are equal.
 
-    Scheme and host are in lower case; a default port, dots in the path and the fragment are gone; only what has to be
-    escaped is.
+    Scheme and host become lower case; a default port, dots in the path, the fragment and needless escapes are removed.
 
     Args:
         url: A URL of http or https, without user and password.
-        base: What a relative one is relative to.
+        base: The URL that a relative one refers to.
 
     Raises:
-        ConfigError: If it is something else. What may be secret in it is not shown.
+        ConfigError: If it is something else. Parts that may be secret are not shown.
 
     Example:
         >>> str(web_url("HTTPS://Example.com:443/tea/../%7eli?q=绿茶#top"))
         'https://example.com/~li?q=%E7%BB%BF%E8%8C%B6'
     """
     if not isinstance(url, str):
-        msg = f"The URL is {type(url).__name__}; give a text such as 'https://example.com/tea'."
+        msg = f"url must be a text such as 'https://example.com/tea'; got {type(url).__name__}."
         raise ConfigError(msg)
     problem = "is too long" if len(url) > _LONGEST_URL else ""
     url = url.strip(" \t\r\n\f")
@@ -135,9 +139,10 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
         parts = urllib.parse.urlsplit(urllib.parse.urljoin(str(base), url) if base else url)
         port = parts.port
         host = _host(parts.hostname or "")
-    except ValueError as exc:
+    except ValueError as exc:  # its own message may show secrets
         parts, port, host = urllib.parse.urlsplit(""), None, ""
-        problem = problem or f"cannot be read ({_told(exc)})"
+        reason = exc if isinstance(exc, _HostError) else "its host or port is malformed"
+        problem = problem or f"cannot be read ({reason})"
     if not problem:
         problem = _problem(url, parts, host, port)
     if problem:
@@ -148,13 +153,8 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     return WebUrl(parts.scheme, host, PORTS[parts.scheme] if port is None else port, target)
 
 
-def _told(exc: ValueError) -> str:
-    """Why a URL cannot be read, without the URL."""
-    return str(exc) if isinstance(exc, _HostError) else "its host or port is malformed"
-
-
 class _HostError(ValueError):
-    """A host that is none."""
+    """An invalid host."""
 
 
 def _problem(url: str, parts: urllib.parse.SplitResult, host: str, port: int | None) -> str:
@@ -170,13 +170,13 @@ def _problem(url: str, parts: urllib.parse.SplitResult, host: str, port: int | N
 
 
 def _host(host: str) -> str:
-    """A host as it is asked for: a name as ASCII in lower case, or an address in its one plain form."""
+    """The canonical form of a host: a name as ASCII in lower case, or an address."""
     if ":" in host:
         if "%" in host:
             msg = "its address has a zone"
             raise _HostError(msg)
         return str(ipaddress.IPv6Address(host))
-    # As browsers do: full-width digits are digits, and the full stop of Chinese is a dot.
+    # Like browsers: full-width digits are digits, and the Chinese full stop is a dot.
     folded = unicodedata.normalize("NFKC", urllib.parse.unquote(host)).replace("\u3002", ".").lower()
     if not folded.isascii():
         try:
@@ -199,7 +199,7 @@ def _host(host: str) -> str:
 
 
 def _path(path: str) -> str:
-    """A path without dots, its escapes in one form. Empty segments are kept: servers tell them apart."""
+    """A path without dot segments, with canonical escapes. Empty segments stay: servers distinguish them."""
     kept: list[str] = []
     segments = _quoted(path, _IN_PATHS).split("/")[1:] or [""]
     for at, segment in enumerate(segments):
@@ -211,16 +211,6 @@ def _path(path: str) -> str:
         if last and segment in {".", ".."}:
             kept.append("")
     return "/" + "/".join(kept)
-
-
-def quoted_target(text: str) -> str:
-    """A path with its query as URLs here have them, but for its dots: only what has to be escaped is.
-
-    Example:
-        >>> quoted_target("/%7eli/*?q=绿茶")
-        '/~li/*?q=%E7%BB%BF%E8%8C%B6'
-    """
-    return _quoted(text, _IN_QUERIES)
 
 
 def _quoted(text: str, safe: str) -> str:
@@ -237,15 +227,15 @@ def _escape(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AddressRule:
-    """Where a source may connect to: public addresses, and what its user opens.
+    """The SSRF guard: a source may connect to public addresses, and to those its user allows.
 
     Args:
-        allow_private: Also loopback and private networks. Link-local addresses, multicast and those where clouds keep
-            their secrets stay closed.
-        allow_hosts: Names or addresses, each with or without ``:port``, that may lie anywhere.
+        allow_private: Allow loopback and private networks. Link-local and multicast addresses and metadata services of
+            clouds stay blocked.
+        allow_hosts: Names or addresses, with or without ``:port``, that are allowed at any address.
 
     Raises:
-        ConfigError: If one is of the wrong kind.
+        ConfigError: If an argument is of the wrong kind.
 
     Example:
         >>> AddressRule(allow_hosts=("127.0.0.1",)).resolved(web_url("http://127.0.0.1/"))
@@ -256,15 +246,15 @@ class AddressRule:
     allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "allow_private", yes_or_no("allow_private", self.allow_private))
-        hosts = tuple(host.lower() for host in text_list("allow_hosts", self.allow_hosts))
+        object.__setattr__(self, "allow_private", validate_boolean("allow_private", self.allow_private))
+        hosts = tuple(host.lower() for host in validate_texts("allow_hosts", self.allow_hosts))
         object.__setattr__(self, "allow_hosts", hosts)
 
     def resolved(self, url: WebUrl) -> list[str]:
-        """The addresses of a URL's host, to be connected to as they are: a second look-up might say others.
+        """Resolve a URL's host. Connect to these addresses: a second look-up might return others.
 
         Raises:
-            FetchError: If the host has no address, or any of them is closed.
+            FetchError: If the host has no address, or any of them is blocked.
         """
         try:
             found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
@@ -278,38 +268,40 @@ class AddressRule:
         return addresses
 
     def _check(self, address: str, url: WebUrl) -> None:
-        kind = closed_kind(address, allow_private=self.allow_private)
+        kind = blocked_kind(address, allow_private=self.allow_private)
         if kind:
             msg = (
-                f"{url.shown} lies at {address}, which is {kind}. Only public addresses are asked; "
+                f"{url.shown} resolves to {address}, which is {kind}. Only public addresses are asked; "
                 f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
             )
             raise FetchError(msg, url=url.shown)
 
 
-def closed_kind(address: str, *, allow_private: bool = False) -> str:
-    """What kind of address one is that is not asked; "" for one that may be.
+def blocked_kind(address: str, *, allow_private: bool = False) -> str:
+    """The kind of a blocked address; "" for an allowed one.
 
     Args:
-        address: Of version 4 or 6. One of version 6 that stands for one of version 4 is as that one is.
-        allow_private: Whether loopback and private networks may be asked.
+        address: IPv4 or IPv6. An IPv6 address that embeds an IPv4 address counts as that one.
+        allow_private: Whether loopback and private networks are allowed.
 
     Example:
-        >>> closed_kind("::ffff:10.0.0.1"), closed_kind("10.0.0.1", allow_private=True), closed_kind("93.184.215.14")
+        >>> blocked_kind("::ffff:10.0.0.1"), blocked_kind("10.0.0.1", allow_private=True), blocked_kind("93.184.215.14")
         ('a private address', '', '')
     """
-    return next((kind for one in _meant(ipaddress.ip_address(address)) if (kind := _kind(one, allow_private))), "")
+    return next(
+        (kind for one in _with_embedded(ipaddress.ip_address(address)) if (kind := _kind(one, allow_private))), ""
+    )
 
 
-def _meant(address: Address) -> Iterator[Address]:
-    """An address, and those of version 4 that it leads to."""
+def _with_embedded(address: Address) -> Iterator[Address]:
+    """An address, and the IPv4 addresses embedded in it."""
     if isinstance(address, ipaddress.IPv4Address):
         yield address
         return
     embedded = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if address in _NAT64 or (address in _COMPATIBLE and int(address) > 1):
         embedded.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if address.ipv4_mapped is None and address not in _NAT64:  # these two are nothing but the other address
+    if address.ipv4_mapped is None and address not in _NAT64:  # these two are only another notation
         yield address
     yield from (one for one in embedded if one is not None)
 
@@ -344,12 +336,12 @@ _AGAIN = frozenset([408, 425, 429, 500, 502, 503, 504])
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one exchange may take.
+    """Limits of one request.
 
     Args:
         timeout_s: Seconds without a byte.
-        deadline_s: Seconds in all.
-        max_bytes: Bytes of the answer, unpacked.
+        deadline_s: Seconds in total.
+        max_bytes: Size of the response, decompressed.
     """
 
     timeout_s: float
@@ -359,13 +351,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of a server.
+    """A response.
 
     Args:
-        url: What was asked.
-        status: Its status.
-        headers: By name in lower case; of those that stand twice, joined by commas.
-        body: What it holds, unpacked.
+        url: The requested URL.
+        status: HTTP status.
+        headers: By name in lower case; repeated ones joined by commas.
+        body: Decompressed.
     """
 
     url: WebUrl
@@ -375,61 +367,59 @@ class Answer:
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may have another answer later."""
+        """Whether the same request may succeed later."""
         return self.status in _AGAIN
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long the server asks to wait, None if it does not say."""
-        said = self.headers.get("retry-after", "").strip()
-        if said.isascii() and said.isdigit():
-            return float(said[:12])
+        """The ``Retry-After`` header in seconds."""
+        value = self.headers.get("retry-after", "").strip()
+        if value.isascii() and value.isdigit():
+            return float(value[:12])
         try:
-            return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time()) if said else None
+            return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time()) if value else None
         except (ValueError, OverflowError):
             return None
 
     @property
     def content_type(self) -> str:
-        """The type it declares, in lower case and without parameters; "" for none."""
+        """The declared type, in lower case and without parameters; "" for none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def charset(self) -> str | None:
-        """The encoding it declares."""
-        for part in self.headers.get("content-type", "").split(";")[1:]:
-            name, _, value = part.partition("=")
-            if name.strip().lower() == "charset":
-                return value.strip().strip("\"'")[:40] or None
-        return None
+        """The declared encoding."""
+        message = email.message.Message()
+        message["content-type"] = " ".join(self.headers.get("content-type", "").split())
+        return message.get_content_charset()
 
 
 def exchange(
     method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None, *, rule: AddressRule, limits: Limits
 ) -> Answer:
-    """Ask once. No redirect is followed, nothing is repeated, no proxy is asked.
+    """Send one request, without redirects, retries or proxies.
 
     Args:
         method: ``GET`` or ``POST``.
-        url: Whom.
-        headers: What is sent along.
-        body: What is sent, if anything.
-        rule: Where may be connected to.
-        limits: What it may take.
+        url: The URL.
+        headers: Headers to send.
+        body: Body to send.
+        rule: Allowed addresses.
+        limits: Limits of the request.
 
     Raises:
-        FetchError: If there is no answer, or it breaks a limit.
+        FetchError: If there is no valid response, or it exceeds a limit.
     """
     ends_at = time.monotonic() + limits.deadline_s
     try:
         with _connected(url, rule, limits, ends_at) as connection:
-            asked = http.client.HTTPConnection(url.netloc)
-            asked.sock = _Timed(connection, limits.timeout_s, ends_at)
-            asked.auto_open = 0  # it must not connect by itself
-            asked.request(method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"})
-            answer = asked.getresponse()
-            found = _collected(answer)
-            return Answer(url, answer.status, found, _wanted(answer, found, url, limits.max_bytes))
+            client = http.client.HTTPConnection(url.netloc)
+            client.sock = _TimedSocket(connection, limits.timeout_s, ends_at)
+            client.auto_open = 0  # it must not connect by itself
+            client.request(method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"})
+            response = client.getresponse()
+            fields = _collected(response)
+            return Answer(url, response.status, fields, _read(response, fields, url, limits.max_bytes))
     except FetchError:
         raise
     except TimeoutError as exc:
@@ -441,8 +431,8 @@ def exchange(
         msg = f"{url.shown}: its certificate is refused ({exc.verify_message})."
         raise FetchError(msg, url=url.shown) from exc
     except (http.client.HTTPException, OSError, zlib.error) as exc:
-        told = f"{type(exc).__name__}: {exc}".rstrip(": ")
-        msg = f"{url.shown} gave no answer that can be read ({told:.200})."
+        found = f"{type(exc).__name__}: {exc}".rstrip(": ")
+        msg = f"{url.shown} gave no valid response ({found:.200})."
         raise FetchError(msg, url=url.shown, transient=isinstance(exc, (OSError, http.client.IncompleteRead))) from exc
 
 
@@ -452,7 +442,7 @@ def _tls() -> ssl.SSLContext:
 
 
 def _connected(url: WebUrl, rule: AddressRule, limits: Limits, ends_at: float) -> socket.socket:
-    """A connection to the first address that takes one; its name goes no further than to the certificate."""
+    """Connect to the first address that accepts; the name serves only to check the certificate."""
     failed: OSError | None = None
     for address in rule.resolved(url):
         try:
@@ -478,8 +468,8 @@ def _left(timeout_s: float, ends_at: float) -> float:
     return min(timeout_s, left)
 
 
-class _Timed:
-    """A connection of which each step may take what is left of the time: a server that drips is never silent."""
+class _TimedSocket(io.RawIOBase):
+    """A socket each of whose steps may take the remaining time: a server that drips bytes is never silent."""
 
     def __init__(self, connection: socket.socket, timeout_s: float, ends_at: float) -> None:
         self._connection = connection
@@ -487,88 +477,74 @@ class _Timed:
         self._ends_at = ends_at
 
     def sendall(self, data: Any) -> None:
-        """Send all of it."""
         self._connection.settimeout(_left(self._timeout_s, self._ends_at))
         self._connection.sendall(data)
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """What comes, to be read."""
-        return io.BufferedReader(_Coming(self._read_into), _PIECE)
+        return io.BufferedReader(self, _PIECE)
 
     def close(self) -> None:
-        """Whoever opened the connection closes it: the answer is still to be read."""
+        """Do nothing: http.client closes the socket before the response is read. `exchange` closes it."""
 
-    def _read_into(self, buffer: Any) -> int:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         self._connection.settimeout(_left(self._timeout_s, self._ends_at))
         return self._connection.recv_into(buffer)
 
 
-class _Coming(io.RawIOBase):
-    """Bytes as they come."""
-
-    def __init__(self, read_into: Any) -> None:
-        self._read_into = read_into
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read what is there, waiting for the first byte."""
-        return int(self._read_into(buffer))
-
-
-def _collected(answer: http.client.HTTPResponse) -> dict[str, str]:
+def _collected(response: http.client.HTTPResponse) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in answer.getheaders():
+    for name, value in response.getheaders():
         key = name.lower()
         found[key] = f"{found[key]}, {value}" if key in found else value
     return found
 
 
-def _wanted(answer: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
-    """The body; of redirects and errors only a short one: it says why, and may be endless."""
-    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
-        return _body(answer, headers, url, most)
+def _read(response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
+    """The body; of redirects and errors only a short one: it may be endless."""
+    if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+        return _body(response, headers, url, most)
     try:
-        return _body(answer, headers, url, min(most, _PIECE))
-    except (FetchError, http.client.HTTPException, zlib.error):  # its status is what counts
+        return _body(response, headers, url, min(most, _PIECE))
+    except (FetchError, http.client.HTTPException, zlib.error):  # the status matters
         return b""
 
 
-def _body(answer: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
-    """The body, unpacked; it is never read further than the limit."""
-    if (answer.length or 0) > most:
+def _body(response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
+    """The body, decompressed; never read beyond the limit."""
+    if (response.length or 0) > most:
         raise _too_large(url, most)
-    packing = headers.get("content-encoding", "").strip().lower()
-    if packing in {"", "identity"}:
-        unpack = None
-    elif packing in {"gzip", "x-gzip", "deflate"}:
-        unpack = _Unpacker(most, raw_allowed=packing == "deflate")
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding in {"", "identity"}:
+        decompressor = None
+    elif encoding in {"gzip", "x-gzip", "deflate"}:
+        decompressor = _Decompressor(most, raw_allowed=encoding == "deflate")
     else:
-        msg = f"{url.shown} answers with the Content-Encoding {packing!r:.40}, which was not asked for."
-        raise FetchError(msg, url=url.shown, status=answer.status)
+        msg = f"{url.shown} responds with the Content-Encoding {encoding!r:.40}, which was not requested."
+        raise FetchError(msg, url=url.shown, status=response.status)
     pieces = []
     length = 0
-    while piece := answer.read(_PIECE):
-        piece = unpack.feed(piece) if unpack else piece
+    while piece := response.read(_PIECE):
+        piece = decompressor.feed(piece) if decompressor else piece
         length += len(piece)
         if length > most:
             raise _too_large(url, most)
         pieces.append(piece)
-    if answer.length or (unpack and not unpack.is_done):
-        msg = f"{url.shown} ends its answer before its end."
-        raise FetchError(msg, url=url.shown, status=answer.status, transient=True)
+    if response.length or (decompressor and not decompressor.is_done):
+        msg = f"{url.shown} ends its response early."
+        raise FetchError(msg, url=url.shown, status=response.status, transient=True)
     return b"".join(pieces)
 
 
 def _too_large(url: WebUrl, most: int) -> FetchError:
-    msg = f"{url.shown} has an answer of more than {most:,} bytes. Raise max_bytes if it is meant to be that large."
+    msg = f"{url.shown} has a response of more than {most:,} bytes. Raise max_bytes to read it."
     return FetchError(msg, url=url.shown)
 
 
-class _Unpacker:
-    """Unpacks gzip and deflate, and never makes more than one byte too many."""
+class _Decompressor:
+    """Decompresses gzip and deflate, and never produces more than one byte too many."""
 
     def __init__(self, most: int, *, raw_allowed: bool) -> None:
         self._left = most + 1
@@ -578,14 +554,14 @@ class _Unpacker:
 
     @property
     def is_done(self) -> bool:
-        """Whether the end of what was packed has come; an empty body is whole."""
+        """Whether the compressed data is complete; an empty body is."""
         return self._stream.eof or self._is_new
 
     def feed(self, piece: bytes) -> bytes:
-        """What a piece unpacks to, as far as the limit goes."""
+        """Decompress a piece, up to the limit."""
         made = []
         while piece and self._left > 0:
-            if self._stream.eof:  # several packed streams may follow each other
+            if self._stream.eof:  # several streams may follow each other
                 self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
             try:
                 made.append(self._stream.decompress(piece, self._left))
@@ -614,7 +590,7 @@ _ADVICE = {
 
 
 class WebOptions(TypedDict, total=False):
-    """The keywords that every source on the web takes; `WebClient` says what they mean."""
+    """The keywords of all sources on the web, see `WebClient`."""
 
     headers: Mapping[str, str] | None
     user_agent: str
@@ -629,23 +605,23 @@ class WebOptions(TypedDict, total=False):
 
 
 class WebClient:
-    """Asks servers for a source, within limits. No proxy is asked: the address that was checked is the one asked.
+    """HTTP client of a source, with limits and an SSRF guard. Connects to the checked address, never through a proxy.
 
     Args:
-        origin: A URL of the server that ``headers`` are for; no other one gets them, on redirects neither.
-        headers: What to send with each request, such as ``{"Authorization": "Bearer ..."}``; shown in no message.
-        user_agent: What it says that it is.
-        allow_private: Also ask private networks and this machine; see `lazyrag.sources.http.AddressRule`.
-        allow_hosts: Hosts that may be asked wherever they lie, as in ``["wiki.example:8080"]``.
+        origin: A URL of the server that receives ``headers``; no other server does, on redirects neither.
+        headers: Sent with each request, such as ``{"Authorization": "Bearer ..."}``; never shown.
+        user_agent: The User-Agent header.
+        allow_private: Allow private networks and this machine; see `lazyrag.sources.http.AddressRule`.
+        allow_hosts: Hosts that are allowed at any address, such as ``["wiki.example:8080"]``.
         timeout_s: Seconds without a byte.
-        deadline_s: Seconds for one request, and the longest wait before it is repeated.
-        max_bytes: Bytes of one answer, unpacked.
-        max_redirects: How many redirects are followed, one after the other.
-        retries: How often a request is repeated that failed for a reason that passes.
-        backoff_s: Seconds before the first repetition, twice as many before the next.
+        deadline_s: Seconds for one request, and the longest wait before a retry.
+        max_bytes: Size of one response, decompressed.
+        max_redirects: Redirects in a row.
+        retries: Retries of a request that failed for a transient reason.
+        backoff_s: Seconds before the first retry, doubled for each further one.
 
     Raises:
-        ConfigError: If a value is out of its range; no header's value is shown.
+        ConfigError: If a value is out of its range; values of headers are not shown.
 
     Example:
         >>> WebClient(web_url("https://example.com/"), headers={"Authorization": "Bearer secret"})
@@ -671,15 +647,15 @@ class WebClient:
         self._secret = checked_headers(headers)
         _check_header("user_agent", "User-Agent", user_agent)
         self.user_agent = user_agent
-        self._rule = AddressRule(allow_private, tuple(allow_hosts) if isinstance(allow_hosts, list) else allow_hosts)  # type: ignore[arg-type]
+        self._rule = AddressRule(allow_private, allow_hosts)  # type: ignore[arg-type]  # a list becomes a tuple
         self._limits = Limits(
-            checked_seconds("timeout_s", timeout_s),
-            checked_seconds("deadline_s", deadline_s),
-            whole_number("max_bytes", max_bytes, 1),
+            validate_seconds("timeout_s", timeout_s),
+            validate_seconds("deadline_s", deadline_s),
+            validate_integer("max_bytes", max_bytes, 1),
         )
-        self._max_redirects = whole_number("max_redirects", max_redirects, 0)
-        self._retries = whole_number("retries", retries, 0, 100)
-        self._backoff_s = checked_seconds("backoff_s", backoff_s)
+        self._max_redirects = validate_integer("max_redirects", max_redirects, 0)
+        self._retries = validate_integer("retries", retries, 0, 100)
+        self._backoff_s = validate_seconds("backoff_s", backoff_s)
 
     def __repr__(self) -> str:
         scheme, host, port = self._origin.origin
@@ -693,34 +669,34 @@ class WebClient:
         further: Mapping[str, str] | None = None,
         on_redirect: Callable[[WebUrl], None] | None = None,
     ) -> Answer:
-        """Ask for a URL, following redirects.
+        """Fetch a URL, following redirects.
 
         Args:
             url: The URL.
-            accept: The types that are wanted.
-            further: Headers that are no secret, for this request.
-            on_redirect: Called with each URL that a redirect leads to, before it is asked; may raise `FetchError`.
+            accept: The wanted types.
+            further: Further headers, not secret.
+            on_redirect: Called with the target of each redirect before it is requested; may raise `FetchError`.
 
         Returns:
-            An answer with the status 200 to 299; its URL is the one that was asked last.
+            A response with the status 200 to 299; its URL is the last one.
 
         Raises:
             FetchError: If there is none.
         """
-        return self._repeated(lambda: self._followed(url, {"Accept": accept, **(further or {})}, on_redirect))
+        return self._retried(lambda: self._followed(url, {"Accept": accept, **(further or {})}, on_redirect))
 
     def post(self, url: WebUrl, body: Any, *, further: Mapping[str, str] | None = None) -> Answer:
-        """Send JSON to a URL that changes nothing by it, so that it may be repeated; a redirect is an error.
+        """Post JSON for a query that is safe to retry; a redirect is an error.
 
         Raises:
-            FetchError: If there is no answer with the status 200 to 299.
+            FetchError: If there is no response with the status 200 to 299.
         """
         headers = {"Accept": "application/json", "Content-Type": "application/json", **(further or {})}
         data = json.dumps(body, allow_nan=False).encode()
-        return self._repeated(lambda: self._checked(self._once("POST", url, headers, data)))
+        return self._retried(lambda: self._checked(self._once("POST", url, headers, data)))
 
     def hide(self, text: str) -> str:
-        """A text without the values of the secret headers: some servers repeat what they refuse."""
+        """Mask the secret headers in a text: some servers repeat them in errors."""
         parts = {part for value in self._secret.values() for part in (value, *value.split()) if len(part) >= 4}
         for secret in sorted(parts, key=len, reverse=True):
             text = text.replace(secret, "***")
@@ -737,10 +713,10 @@ class WebClient:
             try:
                 target = web_url(answer.headers["location"], seen[-1])
             except ConfigError as exc:
-                msg = f"{seen[-1].shown} leads to what may not be asked. {exc}"
+                msg = f"{seen[-1].shown} redirects to an invalid URL. {exc}"
                 raise FetchError(msg, url=url.shown, status=answer.status) from exc
             if target in seen or len(seen) > self._max_redirects:
-                why = "leads in a circle" if target in seen else f"leads on more than {self._max_redirects} times"
+                why = "redirects in a circle" if target in seen else f"redirects more than {self._max_redirects} times"
                 msg = f"{url.shown} {why}, the last time to {target.shown}."
                 raise FetchError(msg, url=url.shown, status=answer.status)
             if on_redirect is not None:
@@ -755,9 +731,9 @@ class WebClient:
     def _checked(self, answer: Answer) -> Answer:
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
-        said = self.hide(" ".join(answer.body[:2000].decode("utf-8", "replace").split()))[:200]
-        told = f" ({said})" if said and answer.content_type == "application/json" else ""
-        msg = f"{answer.url.shown} answers {answer.status}{told}.{_ADVICE.get(answer.status, '')}"
+        body = self.hide(" ".join(answer.body[:2000].decode("utf-8", "replace").split()))[:200]
+        reason = f" ({body})" if body and answer.content_type == "application/json" else ""
+        msg = f"{answer.url.shown} answers {answer.status}{reason}.{_ADVICE.get(answer.status, '')}"
         raise FetchError(
             msg,
             url=answer.url.shown,
@@ -766,13 +742,13 @@ class WebClient:
             retry_after_s=answer.retry_after_s,
         )
 
-    def _repeated(self, ask: Callable[[], Answer]) -> Answer:
+    def _retried(self, send: Callable[[], Answer]) -> Answer:
         attempt = 0
         while True:
             try:
-                return ask()
+                return send()
             except FetchError as exc:
-                wait = self._backoff_s * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+                wait = self._backoff_s * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311  jitter
                 if exc.retry_after_s is not None:
                     wait = exc.retry_after_s
                 if not exc.transient or attempt == self._retries or wait > self._limits.deadline_s:
@@ -784,96 +760,81 @@ class WebClient:
 def make_client(
     source: Callable[..., Any], origin: WebUrl, options: WebOptions, *, further: Mapping[str, str] | None = None
 ) -> WebClient:
-    """A client from a source's keywords.
+    """Make a client from a source's keywords.
 
     Args:
-        source: What takes them beside keywords of its own: a class.
-        origin: The server that the headers are for.
+        source: The class of the source, for messages.
+        origin: The server that receives the headers.
         options: The keywords.
-        further: Headers of the source's own; the user's come before them.
+        further: Headers of the source; the user's take precedence.
 
     Raises:
-        UnknownKeywordError: If one is unknown.
+        UnknownKeywordError: If a keyword is unknown.
         ConfigError: If a value is out of its range.
     """
-    for name in options:
-        if name not in WebOptions.__annotations__:
-            known = {*keyword_names(source, skip=0)[0], *WebOptions.__annotations__}
-            raise UnknownKeywordError(f"{source.__name__} takes no argument {name!r}. {known_names(name, known)}")
-    given = dict(options)
+    check_keywords(source.__name__, WebClient, options, skip=1, also_known=keyword_names(source, skip=0)[0])
     own = checked_headers(options.get("headers"))
     taken = {name.lower() for name in own}
-    given["headers"] = {**{name: value for name, value in (further or {}).items() if name.lower() not in taken}, **own}
-    return WebClient(origin, **given)  # type: ignore[arg-type]
+    headers = {**{name: value for name, value in (further or {}).items() if name.lower() not in taken}, **own}
+    return WebClient(origin, **{**options, "headers": headers})  # type: ignore[arg-type]
 
 
 def checked_headers(headers: Any) -> dict[str, str]:
-    """Headers that can be sent.
+    """Check headers.
 
     Raises:
-        ConfigError: If one cannot; its value is not shown.
+        ConfigError: If one cannot be sent; its value is not shown.
     """
     if headers is not None and not isinstance(headers, Mapping):
-        msg = f"headers is of type {type(headers).__name__}; give a mapping of names to values."
+        msg = f"headers must be a mapping of names to values; got {type(headers).__name__}."
         raise ConfigError(msg)
     for name, value in (headers or {}).items():
         _check_header(f"headers[{name!r:.80}]", name, value)
         if name.lower() in _OF_THE_CONNECTION:
-            msg = f"headers has {name!r}, which the connection sets by itself. Leave it out."
+            msg = f"headers must not have {name!r}, which the connection sets. Leave it out."
             raise ConfigError(msg)
     return dict(headers or {})
 
 
 def _check_header(what: str, name: Any, value: Any) -> None:
-    fine = all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value))
-    if not fine or not name.strip() or not set(name).isdisjoint(' :\t()<>@,;\\"/[]?={}'):
-        msg = f"{what} holds something that cannot be sent (not shown); give ASCII characters, on one line."
+    valid = all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value))
+    if not valid or not name.strip() or not set(name).isdisjoint(' :\t()<>@,;\\"/[]?={}'):
+        msg = f"{what} must be ASCII characters on one line; the value given is not shown."
         raise ConfigError(msg)
-
-
-def checked_seconds(what: str, value: Any) -> float:
-    """A number of seconds above 0.
-
-    Raises:
-        ConfigError: If it is something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        msg = f"{what} is {value!r:.80}; give a number of seconds above 0."
-        raise ConfigError(msg)
-    return float(value)
 
 
 _LINK = re.compile(r"<([^<>]*)>([^<]*)")
 _IS_NEXT = re.compile(r";\s*rel\s*=\s*(?:\"[^\"]*\bnext\b[^\"]*\"|next\b)", re.IGNORECASE)
 
 
+class Page(NamedTuple):
+    """A page of an API: its URL, the response, the parsed JSON, and the number of records."""
+
+    url: WebUrl
+    answer: Answer
+    value: Value
+    records: int
+
+
 class Paging(Protocol):
-    """Leads from one page of an API to the next."""
+    """Pagination of an API."""
 
     def first(self, url: WebUrl) -> WebUrl:
         """The URL of the first page."""
+        return url
 
-    def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
-        """The URL of the next page.
-
-        Args:
-            url: Of this page.
-            answer: The answer to it.
-            value: What its JSON holds.
-            count: How many records it has.
-
-        Returns:
-            The URL, or None after the last page.
+    def following(self, page: Page) -> WebUrl | None:
+        """The URL of the next page; None after the last one.
 
         Raises:
-            ConfigError: If the answer leads to what is no URL.
+            ConfigError: If the response leads to an invalid URL.
         """
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
-class LinkHeader:
-    """The header ``Link`` with ``rel="next"`` holds the next page's URL, as GitHub's API has it.
+class LinkHeader(Paging):
+    """The header ``Link`` with ``rel="next"`` has the next page's URL, as in GitHub's API.
 
     Source:
         RFC 8288.
@@ -883,24 +844,20 @@ class LinkHeader:
         LinkHeader()
     """
 
-    def first(self, url: WebUrl) -> WebUrl:
-        """The URL itself."""
-        return url
-
-    def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
-        """What the header says; None where it names no next page."""
-        del value, count
-        targets = (target for target, said in _LINK.findall(answer.headers.get("link", "")) if _IS_NEXT.search(said))
-        return next((web_url(target, url) for target in targets), None)
+    def following(self, page: Page) -> WebUrl | None:
+        """The header's URL; None without one."""
+        links = _LINK.findall(page.answer.headers.get("link", ""))
+        targets = (target for target, parameters in links if _IS_NEXT.search(parameters))
+        return next((web_url(target, page.url) for target in targets), None)
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
-class NextLink:
-    """The answer holds the next page's URL, whole or relative.
+class NextLink(Paging):
+    """The response has the next page's URL, absolute or relative.
 
     Args:
-        path: Where, such as ``"links.next"``.
+        path: Its path, such as ``"links.next"``.
 
     Example:
         >>> NextLink("links.next").path
@@ -910,27 +867,22 @@ class NextLink:
     path: str = "next"
 
     def __post_init__(self) -> None:
-        _check_text("path", self.path)
+        validate_text("path", self.path)
 
-    def first(self, url: WebUrl) -> WebUrl:
-        """The URL itself."""
-        return url
-
-    def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
-        """What stands at the path; None where nothing does."""
-        del answer, count
-        found = value_at(value, self.path)
-        return web_url(found, url) if found not in (None, "", False) else None
+    def following(self, page: Page) -> WebUrl | None:
+        """The URL at the path; None without one."""
+        found = value_at(page.value, self.path)
+        return web_url(found, page.url) if found not in (None, "", False) else None
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
-class Cursor:
-    """The answer holds a text that the next request repeats.
+class Cursor(Paging):
+    """The response has a cursor for the next request.
 
     Args:
-        path: Where, such as ``"meta.next_cursor"``.
-        param: The parameter that takes it.
+        path: Its path, such as ``"meta.next_cursor"``.
+        param: The query parameter for it.
 
     Example:
         >>> Cursor("meta.next_cursor", "after").param
@@ -941,29 +893,24 @@ class Cursor:
     param: str = "cursor"
 
     def __post_init__(self) -> None:
-        _check_text("path", self.path)
-        _check_text("param", self.param)
+        validate_text("path", self.path)
+        validate_text("param", self.param)
 
-    def first(self, url: WebUrl) -> WebUrl:
-        """The URL itself."""
-        return url
-
-    def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
-        """The same URL with the cursor; None where there is none."""
-        del answer, count
-        found = value_at(value, self.path)
+    def following(self, page: Page) -> WebUrl | None:
+        """The URL with the cursor; None without one."""
+        found = value_at(page.value, self.path)
         if found in (None, "", False):
             return None
         if not isinstance(found, str):
-            msg = f"The answer's {self.path!r} is no text or number; name the path of the cursor."
+            msg = f"The response's {self.path!r} must be a text or number; name the path of the cursor."
             raise ConfigError(msg)
-        return with_params(url, {self.param: found})
+        return with_params(page.url, {self.param: found})
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
-class PageNumber:
-    """A parameter counts the pages, until one of them is empty.
+class PageNumber(Paging):
+    """A parameter counts pages, until one is empty.
 
     Args:
         param: The parameter.
@@ -978,28 +925,27 @@ class PageNumber:
     start: int = 1
 
     def __post_init__(self) -> None:
-        _check_text("param", self.param)
-        whole_number("start", self.start, 0)
+        validate_text("param", self.param)
+        validate_integer("start", self.start, 0)
 
     def first(self, url: WebUrl) -> WebUrl:
         """The URL with the first number."""
         return with_params(url, {self.param: str(self.start)})
 
-    def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
+    def following(self, page: Page) -> WebUrl | None:
         """The URL with the next number; None after an empty page."""
-        del answer, value
-        return with_params(url, {self.param: str(_number(url, self.param) + 1)}) if count else None
+        return with_params(page.url, {self.param: str(_number(page.url, self.param) + 1)}) if page.records else None
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
-class Offset:
-    """A parameter says how many records to pass over, until a page is empty.
+class Offset(Paging):
+    """A parameter counts records to skip, until a page is empty.
 
     Args:
         param: The parameter.
-        limit: How many records to ask for.
-        limit_param: The parameter that says so; "" for none.
+        limit: Page size.
+        limit_param: The parameter for it; "" for none.
 
     Example:
         >>> str(Offset(limit=50).first(web_url("https://example.com/teas")))
@@ -1011,35 +957,32 @@ class Offset:
     limit_param: str = "limit"
 
     def __post_init__(self) -> None:
-        _check_text("param", self.param)
-        whole_number("limit", self.limit, 1)
+        validate_text("param", self.param)
+        validate_integer("limit", self.limit, 1)
 
     def first(self, url: WebUrl) -> WebUrl:
         """The URL with the offset 0."""
         further = {self.limit_param: str(self.limit)} if self.limit_param else {}
         return with_params(url, {self.param: "0", **further})
 
-    def following(self, url: WebUrl, answer: Answer, value: Value, count: int) -> WebUrl | None:
-        """The URL with the next offset; None after an empty page. A page may be shorter than was asked for."""
-        del answer, value
-        return with_params(url, {self.param: str(_number(url, self.param) + count)}) if count else None
+    def following(self, page: Page) -> WebUrl | None:
+        """The URL with the next offset; None after an empty page. Pages may be shorter than requested."""
+        number = _number(page.url, self.param) + page.records
+        return with_params(page.url, {self.param: str(number)}) if page.records else None
 
 
 def with_params(url: WebUrl, params: dict[str, str]) -> WebUrl:
-    """A URL with parameters in its query, in the place of those of the same name.
+    """Set parameters of a URL's query.
 
     Example:
         >>> str(with_params(web_url("https://example.com/?page=1&a=b"), {"page": "2"}))
         'https://example.com/?a=b&page=2'
     """
     path, _, query = url.target.partition("?")
-    kept = [pair for pair in _pairs(query) if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
+    pairs = filter(None, query.split("&"))
+    kept = [pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
     joined = "&".join([*kept, *([urllib.parse.urlencode(params)] if params else [])])
     return web_url(path + (f"?{joined}" if joined else ""), url)
-
-
-def _pairs(query: str) -> Iterator[str]:
-    return (pair for pair in query.split("&") if pair)
 
 
 def _number(url: WebUrl, param: str) -> int:
@@ -1047,28 +990,22 @@ def _number(url: WebUrl, param: str) -> int:
     return int(query[param][-1])
 
 
-def _check_text(what: str, value: object) -> None:
-    if not isinstance(value, str) or not value.strip():
-        msg = f"{what} is {value!r:.80}; give a text that is not blank."
-        raise ConfigError(msg)
-
-
-class HttpRecordsSource:
-    r"""The records that an HTTP API gives page by page as JSON; each is an item.
+class HttpRecordsSource(BaseSource):
+    r"""Reads the records of a paged JSON API; each is an item.
 
     Args:
         url: The URL of the first page.
-        identity: The fields that tell records apart, by which an edited record is known again; one as a text.
-        records: Path to the list of records in an answer, such as ``"data.items"``; "" if the answer is the list.
-        paging: How the next page is asked for: `LinkHeader`, `NextLink`, `Cursor`, `PageNumber` or `Offset`.
-        params: Parameters for the query of the first page.
-        template: A text with paths in braces, as in ``"{name} costs {price}"``; None for ``fields``, a line
-            ``path: value`` for each.
+        identity: The fields that identify a record from run to run; a single one as a text.
+        records: Path to the list of records in a response, such as ``"data.items"``; "" if the response is the list.
+        paging: How to get the next page: `LinkHeader`, `NextLink`, `Cursor`, `PageNumber` or `Offset`.
+        params: Query parameters of the first page.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``; None for a line ``path: value`` for
+            each of ``fields``.
         fields: The paths that become text; () for all.
         metadata: The paths that become metadata.
-        max_pages: Pages at most; a run that comes to a limit is cut short, and removes nothing.
-        max_seconds: Seconds at most.
-        max_total_bytes: Bytes of all answers at most.
+        max_pages: Maximum of pages; a run that reaches a limit is cut short, and removes nothing.
+        max_seconds: Maximum duration.
+        max_total_bytes: Maximum size of all responses.
         web: The keywords of `lazyrag.sources.http.WebClient`, such as ``headers`` and ``allow_private``.
 
     Raises:
@@ -1101,20 +1038,20 @@ class HttpRecordsSource:
         **web: Unpack[WebOptions],
     ) -> None:
         if params is not None and not isinstance(params, Mapping):
-            msg = f"params is of type {type(params).__name__}; give a mapping of names to values."
+            msg = f"params must be a mapping of names to values; got {type(params).__name__}."
             raise ConfigError(msg)
         self._paging: Paging = LinkHeader() if paging is None else paging
         if isinstance(self._paging, type) or not callable(getattr(self._paging, "following", None)):
-            msg = f"paging is {paging!r:.80}; give LinkHeader(), NextLink(...), Cursor(...), PageNumber() or Offset()."
+            msg = f"paging must be LinkHeader(), NextLink(), Cursor(), PageNumber() or Offset(); got {paging!r:.80}."
             raise ConfigError(msg)
         own = web_url(url)
         self._url = with_params(own, {str(name): str(value) for name, value in (params or {}).items()})
         self._records = records_path(records)
-        self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # anew for each run
+        self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # a new one for each run
         self._form()
-        self._max_pages = whole_number("max_pages", max_pages, 1)
-        self._max_seconds = checked_seconds("max_seconds", max_seconds)
-        self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
+        self._max_pages = validate_integer("max_pages", max_pages, 1)
+        self._max_seconds = validate_seconds("max_seconds", max_seconds)
+        self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
         self._client = make_client(HttpRecordsSource, own, web)
 
     def __repr__(self) -> str:
@@ -1122,14 +1059,14 @@ class HttpRecordsSource:
 
     @property
     def name(self) -> str:
-        """What a folder remembers it by."""
+        """The URL and the path of the records."""
         return f"api {self._url.shown} {digest(f'{self._url.target} {self._records}')}"
 
     def items(self) -> Iterator[Event]:
-        """The records, page by page. A page that cannot be had cuts the run short, the first one is an error.
+        """Fetch the records, page by page. A page that fails cuts the run short.
 
         Raises:
-            LoadError: If the first page cannot be had, or no record has a field that is named.
+            LoadError: If the first page fails, or no record has one of the named fields.
         """
         form = self._form()
         ends_at = time.monotonic() + self._max_seconds
@@ -1154,26 +1091,18 @@ class HttpRecordsSource:
             if total > self._max_total_bytes:
                 yield CutShort(f"there are more than max_total_bytes={self._max_total_bytes:,}")
                 return
-            mark = hashlib.blake2b(answer.body, digest_size=16).digest()
-            if found and mark in read:
+            checksum = hashlib.blake2b(answer.body, digest_size=16).digest()
+            if found and checksum in read:
                 yield CutShort(f"page {len(seen)} repeats an earlier one: the API does not take this paging")
                 return
-            read.add(mark)
+            read.add(checksum)
             for number, record in enumerate(found, start=1):
                 where = f"page {len(seen)}, record {number}"
                 if isinstance(record, JsonObject):
                     yield form.item(record, where)
                 else:
-                    yield FailedItem(where, f"It is {record!r:.60}, not an object. Give the path to the records.")
+                    yield FailedItem(where, f"It is {record!r:.60}, not an object. Pass the path to the records.")
         form.check_all_found()
-
-    def load(self) -> Iterator[LoadedItem]:
-        """The records as text, with their metadata."""
-        return loaded_items(self)
-
-    def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
-        """Write each record into a file of a folder; see `lazyrag.sources.fetch`."""
-        return fetch(self, folder)
 
     def _reason_to_stop(self, url: WebUrl, seen: set[WebUrl], ends_at: float) -> str:
         if url in seen:
@@ -1184,14 +1113,14 @@ class HttpRecordsSource:
 
     def _page(self, url: WebUrl) -> tuple[Answer, list[Value], WebUrl | None]:
         answer = self._client.get(url, accept="application/json")
-        value = json_value(answer.body, f"The answer of {url.shown}")
+        value = json_value(answer.body, f"The response of {url.shown}")
         found = value_at(value, self._records)
         if not isinstance(found, list):
             known = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
-            msg = f"The answer of {url.shown} has no list at {self._records!r}. {known_names(self._records, known)}"
+            msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, known)}"
             raise LoadError(msg, path=url.shown)
         try:
-            return answer, found, self._paging.following(url, answer, value, len(found))
+            return answer, found, self._paging.following(Page(url, answer, value, len(found)))
         except ConfigError as exc:
-            msg = f"{url.shown} leads to what may not be asked. {exc}"
+            msg = f"{url.shown} leads to an invalid URL. {exc}"
             raise FetchError(msg, url=url.shown) from exc

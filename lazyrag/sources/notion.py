@@ -1,32 +1,21 @@
-"""Pages of Notion."""
+"""Notion: `NotionSource` reads pages by the official API and writes them as Markdown."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import time
 import urllib.parse
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.errors import ConfigError, LoadError
-from lazyrag.sources.base import (
-    CutShort,
-    Event,
-    FailedItem,
-    FetchError,
-    FetchReport,
-    LoadedItem,
-    SourceItem,
-    fetch,
-    loaded_items,
-)
-from lazyrag.sources.http import WebUrl, checked_seconds, make_client, web_url
-from lazyrag.validation import text_list, whole_number, yes_or_no
+from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
+from lazyrag.sources.http import WebUrl, make_client, web_url
+from lazyrag.validation import validate_boolean, validate_integer, validate_seconds, validate_text, validate_texts
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -34,21 +23,23 @@ if TYPE_CHECKING:
     from lazyrag.sources.http import WebOptions
 
 
+Block: TypeAlias = Mapping[str, Any]
+Children: TypeAlias = Callable[[str], Iterable[Block]]
+"""From the id of a block to the blocks beneath it."""
+
 _MARKS = (("code", "`"), ("bold", "**"), ("italic", "*"), ("strikethrough", "~~"))
-_LISTS = frozenset(["bulleted_list_item", "numbered_list_item", "to_do", "toggle"])
+_LISTS = {"bulleted_list_item": "  ", "numbered_list_item": "   ", "to_do": "  ", "toggle": "  "}
+"""Kinds of list items, and the indentation beneath them."""
 _TABLE_CELL = str.maketrans({"|": r"\|", "\n": " "})
 _DEEPEST = 50
 
-Children = Callable[[str], Iterable[Mapping[str, Any]]]
-"""The blocks beneath the one with an id."""
 
-
-def markdown_of(blocks: Iterable[Mapping[str, Any]], children: Children) -> str:
-    r"""Blocks as Markdown. Kinds that have no text leave none; a kind that is not known leaves its rich text.
+def markdown_of(blocks: Iterable[Block], children: Children) -> str:
+    r"""Convert blocks to Markdown. An unknown kind leaves its rich text, kinds without text leave none.
 
     Args:
-        blocks: As the API gives them.
-        children: Asked for the blocks beneath those that have some; child pages are pages of their own.
+        blocks: Of the API.
+        children: Called for the blocks beneath those that have some, except for child pages.
 
     Example:
         >>> blocks = [{"type": "heading_1", "heading_1": {"rich_text": [{"plain_text": "Tea"}]}},
@@ -60,10 +51,10 @@ def markdown_of(blocks: Iterable[Mapping[str, Any]], children: Children) -> str:
 
 
 def rich_text(parts: Any) -> str:
-    """Rich text as Markdown, with links and equations.
+    """Convert rich text to Markdown, with links and equations.
 
     Args:
-        parts: As the API gives it.
+        parts: Of the API.
 
     Example:
         >>> rich_text([{"plain_text": "Uji", "href": "https://uji.example"}, {"plain_text": ": tea"}])
@@ -73,139 +64,124 @@ def rich_text(parts: Any) -> str:
 
 
 def plain_text(parts: Any) -> str:
-    """Rich text without its marks, on one line."""
+    """Rich text without marks, on one line."""
     return " ".join("".join(_text(part.get("plain_text")) for part in _objects(parts)).split())
 
 
-def _marked(part: Mapping[str, Any]) -> str:
+def _marked(part: Block) -> str:
     text = _text(part.get("plain_text"))
     if part.get("type") == "equation":
         return f"${_text(_object(part.get('equation')).get('expression')) or text}$"
-    said = _object(part.get("annotations"))
+    annotations = _object(part.get("annotations"))
     words = text.strip()
     if not words:
         return text
     lead, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     for name, mark in _MARKS:
-        if said.get(name) is True:
+        if annotations.get(name) is True:
             words = f"{mark}{words}{mark}"
     link = _text(part.get("href"))
     return f"{lead}[{words}]({link}){tail}" if link else lead + words + tail
 
 
-def _pieces(blocks: Iterable[Mapping[str, Any]], children: Children, depth: int) -> Iterator[tuple[str, str]]:
+def _pieces(blocks: Iterable[Block], children: Children, depth: int) -> Iterator[tuple[str, str]]:
     """Pairs (kind of block, its Markdown)."""
     number = 0
     for block in blocks:
         kind = _text(block.get("type"))
+        content = _object(block.get(kind))
         number = number + 1 if kind == "numbered_list_item" else 0
-        inner: list[tuple[str, str]] = []
-        beneath: Sequence[Mapping[str, Any]] = ()
+        beneath: Sequence[Block] = ()
         if block.get("has_children") is True and kind not in {"child_page", "child_database"}:
             if depth >= _DEEPEST:
-                msg = f"Its blocks are nested deeper than {_DEEPEST} levels. Take the innermost ones out."
+                msg = f"Its blocks are nested deeper than {_DEEPEST} levels. Flatten the innermost ones."
                 raise LoadError(msg)
             beneath = list(children(_text(block.get("id"))))
         if kind == "table":
-            yield kind, _table(_object(block.get("table")), beneath)
+            yield kind, _table(content, beneath)
             continue
         inner = list(_pieces(beneath, children, depth + 1))
-        text = _block(kind, _object(block.get(kind)), number)
-        joined = _joined(inner)
+        text = rich_text(content.get("rich_text"))
         if kind in _LISTS:
-            joined = joined and _indented(joined, "   " if kind == "numbered_list_item" else "  ")
-            gap = "\n" if inner and inner[0][0] in _LISTS else "\n\n"
-            yield kind, text + gap + joined if joined else text
-        elif kind in {"quote", "callout"}:
-            yield kind, _indented("\n\n".join(piece for piece in (text, joined) if piece), "> ", blank=">")
-        else:  # columns, synced blocks and headings that fold
-            yield kind, "\n\n".join(piece for piece in (text, joined) if piece)
+            yield kind, _list_item(kind, content, text, number, inner)
+            continue
+        text = _WRITERS[kind](content, text) if kind in _WRITERS else _linked(kind, content) or text
+        text = "\n\n".join(filter(None, (text, _joined(inner))))  # of columns, synced blocks, foldable headings
+        yield kind, _indented(text, "> ", blank=">") if kind in {"quote", "callout"} else text
 
 
-def _block(kind: str, said: Mapping[str, Any], number: int) -> str:
-    """A block's own Markdown, without what lies beneath it."""
-    text = rich_text(said.get("rich_text"))
-    if kind in _LISTS:
-        box = "[x] " if said.get("checked") is True else "[ ] "
-        mark = {"numbered_list_item": f"{number}. ", "to_do": f"- {box}"}.get(kind, "- ")
-        return mark + text.replace("\n", "\n" + " " * (3 if kind == "numbered_list_item" else 2))
-    write = _WRITERS.get(kind)
-    return write(said, text) if write else _linked(kind, said) or text
+def _list_item(kind: str, content: Block, text: str, number: int, inner: list[tuple[str, str]]) -> str:
+    box = "[x] " if content.get("checked") is True else "[ ] "
+    mark = {"numbered_list_item": f"{number}. ", "to_do": f"- {box}"}.get(kind, "- ")
+    text = mark + text.replace("\n", "\n" + _LISTS[kind])
+    if not (beneath := _joined(inner)):
+        return text
+    return text + ("\n" if inner[0][0] in _LISTS else "\n\n") + _indented(beneath, _LISTS[kind])
 
 
-def _heading(level: int) -> _Writer:
+def _heading(level: int) -> Callable[[Block, str], str]:
     return lambda _, text: f"{'#' * level} {' '.join(text.split())}" if text.strip() else ""
 
 
-def _callout(said: Mapping[str, Any], text: str) -> str:
-    icon = _text(_object(said.get("icon")).get("emoji"))
-    return f"{icon} {text}" if icon else text
+def _callout(content: Block, text: str) -> str:
+    return f"{_text(_object(content.get('icon')).get('emoji'))} {text}".removeprefix(" ")
 
 
-def _equation(said: Mapping[str, Any], _: str) -> str:
-    expression = _text(said.get("expression"))
-    return f"$$\n{expression}\n$$" if expression else ""
-
-
-def _code(said: Mapping[str, Any], _: str) -> str:
-    code = "".join(_text(part.get("plain_text")) for part in _objects(said.get("rich_text")))
-    language = _text(said.get("language")).replace("plain text", "").replace(" ", "-")
+def _code(content: Block, _: str) -> str:
+    code = "".join(_text(part.get("plain_text")) for part in _objects(content.get("rich_text")))
+    language = _text(content.get("language")).replace("plain text", "").replace(" ", "-")
     fence = "```"
     while fence in code:
         fence += "`"
-    fenced = f"{fence}{language}\n{code}\n{fence}"
-    caption = rich_text(said.get("caption"))
-    return f"{fenced}\n\n{caption}" if caption else fenced
+    caption = rich_text(content.get("caption"))
+    return f"{fence}{language}\n{code}\n{fence}" + (f"\n\n{caption}" if caption else "")
 
 
-def _title(said: Mapping[str, Any], _: str) -> str:
-    return _text(said.get("title"))
+def _equation(content: Block, _: str) -> str:
+    expression = _text(content.get("expression"))
+    return f"$$\n{expression}\n$$" if expression else ""
 
 
-_Writer = Callable[[Mapping[str, Any], str], str]
-
-_WRITERS: dict[str, _Writer] = {
+_WRITERS: dict[str, Callable[[Block, str], str]] = {
     **{f"heading_{level}": _heading(level) for level in range(1, 7)},
     "callout": _callout,
-    "child_database": _title,
-    "child_page": _title,
+    "child_database": lambda content, _: _text(content.get("title")),
+    "child_page": lambda content, _: _text(content.get("title")),
     "code": _code,
     "divider": lambda _, __: "---",
     "equation": _equation,
 }
+"""From kinds of blocks to functions of their content and rich text."""
 
 
-def _linked(kind: str, said: Mapping[str, Any]) -> str:
-    """Pictures, files and the like, as links; "" for what has none."""
-    place = _text(said.get("type"))  # Notion's word for it; what else may stand there is no text
-    held = _object(said.get(place)) if place in {"external", "file"} else said
-    url = _text(held.get("url"))
+def _linked(kind: str, content: Block) -> str:
+    """Images, files and embeds as links; "" without a URL."""
+    place = _text(content.get("type"))  # Notion's name for it; something else may be under this key
+    url = _text((_object(content.get(place)) if place in {"external", "file"} else content).get("url"))
     if place == "file":
-        url = url.partition("?")[0]  # a signature for an hour, another one in each answer
+        url = url.partition("?")[0]  # a signature that changes with each response
     if not url:
         return ""
-    caption = plain_text(said.get("caption")) or _text(said.get("name"))
-    if kind == "image":
-        return f"![{caption}]({url})"
-    return f"[{caption or url}]({url})"
+    caption = plain_text(content.get("caption")) or _text(content.get("name"))
+    return f"![{caption}]({url})" if kind == "image" else f"[{caption or url}]({url})"
 
 
-def _table(said: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(content: Block, rows: Sequence[Block]) -> str:
     cells = [
-        [rich_text(cell).translate(_TABLE_CELL).strip() for cell in _lists(_object(row.get("table_row")).get("cells"))]
+        [rich_text(cell).translate(_TABLE_CELL).strip() for cell in _list(_object(row.get("table_row")).get("cells"))]
         for row in rows
     ]
     if not cells:
         return ""
     width = max(map(len, cells))
-    if said.get("has_column_header") is not True:
-        cells.insert(0, [])  # Markdown knows no table without a head
+    if content.get("has_column_header") is not True:
+        cells.insert(0, [])  # Markdown has no table without a header
     lines = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in cells]
     return "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])
 
 
 def _joined(pieces: Iterable[tuple[str, str]]) -> str:
-    """Pieces with empty lines between them, but for the items of a list."""
+    """Join pieces by empty lines, the items of a list by line ends."""
     joined = before = ""
     for kind, text in pieces:
         if not text.strip():
@@ -229,11 +205,11 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+def _objects(value: Any) -> list[Block]:
+    return [one for one in _list(value) if isinstance(one, Mapping)]
 
 
-def _lists(value: Any) -> list[Any]:
+def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
@@ -246,25 +222,25 @@ _INNER = {"select": "name", "status": "name", "date": "start"}
 _MOST_BLOCKS = 50_000  # of a page
 
 
-class NotionSource:
-    """Pages of Notion as Markdown, by its official API; each page is an item, known by its id.
+class NotionSource(BaseSource):
+    """Reads pages of Notion as Markdown; each page is an item, identified by its id.
 
-    Give pages, databases or data sources that the integration of the token was connected with. Child pages come along.
-    Properties of a page and its title, URL and time of last change become metadata.
+    Name pages, databases or data sources that are connected with the token's integration. Child pages are included.
+    Properties of a page, its title, URL and times become metadata.
 
     Args:
-        token: The integration's secret; shown in no message.
+        token: The integration's secret; never shown.
         pages: Ids or URLs of pages.
-        databases: Ids or URLs of databases, of which all pages are taken.
-        data_sources: Ids of data sources, as databases are made of since the API's version 2025-09-03.
-        base_url: Where the API is.
-        child_pages: Whether pages beneath a page come along.
-        max_pages: Pages at most; a run that comes to a limit is cut short, and removes nothing.
-        max_seconds: Seconds at most.
+        databases: Ids or URLs of databases; all of their pages are read.
+        data_sources: Ids of data sources, the parts of databases since API version 2025-09-03.
+        base_url: URL of the API.
+        child_pages: Include pages beneath a page.
+        max_pages: Maximum of pages; a run that reaches a limit is cut short, and removes nothing.
+        max_seconds: Maximum duration.
         web: The keywords of `lazyrag.sources.http.WebClient`, such as ``retries`` and ``allow_private``.
 
     Raises:
-        ConfigError: If nothing is named, or a value is of the wrong kind.
+        ConfigError: If nothing is named, or an argument is out of its range.
 
     Example, with an integration's token::
 
@@ -286,19 +262,19 @@ class NotionSource:
         max_seconds: float = 3600.0,
         **web: Unpack[WebOptions],
     ) -> None:
-        if not isinstance(token, str) or not token.strip():
-            given = "blank" if isinstance(token, str) else f"of type {type(token).__name__}"
-            msg = f"token is {given}; give the integration's secret."
+        if not isinstance(token, str):  # not shown: it may be a secret
+            msg = f"token must be the integration's secret; got {type(token).__name__}."
             raise ConfigError(msg)
-        self._pages = [_id(one) for one in text_list("pages", pages)]
-        self._databases = [_id(one) for one in text_list("databases", databases)]
-        self._data_sources = [_id(one) for one in text_list("data_sources", data_sources)]
+        validate_text("token", token)
+        self._pages = [_id(one) for one in validate_texts("pages", pages)]
+        self._databases = [_id(one) for one in validate_texts("databases", databases)]
+        self._data_sources = [_id(one) for one in validate_texts("data_sources", data_sources)]
         if not (self._pages or self._databases or self._data_sources):
-            msg = "NotionSource got no pages, databases or data_sources; give ids or URLs of at least one kind."
+            msg = "NotionSource needs pages, databases or data_sources: ids or URLs of at least one kind."
             raise ConfigError(msg)
-        self._child_pages = yes_or_no("child_pages", child_pages)
-        self._max_pages = whole_number("max_pages", max_pages, 1)
-        self._max_seconds = checked_seconds("max_seconds", max_seconds)
+        self._child_pages = validate_boolean("child_pages", child_pages)
+        self._max_pages = validate_integer("max_pages", max_pages, 1)
+        self._max_seconds = validate_seconds("max_seconds", max_seconds)
         self._base = web_url(base_url)
         secret = {"Authorization": f"Bearer {token.strip()}"}
         self._client = make_client(NotionSource, self._base, web, further=secret)
@@ -310,15 +286,15 @@ class NotionSource:
 
     @property
     def name(self) -> str:
-        """What a folder remembers it by."""
+        """The ids of pages, databases and data sources."""
         roots = sorted([*self._pages, *self._databases, *self._data_sources])
         return f"notion {', '.join(roots)}"
 
     def items(self) -> Iterator[Event]:
-        """The pages: those named, then those of databases, then what lies beneath them.
+        """Fetch the named pages, then those of databases, then child pages.
 
         Raises:
-            LoadError: If a page or database that was named cannot be had.
+            LoadError: If a named page or database cannot be fetched.
         """
         ends_at = time.monotonic() + self._max_seconds
         pending: deque[tuple[str, Mapping[str, Any] | None]] = deque((one, None) for one in self._pages)
@@ -339,7 +315,7 @@ class NotionSource:
                 return
             seen.add(page_id)
             try:
-                page = page or self._asked(f"/v1/pages/{page_id}")
+                page = page or self._request(f"/v1/pages/{page_id}")
                 event, beneath = self._page(page_id, page)
             except FetchError as exc:
                 if page_id in named:
@@ -353,27 +329,19 @@ class NotionSource:
                 yield event
             pending.extend((one, None) for one in beneath)
 
-    def load(self) -> Iterator[LoadedItem]:
-        """The pages as text, with their metadata."""
-        return loaded_items(self)
-
-    def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
-        """Write each page into a file of a folder; see `lazyrag.sources.fetch`."""
-        return fetch(self, folder)
-
-    def _page(self, page_id: str, page: Mapping[str, Any]) -> tuple[SourceItem | None, list[str]]:
-        """A page, None if it has neither title nor text, and the ids of the pages beneath it."""
+    def _page(self, page_id: str, page: Block) -> tuple[SourceItem | None, list[str]]:
+        """The page, None if it is empty or deleted, and the ids of its child pages."""
         if page.get("archived") is True or page.get("in_trash") is True:
             return None, []
         beneath: list[str] = []
-        asked: set[str] = set()
+        seen: set[str] = set()
         count = 0
 
-        def children(block_id: str) -> Iterator[Mapping[str, Any]]:
+        def children(block_id: str) -> Iterator[Block]:
             nonlocal count
-            if block_id in asked:  # a block beneath itself
+            if block_id in seen:  # a block beneath itself
                 return
-            asked.add(block_id)
+            seen.add(block_id)
             for block in self._all(f"/v1/blocks/{block_id}/children"):
                 count += 1
                 if count > _MOST_BLOCKS:
@@ -385,14 +353,14 @@ class NotionSource:
                     beneath.extend(self._rows_beneath(_own_id(block)))
                 yield block
 
-        title, metadata = _said(page)
+        title, metadata = _metadata(page)
         text = markdown_of(children(page_id), children)
         content = "\n\n".join(piece for piece in (f"# {title}" if title else "", text) if piece)
         item = SourceItem(page_id, content.encode("utf-8", "replace"), ".md", metadata) if content.strip() else None
         return item, beneath if self._child_pages else []
 
     def _rows_beneath(self, database_id: str) -> list[str]:
-        """The pages of a database within a page; of one that is only linked, and not shared, there are none."""
+        """The pages of a database within a page; none if it is only linked, and not shared."""
         try:
             rows = (row for row in self._all(f"/v1/databases/{database_id}/query", post=True) if _is_page(row))
             return [_own_id(row) for row in itertools.islice(rows, self._max_pages + 1)]
@@ -401,105 +369,96 @@ class NotionSource:
                 return []
             raise
 
-    def _all(self, path: str, *, post: bool = False) -> Iterator[Mapping[str, Any]]:
-        """The results of all pages of an answer."""
+    def _all(self, path: str, *, post: bool = False) -> Iterator[Block]:
+        """The results of all pages of a response."""
         cursor: str | None = None
         seen: set[str] = set()
         while True:
-            answer = self._asked(path, cursor, post=post)
+            answer = self._request(path, cursor, post=post)
             results = answer.get("results")
             if not isinstance(results, list):
-                msg = f"Notion's answer to {path} has no 'results'. Check base_url."
+                msg = f"Notion's response to {path} has no 'results'. Check base_url."
                 raise LoadError(msg)
             yield from (one for one in results if isinstance(one, Mapping))
             following = answer.get("next_cursor")
             if answer.get("has_more") is not True or not isinstance(following, str):
                 return
             if following in seen:
-                msg = f"Notion's answers to {path} lead in a circle. Run it again later."
+                msg = f"Notion's responses to {path} lead in a circle. Run it again later."
                 raise LoadError(msg)
             seen.add(following)
             cursor = following
 
-    def _asked(self, path: str, cursor: str | None = None, *, post: bool = False) -> Mapping[str, Any]:
+    def _request(self, path: str, cursor: str | None = None, *, post: bool = False) -> Block:
         version = _VERSION_OF_DATA_SOURCES if path.startswith("/v1/data_sources/") else _VERSION
         further = {"Notion-Version": version}
+        paging = {"page_size": 100, **({"start_cursor": cursor} if cursor else {})}
+        query = "" if post or path.startswith("/v1/pages/") else f"?{urllib.parse.urlencode(paging)}"
         base = self._base.target.partition("?")[0].rstrip("/")
-        query = "" if post else "?page_size=100" + (f"&start_cursor={_quoted(cursor)}" if cursor else "")
-        if path.startswith("/v1/pages/"):
-            query = ""
         url = web_url(f"{self._base.scheme}://{self._base.netloc}{base}{path}{query}")
         if post:
-            body = {"page_size": 100, **({"start_cursor": cursor} if cursor else {})}
-            answer = self._client.post(url, body, further=further)
+            answer = self._client.post(url, paging, further=further)
         else:
             answer = self._client.get(url, accept="application/json", further=further, on_redirect=_refuse)
         try:
             value = json.loads(answer.body)
         except (ValueError, RecursionError) as exc:
-            msg = f"Notion's answer to {path} is no JSON ({type(exc).__name__}). Check base_url."
+            msg = f"Notion's response to {path} is not JSON ({type(exc).__name__}). Check base_url."
             raise LoadError(msg) from exc
         if not isinstance(value, dict):
-            msg = f"Notion's answer to {path} is {type(value).__name__}, not an object. Check base_url."
+            msg = f"Notion's response to {path} is {type(value).__name__}, not an object. Check base_url."
             raise LoadError(msg)
         return value
 
 
 def _refuse(url: WebUrl) -> None:
-    msg = f"Notion's API leads to {url.shown}. Check base_url."
+    msg = f"Notion's API redirects to {url.shown}. Check base_url."
     raise FetchError(msg, url=url.shown)
 
 
-def _quoted(cursor: str) -> str:
-    return urllib.parse.quote(cursor, safe="")
-
-
 def _id(given: str) -> str:
-    """The id in a text or at the end of a URL, as the API writes it."""
+    """The id in a text or at the end of a URL, in the API's form."""
     found = _ID.search(given.strip().partition("?")[0].partition("#")[0])
     if not found:
-        msg = f"{given!r:.100} is no id of Notion, which has 32 hexadecimal digits. Copy the link of the page."
+        msg = f"Ids of Notion must have 32 hexadecimal digits; got {given!r:.100}. Copy the link of the page."
         raise ConfigError(msg)
     return str(uuid.UUID("".join(found.groups())))
 
 
-def _own_id(thing: Mapping[str, Any]) -> str:
+def _own_id(thing: Block) -> str:
     try:
         return str(uuid.UUID(thing.get("id")))
     except (ValueError, TypeError, AttributeError) as exc:
-        msg = f"Notion gave a page without an id that is one ({thing.get('id')!r:.60})."
+        msg = f"Notion returned a page with an invalid id ({thing.get('id')!r:.60})."
         raise LoadError(msg) from exc
 
 
-def _is_page(thing: Mapping[str, Any]) -> bool:
+def _is_page(thing: Block) -> bool:
     return thing.get("object") == "page"
 
 
-def _said(page: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _metadata(page: Block) -> tuple[str, dict[str, Any]]:
     """A page's title, and its metadata."""
     title = ""
     metadata: dict[str, Any] = {}
-    properties = page.get("properties")
-    for name, said in properties.items() if isinstance(properties, Mapping) else ():
-        if not isinstance(said, Mapping):
+    for name, value in _object(page.get("properties")).items():
+        if not isinstance(value, Mapping):
             continue
-        if said.get("type") == "title":
-            title = plain_text(said.get("title"))
-            continue
-        value = _property(said)
-        if value not in (None, "", []):
-            metadata[str(name)] = value
+        if value.get("type") == "title":
+            title = plain_text(value.get("title"))
+        elif (found := _property(value)) not in (None, "", []):
+            metadata[str(name)] = found
     for name in ("url", "created_time", "last_edited_time"):
         if isinstance(page.get(name), str):
             metadata[name] = page[name]
     return title, {**metadata, **({"title": title} if title else {})}
 
 
-def _property(said: Mapping[str, Any]) -> Any:
-    """A property's value as metadata has it; None for kinds that hold none."""
-    named = str(said.get("type"))
+def _property(content: Block) -> Any:
+    """A property's value for metadata; None for kinds without one."""
+    named = str(content.get("type"))
     kind: str | None = named
-    value = said.get(named)
+    value = content.get(named)
     if kind in {"formula", "rollup"} and isinstance(value, Mapping):
         kind = {"string": "url", "number": "number", "boolean": "checkbox"}.get(str(value.get("type")))
         value = value.get(str(value.get("type")))

@@ -1,36 +1,33 @@
-"""The pages of a website, link by link."""
+"""Websites: `WebsiteSource` follows links and respects robots.txt."""
 
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lxml import etree
+from protego import Protego
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.detect import decode
 from lazyrag.sources.base import (
+    BaseSource,
     CutShort,
     Event,
     FailedItem,
     FetchError,
-    FetchReport,
-    LoadedItem,
     SourceItem,
     digest,
-    fetch,
-    loaded_items,
 )
-from lazyrag.sources.http import Answer, WebClient, WebUrl, checked_seconds, make_client, quoted_target, web_url
-from lazyrag.validation import text_list, whole_number, yes_or_no
+from lazyrag.sources.http import Answer, WebClient, WebUrl, make_client, web_url
+from lazyrag.validation import validate_boolean, validate_integer, validate_seconds, validate_texts
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -39,31 +36,31 @@ if TYPE_CHECKING:
 
 
 MOST_LINKS = 10_000
-"""Links of one page that are looked at."""
+"""Links of one page that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageLinks:
-    """What a page links to.
+    """The links of a page.
 
     Args:
-        urls: In the order of the page, each once; none if the page asks that its links be not followed.
-        may_be_kept: Whether the page allows that it is indexed.
-        all_of_them: Whether it has no more than are looked at.
+        urls: In page order, without duplicates; none if the page forbids to follow its links.
+        may_be_indexed: Whether the page allows indexing.
+        is_complete: False if it has more than `MOST_LINKS` links.
     """
 
     urls: tuple[WebUrl, ...] = ()
-    may_be_kept: bool = True
-    all_of_them: bool = True
+    may_be_indexed: bool = True
+    is_complete: bool = True
 
 
 def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
-    """The links of a page of HTML, in UTF-8: only those to http and https, without fragments.
+    """Extract the links of an HTML page to http and https, without fragments.
 
     Args:
-        markup: The page.
-        url: Where it lies.
-        robots_header: The value of the answer's ``X-Robots-Tag``.
+        markup: The page, in UTF-8.
+        url: Its URL.
+        robots_header: The response's ``X-Robots-Tag``.
 
     Example:
         >>> page = b"<a href='b#part'>B</a> <a href='mailto:li@example.com'>Li</a> <a rel=nofollow href=c>C</a>"
@@ -75,24 +72,22 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
         root = etree.fromstring(markup, parser)
     except etree.XMLSyntaxError:  # a page without an element
         root = None
-    told = _words(robots_header)
-    if root is None:
-        return PageLinks(may_be_kept=told.isdisjoint({"noindex", "none"}))
-    for meta in root.iter("meta"):
+    directives = _words(robots_header)
+    for meta in root.iter("meta") if root is not None else ():
         if (meta.get("name") or "").strip().lower() == "robots":
-            told |= _words(meta.get("content"))
-    may_be_kept = told.isdisjoint({"noindex", "none"})
-    if not told.isdisjoint({"nofollow", "none"}):
-        return PageLinks((), may_be_kept)
+            directives |= _words(meta.get("content"))
+    may_be_indexed = directives.isdisjoint({"noindex", "none"})
+    if root is None or not directives.isdisjoint({"nofollow", "none"}):
+        return PageLinks((), may_be_indexed)
     base = next((_resolved(one.get("href"), url) for one in root.iter("base") if one.get("href")), None) or url
     found: dict[WebUrl, None] = {}
     for number, reference in enumerate(_references(root)):
         if number == MOST_LINKS:
-            return PageLinks(tuple(found), may_be_kept, all_of_them=False)
+            return PageLinks(tuple(found), may_be_indexed, is_complete=False)
         target = _resolved(reference, base)
         if target is not None:
             found.setdefault(target)
-    return PageLinks(tuple(found), may_be_kept)
+    return PageLinks(tuple(found), may_be_indexed)
 
 
 def _references(root: etree._Element) -> Iterator[str]:
@@ -103,7 +98,7 @@ def _references(root: etree._Element) -> Iterator[str]:
 
 
 def _resolved(reference: str | None, base: WebUrl) -> WebUrl | None:
-    """A link's target; None for what is no page of the web."""
+    """The target of a link; None for other schemes and malformed URLs."""
     try:
         return web_url(reference, base)
     except ConfigError:
@@ -115,173 +110,68 @@ def _words(text: str | None) -> set[str]:
 
 
 _MOST_BYTES = 512_000  # RFC 9309: at least 500 KiB are read
-_MOST_RULES = 10_000
-_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-_RATE = re.compile(r"([0-9]{1,9})\s*/\s*([0-9]{1,9})([smh]?)")
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_AGENT_VERSION = re.compile(r"(?im)^([ \t]*user-agent[ \t]*:[^/#\n]*)/[^\n]*")
 
 
-@dataclass(slots=True)
-class _Group:
-    """The rules for some programs.
-
-    Args:
-        rules: Patterns of paths, and whether what one fits is allowed.
-        delay_s: Seconds between two requests.
-    """
-
-    rules: list[tuple[str, bool]] = field(default_factory=list)
-    delay_s: float = 0.0
-
-
-class Rules:
-    """What one robots.txt says to one program: the longest rule that fits a path decides, ``*`` and ``$`` understood.
-
-    Lines that say nothing that can be understood are passed over.
-
-    Args:
-        lines: Of the file.
-        agent: The program's name, without its version; rules for it go before those for all.
-
-    Source:
-        RFC 9309, Robots Exclusion Protocol.
+def parse_robots(text: str) -> Protego:
+    r"""Parse a robots.txt (RFC 9309).
 
     Example:
-        >>> rules = Rules(["User-agent: *", "Disallow: /*.pdf$", "Allow: /teas/"], "lazyrag")
-        >>> rules.allows("/list.pdf"), rules.allows("/list.pdf?page=2"), rules.allows("/teas/list.pdf")
-        (False, True, False)
+        >>> rules = parse_robots("User-agent: *\nDisallow: /*.pdf$")
+        >>> [rules.can_fetch(f"https://example.com/{path}", "lazyrag") for path in ("list.pdf", "list.pdf?page=2")]
+        [False, True]
     """
-
-    def __init__(self, lines: Iterable[str], agent: str) -> None:
-        groups = _groups(lines)
-        name = agent.lower()
-        self._group = groups.get(name) or groups.get("*") or _Group()
-
-    @property
-    def delay_s(self) -> float:
-        """Seconds that are wanted between two requests."""
-        return self._group.delay_s
-
-    def allows(self, target: str) -> bool:
-        """Whether a path with its query may be read."""
-        if target.partition("?")[0] == "/robots.txt":
-            return True
-        fitting = ((len(pattern), allowed) for pattern, allowed in self._group.rules if _fits(pattern, target))
-        return max(fitting, default=(0, True))[1]  # of two that are equally long, the one that allows
+    return Protego.parse(_AGENT_VERSION.sub(r"\1", text))
 
 
-def _groups(lines: Iterable[str]) -> dict[str, _Group]:
-    """The rules by name of a program, in lower case; those that stand apart for one name belong together."""
-    groups: dict[str, _Group] = {}
-    current: list[_Group] = []
-    names_end = True
-    count = 0
-    for key, value in _said(lines):
-        if key == "user-agent":
-            if names_end:
-                current = []
-            name = value.partition("/")[0].strip().lower()
-            current.append(groups.setdefault(name, _Group()))
-            names_end = False
-            continue
-        if key in {"allow", "disallow"}:
-            names_end = True
-            count += 1
-            pattern = _pattern(value)
-            if pattern and count <= _MOST_RULES:
-                for group in current:
-                    group.rules.append((pattern, key == "allow"))
-        elif key in {"crawl-delay", "request-rate"}:
-            names_end = True
-            for group in current:
-                group.delay_s = max(group.delay_s, _delay_s(key, value))
-    return groups
-
-
-def _said(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        key, colon, value = line.partition("#")[0].partition(":")
-        if colon:
-            yield key.strip().lower(), value.strip()
-
-
-def _pattern(value: str) -> str:
-    """A rule's path with its escapes as URLs have them here; "" for one that is none."""
-    return quoted_target(value) if value.startswith(("/", "*")) else ""
-
-
-def _fits(pattern: str, target: str) -> bool:
-    """Whether a rule fits the beginning of a path, or with ``$`` the whole of it; in time that no rule can blow up."""
-    is_whole = pattern.endswith("$")
-    first, *rest = pattern.removesuffix("$").split("*")
-    if not target.startswith(first):
-        return False
-    position = len(first)
-    if is_whole and rest:
-        *rest, last = rest
-        end = len(target) - len(last)
-    elif is_whole:
-        return position == len(target)
-    else:
-        last, end = "", len(target)
-    for piece in rest:
-        found = target.find(piece, position)
-        if found < 0:
-            return False
-        position = found + len(piece)
-    return position <= end and target.endswith(last)
-
-
-def _delay_s(key: str, value: str) -> float:
-    """Seconds between two requests; 0 where a line says nothing that is understood."""
-    if key == "crawl-delay":
-        return float(value) if _SECONDS.fullmatch(value) else 0.0
-    rate = _RATE.match(value)
-    return int(rate[2]) * _UNITS[rate[3]] / int(rate[1]) if rate and int(rate[1]) else 0.0
+def delay_s(rules: Protego, agent: str) -> float:
+    """Seconds between two requests, by ``Crawl-delay`` and ``Request-rate``."""
+    rate = rules.request_rate(agent)
+    return max(rules.crawl_delay(agent) or 0.0, rate.seconds / rate.requests if rate else 0.0)
 
 
 class Robots:
-    """The rules of the hosts that are asked, each read once.
+    """The robots.txt of each host, read once.
 
-    A host without the file allows everything; one whose file cannot be had for the moment allows nothing.
+    A host without the file allows everything; one whose file is temporarily unavailable allows nothing.
 
     Args:
-        client: Asks for the files; its user agent is whom the rules are for.
+        client: Fetches the files; the rules are those for its user agent.
     """
 
     def __init__(self, client: WebClient) -> None:
         self._client = client
         self._agent = client.user_agent.partition("/")[0].strip()
-        self._rules: dict[tuple[str, str, int], Rules | FetchError] = {}
+        self._rules: dict[tuple[str, str, int], Protego | FetchError] = {}
 
     def allows(self, url: WebUrl) -> bool:
-        """Whether a URL may be read.
+        """Whether a URL may be fetched.
 
         Raises:
-            FetchError: If the rules of its host cannot be had for the moment.
+            FetchError: If the rules of its host are temporarily unavailable.
         """
-        return self._of(url).allows(url.target)
+        return self._rules_of(url).can_fetch(str(url), self._agent)
 
     def delay_s(self, url: WebUrl) -> float:
         """Seconds that its host wants between two requests."""
-        return self._of(url).delay_s
+        return delay_s(self._rules_of(url), self._agent)
 
-    def _of(self, url: WebUrl) -> Rules:
+    def _rules_of(self, url: WebUrl) -> Protego:
         if url.origin not in self._rules:
-            self._rules[url.origin] = self._read(WebUrl(*url.origin, "/robots.txt"))
+            self._rules[url.origin] = self._fetched(WebUrl(*url.origin, "/robots.txt"))
         rules = self._rules[url.origin]
         if isinstance(rules, FetchError):
             raise rules
         return rules
 
-    def _read(self, url: WebUrl) -> Rules | FetchError:
+    def _fetched(self, url: WebUrl) -> Protego | FetchError:
         try:
             body = self._client.get(url, accept="text/plain").body[:_MOST_BYTES]
         except FetchError as exc:
             if not HTTPStatus.BAD_REQUEST <= exc.status < HTTPStatus.INTERNAL_SERVER_ERROR or exc.transient:
                 return exc
             body = b""
-        return Rules(body.decode("utf-8-sig", "replace").splitlines(), self._agent)
+        return parse_robots(body.decode("utf-8-sig", "replace"))
 
 
 _SUFFIXES = {
@@ -296,29 +186,29 @@ _GONE = frozenset([404, 410])
 _REQUESTS_PER_PAGE = 10  # links may lead to nothing, for ever
 
 
-class WebsiteSource:
-    """The pages that can be reached from a URL by following links; each is an item, known by its URL.
+class WebsiteSource(BaseSource):
+    """Crawls a website from a URL; each page is an item, identified by its URL.
 
-    Pages of HTML, plain text, Markdown and PDF are kept, other types passed over. The order is that of the links, level
-    by level, whatever answers first. ``robots.txt``, ``nofollow`` and ``noindex`` are respected.
+    HTML, plain text, Markdown and PDF are stored, other types skipped. Pages come in link order, level by level,
+    whichever server answers first. ``robots.txt``, ``nofollow`` and ``noindex`` are respected.
 
     Args:
-        url: Where to begin.
-        max_pages: Pages at most, and ten times as many requests; a run that comes to a limit is cut short, and removes
-            nothing.
-        max_depth: Links from the beginning at most; 0 for the one page.
-        same_host: Whether to stay on the host of the first page.
-        include: Patterns such as ``"/docs/*"`` for the path and query of the pages to read, or for whole URLs if they
-            have ``://``; () for all. The first page is always read.
-        exclude: Patterns of pages not to read.
-        concurrency: Requests at the same time, 1 to 16; 1 where a host asks for a pause between requests.
-        delay_s: Seconds between the starts of two requests; a host's own ``Crawl-delay`` counts if it is longer.
-        max_seconds: Seconds at most.
-        max_total_bytes: Bytes of all answers at most.
+        url: The first page.
+        max_pages: Maximum of pages; ten times as many requests are sent at most. A run that reaches a limit is cut
+            short, and removes nothing.
+        max_depth: Maximum of links from the first page; 0 for this page alone.
+        same_host: Stay on the host of the first page.
+        include: Patterns such as ``"/docs/*"`` for path and query of the pages to read, or for complete URLs if they
+            contain ``://``; () for all. The first page is always read.
+        exclude: Patterns of pages to skip.
+        concurrency: Parallel requests, 1 to 16; 1 where a host wants a pause between requests.
+        delay_s: Seconds between the starts of two requests; a host's ``Crawl-delay`` counts if it is longer.
+        max_seconds: Maximum duration.
+        max_total_bytes: Maximum size of all responses.
         web: The keywords of `lazyrag.sources.http.WebClient`, such as ``user_agent`` and ``allow_private``.
 
     Raises:
-        ConfigError: If a value is of the wrong kind.
+        ConfigError: If an argument is out of its range.
 
     Example::
 
@@ -343,18 +233,18 @@ class WebsiteSource:
         **web: Unpack[WebOptions],
     ) -> None:
         self._url = web_url(url)
-        self._max_pages = whole_number("max_pages", max_pages, 1)
-        self._max_depth = whole_number("max_depth", max_depth, 0)
-        self._same_host = yes_or_no("same_host", same_host)
-        self._include = text_list("include", include)
-        self._exclude = text_list("exclude", exclude)
-        self._concurrency = whole_number("concurrency", concurrency, 1, 16)
+        self._max_pages = validate_integer("max_pages", max_pages, 1)
+        self._max_depth = validate_integer("max_depth", max_depth, 0)
+        self._same_host = validate_boolean("same_host", same_host)
+        self._include = validate_texts("include", include)
+        self._exclude = validate_texts("exclude", exclude)
+        self._concurrency = validate_integer("concurrency", concurrency, 1, 16)
         if isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or not 0 <= delay_s <= max_seconds:
             msg = f"delay_s is {delay_s!r:.80}; give a number of seconds from 0 to max_seconds."
             raise ConfigError(msg)
         self._delay_s = float(delay_s)
-        self._max_seconds = checked_seconds("max_seconds", max_seconds)
-        self._max_total_bytes = whole_number("max_total_bytes", max_total_bytes, 1)
+        self._max_seconds = validate_seconds("max_seconds", max_seconds)
+        self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
         self._client = make_client(WebsiteSource, self._url, web)
 
     def __repr__(self) -> str:
@@ -362,15 +252,15 @@ class WebsiteSource:
 
     @property
     def name(self) -> str:
-        """What a folder remembers it by."""
+        """The URL."""
         query = self._url.target.partition("?")[2]
         return f"website {self._url.shown}" + (f" {digest(query)}" if query else "")
 
     def items(self) -> Iterator[Event]:
-        """The pages.
+        """Crawl.
 
         Raises:
-            LoadError: If the first page cannot be had.
+            LoadError: If the first page cannot be fetched.
         """
         crawl = _Crawl(self, Robots(self._client), time.monotonic() + self._max_seconds)
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="lazyrag-website") as pool:
@@ -378,14 +268,6 @@ class WebsiteSource:
                 yield from crawl.events(pool)
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
-
-    def load(self) -> Iterator[LoadedItem]:
-        """The pages as text, with their metadata."""
-        return loaded_items(self)
-
-    def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
-        """Write each page into a file of a folder; see `lazyrag.sources.fetch`."""
-        return fetch(self, folder)
 
     def _wants(self, url: WebUrl, host: str) -> bool:
         if self._same_host and url.host != host:
@@ -395,21 +277,15 @@ class WebsiteSource:
         return not _matches(url, self._exclude)
 
 
-@dataclass(frozen=True, slots=True)
-class _Visit:
-    """A page that is to be read.
-
-    Args:
-        url: Where it is said to lie.
-        depth: Links from the beginning.
-    """
+class _Visit(NamedTuple):
+    """A page to fetch, and its distance from the first one."""
 
     url: WebUrl
     depth: int
 
 
-class _PassedOver(Exception):  # noqa: N818  no error
-    """A redirect leads to what is not wanted."""
+class _SkippedError(Exception):
+    """A redirect leads to an unwanted page."""
 
 
 class _Crawl:
@@ -421,17 +297,17 @@ class _Crawl:
         self._ends_at = ends_at
         self._host = source._url.host
         self._pending: deque[_Visit] = deque([_Visit(source._url, 0)])
-        self._known = {source._url}
-        self._read: set[WebUrl] = set()
+        self._queued = {source._url}
+        self._fetched: set[WebUrl] = set()
         self._kept = 0
-        self._asked = 0
+        self._requests = 0
         self._bytes = 0
         self._starts_at: dict[tuple[str, str, int], float] = {}
         self._cut_short = ""
-        self._not_followed = ""  # what leaves the run incomplete without ending it
+        self._links_left = ""  # makes the run incomplete without ending it
 
     def events(self, pool: ThreadPoolExecutor) -> Iterator[Event]:
-        """Read pages in the order of the queue, some of them ahead."""
+        """Fetch pages in queue order, some of them ahead."""
         ahead: deque[tuple[_Visit, Future[Answer]]] = deque()
         while ahead or (self._pending and not self._cut_short):
             while (
@@ -455,17 +331,17 @@ class _Crawl:
                 yield event
             if self._kept == self._source._max_pages and (self._pending or ahead):
                 self._cut_short = self._cut_short or f"there are more than max_pages={self._kept}"
-        if reason := self._cut_short or self._not_followed:
+        if reason := self._cut_short or self._links_left:
             yield CutShort(reason)
 
     def _room(self) -> int:
         return 1 if self._source._delay_s or any(self._starts_at.values()) else self._source._concurrency
 
     def _may_start(self, visit: _Visit) -> bool:
-        """Wait for a page's turn; False if robots.txt forbids it, or the time is over."""
+        """Wait for a page's turn; False if robots.txt forbids it or a limit is reached."""
         now = time.monotonic()
-        if self._asked >= _REQUESTS_PER_PAGE * self._source._max_pages:
-            self._cut_short = f"{self._asked} requests gave only {self._kept} pages"
+        if self._requests >= _REQUESTS_PER_PAGE * self._source._max_pages:
+            self._cut_short = f"{self._requests} requests gave only {self._kept} pages"
             return False
         if not self._robots.allows(visit.url):
             if visit.depth == 0:
@@ -478,17 +354,15 @@ class _Crawl:
             self._cut_short = f"max_seconds={self._source._max_seconds:g} are over"
             return False
         time.sleep(max(0.0, turn - now))
-        self._asked += 1
+        self._requests += 1
         self._starts_at[visit.url.origin] = turn + delay if delay else 0.0
         return True
 
     def _get(self, visit: _Visit) -> Answer:
-        """In a thread of the pool."""
-
         def check(url: WebUrl) -> None:
-            first = visit.depth == 0  # it says where the website lies: example.com leads to www.example.com
+            first = visit.depth == 0  # it may redirect: example.com to www.example.com
             if not (first or self._source._wants(url, self._host)) or not self._robots.allows(url):
-                raise _PassedOver
+                raise _SkippedError
 
         accept = "text/html, application/xhtml+xml, text/plain, text/markdown, application/pdf"
         return self._source._client.get(visit.url, accept=accept, on_redirect=check)
@@ -498,16 +372,16 @@ class _Crawl:
             answer = future.result()
             if visit.depth == 0:
                 self._host = answer.url.host
-            if answer.url in self._read:
+            if answer.url in self._fetched:
                 return None
-            self._read.add(answer.url)
-            self._known.add(answer.url)
+            self._fetched.add(answer.url)
+            self._queued.add(answer.url)
             self._bytes += len(answer.body)
             if self._bytes > self._source._max_total_bytes:
                 self._cut_short = f"there are more than max_total_bytes={self._source._max_total_bytes:,}"
                 return None
             return self._item(visit, answer)
-        except _PassedOver as exc:
+        except _SkippedError as exc:
             if visit.depth == 0:
                 msg = f"{visit.url.shown} leads to what its robots.txt forbids. Ask its owner."
                 raise FetchError(msg, url=visit.url.shown) from exc
@@ -520,28 +394,24 @@ class _Crawl:
         robots_header = answer.headers.get("x-robots-tag", "")
         content = answer.body if suffix in {"", ".pdf"} else _as_utf8(answer)
         links = links_of(content, answer.url, robots_header) if suffix == ".html" else PageLinks()
-        if not links.all_of_them:
-            self._not_followed = f"{answer.url.shown} has more than {MOST_LINKS:,} links"
+        if not links.is_complete:
+            self._links_left = f"{answer.url.shown} has more than {MOST_LINKS:,} links"
         if visit.depth < self._source._max_depth:
             for url in links.urls:
-                if url not in self._known and self._source._wants(url, self._host):
-                    self._known.add(url)
+                if url not in self._queued and self._source._wants(url, self._host):
+                    self._queued.add(url)
                     self._pending.append(_Visit(url, visit.depth + 1))
         if visit.depth == 0 and not suffix:
             msg = f"{answer.url.shown} is of the type {answer.content_type!r:.60}. Pages, text and PDF are read."
             raise FetchError(msg, url=answer.url.shown, status=answer.status)
-        if not suffix or not links.may_be_kept or "noindex" in robots_header.lower():
+        if not suffix or not links.may_be_indexed or "noindex" in robots_header.lower():
             return None
         self._kept += 1
         return SourceItem(str(answer.url), content, suffix, {"url": str(answer.url)})
 
     @staticmethod
     def _failed(visit: _Visit, exc: LoadError) -> FailedItem:
-        """A page that failed.
-
-        Raises:
-            LoadError: If it is the first one.
-        """
+        """Report a failed page; raise if it is the first one."""
         if visit.depth == 0:
             raise exc
         status, transient = (exc.status, exc.transient) if isinstance(exc, FetchError) else (0, False)
@@ -553,7 +423,7 @@ def _matches(url: WebUrl, patterns: Sequence[str]) -> bool:
 
 
 def _suffix(answer: Answer) -> str:
-    """The suffix of a page's file; "" for what is not kept."""
+    """The suffix of a page's file; "" for types that are skipped."""
     if answer.content_type:
         return _SUFFIXES.get(answer.content_type, "")
     beginning = answer.body[:_SNIFFED].lstrip().lower()
@@ -563,7 +433,7 @@ def _suffix(answer: Answer) -> str:
 
 
 def _as_utf8(answer: Answer) -> bytes:
-    """A page's bytes as UTF-8: the encoding that the answer declares would be lost in a file."""
+    """A page's bytes as UTF-8: a file would lose the encoding that the response declares."""
     try:
         answer.body.decode("utf-8")
     except UnicodeDecodeError:

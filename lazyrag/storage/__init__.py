@@ -1,1 +1,1 @@
-"""What lies on disk: SQLite files and their migrations."""
+"""Files on disk: SQLite databases with migrations, and immutable array files."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 
-# What lies in an array file: named arrays of plain types, one after the other, with what is needed to trust them.
+# Format of an array file: named arrays of plain types, one after the other, with digests.
 #
 # A file has, with all numbers little-endian::
 #
@@ -56,7 +56,7 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 """Named arrays of any shape and of a plain type."""
 
 ALIGNMENT = 64
-"""Of arrays, in bytes: a line of the processor's cache, and more than any of its instructions asks for."""
+"""Alignment of arrays in bytes: a line of the processor's cache."""
 
 FILE_NAME = re.compile(r"[0-9a-f]{32}\.arr")
 """Names of array files."""
@@ -70,12 +70,12 @@ _PLAIN = re.compile(r"[<|](b1|[iu][1248]|f[248]|c8|c16|[mM]8(\[\w+\])?|[SU]\d+)"
 
 
 class DamagedError(Exception):
-    """A file is not as it was written, or of a newer format; says how, as the end of a sentence about it."""
+    """A file is damaged, or of a newer format; the message is the end of a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a header says of one array."""
+    """One array in a header."""
 
     name: str
     dtype: str
@@ -83,7 +83,7 @@ class _Entry:
     offset: int
 
     def fits(self, room: int) -> bool:
-        """Whether it lies within so many bytes; numpy would also look before them."""
+        """Whether it is within ``room`` bytes; numpy would also read before them."""
         if _PLAIN.fullmatch(self.dtype) is None or min((self.offset, *self.shape)) < 0:
             return False
         return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize <= room
@@ -91,7 +91,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What stands before the data: the arrays, where the data begin, their digest."""
+    """The header: the arrays, the start of the data, and their digest."""
 
     arrays: tuple[_Entry, ...]
     start: int
@@ -99,10 +99,10 @@ class _Header:
 
 
 def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
-    """A file's name, and its content in pieces; arrays are not copied where they need not be.
+    """A file's name, and its content in pieces; arrays are copied only if needed.
 
     Raises:
-        ConfigError: If one is no array, or of a type that not every machine has.
+        ConfigError: If a value is not an array, or of a type that not every machine has.
 
     Example:
         >>> import numpy as np
@@ -130,10 +130,10 @@ def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
 
 
 def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a file's content, as read-only as that is, and not copied. Their data are not looked at.
+    """The arrays of a file's content, not copied; their data are not checked.
 
     Raises:
-        DamagedError: If the content is cut, not what a file of that name holds, or its header is damaged.
+        DamagedError: If the content is truncated or of another file, or its header is damaged.
     """
     header = _read_header(lambda length: bytes(content[:length]), len(content), name)
     return {
@@ -146,7 +146,7 @@ def check_stream(file: BinaryIO, name: str) -> None:
     """Read a whole file and compare it with its name.
 
     Raises:
-        DamagedError: If it is not what was written under that name.
+        DamagedError: If it is not the content that was written under that name.
     """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
@@ -160,7 +160,7 @@ def check_stream(file: BinaryIO, name: str) -> None:
 
 
 def damage_of(content: bytes, name: str) -> str:
-    """What is wrong with a file's content in memory; "" if it is what was written under that name."""
+    """Damage of a file's content in memory; "" for none."""
     try:
         check_stream(io.BytesIO(content), name)
     except DamagedError as exc:
@@ -181,7 +181,7 @@ def joined(pieces: list[memoryview]) -> memoryview:
 
 
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """An array as it lies in a file: little-endian, in C order."""
+    """An array as stored in a file: little-endian, in C order."""
     if isinstance(array, np.ndarray) and array.dtype.kind in "biufcmMSU":  # others may have no order of bytes
         dtype = array.dtype.newbyteorder("<")
         if _PLAIN.fullmatch(dtype.str):
@@ -195,10 +195,10 @@ def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _Header:
-    """The header of a file, if it and the file's size are as they were written.
+    """Read and check a header and the file's size.
 
     Args:
-        beginning: Gives so many bytes from the file's first on. It is asked twice.
+        beginning: Returns the first bytes of the file, so many. Called twice.
         size: Of the file, in bytes.
         name: Of the file.
     """
@@ -256,14 +256,14 @@ _EXPLANATIONS = {
 class ArrayFiles:
     """The array files of one folder.
 
-    A bundle that was written is never changed, so that what is read from it stays as it is while it is in use, also
-    after its file was deleted. Opening maps the file into memory: pages are read from the disk when they are looked at,
-    and shared by all processes. Threads and processes may use one folder at the same time.
+    A bundle is never changed, so its arrays stay valid while they are in use, also after its file was deleted. Opening
+    maps the file into memory: pages are read from disk on access, and shared by all processes. Threads and processes
+    may use one folder at the same time.
 
     Args:
-        folder: Where the files lie; made when the first is written, in a folder that exists. None: they lie in this
-            process's memory, and behave the same.
-        read_only: Write, delete and renew nothing.
+        folder: Folder of the files; created with the first file, in a folder that exists. None keeps bundles in this
+            process's memory.
+        read_only: Refuse to write, delete and renew.
 
     Example:
         >>> import numpy as np
@@ -276,25 +276,25 @@ class ArrayFiles:
     def __init__(self, folder: Path | None, *, read_only: bool = False) -> None:
         self.folder = folder
         self.read_only = read_only
-        self._place: _Place = _Memory() if folder is None else _Folder(folder)
+        self._place: _Folder | _Memory = _Memory() if folder is None else _Folder(folder)
 
     def __repr__(self) -> str:
         return f"ArrayFiles({None if self.folder is None else os.fspath(self.folder)!r})"
 
     def write(self, arrays: Arrays) -> str:
-        """Store a bundle; on return no power cut takes it.
+        """Store a bundle; on return it survives a power cut.
 
         Args:
             arrays: Names to arrays of any shape, also without rows. Their types: truth values, whole, real and complex
                 numbers of up to 64 bits (a part), times, texts and bytes of a fixed width.
 
         Returns:
-            The bundle's name. The same content has the same name: where it lies there already, whole, only its time is
-            renewed.
+            The bundle's name. The same content has the same name: if it is there already and undamaged, only its time
+            is renewed.
 
         Raises:
-            ConfigError: If something is no array, or of another type.
-            StoreError: If it cannot be written; nothing half-written stays.
+            ConfigError: If a value is not an array, or of another type.
+            StoreError: If it cannot be written; no partial file is left.
         """
         name, pieces = encoded(arrays)
         with self._changing(name):
@@ -304,8 +304,8 @@ class ArrayFiles:
         return name
 
     def scratch(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Room for an array that is to be written: on the folder's disk where it is large, so that memory need not
-        hold it, and gone with the array.
+        """An empty array to be filled: on the folder's disk if it is large, so that it needs no memory, and deleted
+        with the array.
 
         Args:
             shape: Of the array.
@@ -337,10 +337,10 @@ class ArrayFiles:
                 raise self._error(name, f"{exc}. {_REPAIR}") from exc
 
     def check(self, name: str) -> str:
-        """What is wrong with a bundle, all of which is read: ``"is missing"``; or "" if it is whole.
+        """Check all of a bundle; "" if it is undamaged, else the damage: ``"is missing"``.
 
         Raises:
-            StoreError: If that is no name of a bundle.
+            StoreError: If the name is not that of a bundle.
         """
         try:
             with self._place.stream(_checked(name)) as file:
@@ -351,22 +351,29 @@ class ArrayFiles:
             return "is missing" if isinstance(exc, FileNotFoundError) else f"cannot be read: {exc.strerror or exc}"
         return ""
 
+    def write_or_inline(self, arrays: Arrays, inline_below: int) -> tuple[str, bytes | None]:
+        """Store a bundle; returns its name, and its content instead of a file if it has fewer bytes than that."""
+        if sum(array.nbytes for array in arrays.values()) >= inline_below:
+            return self.write(arrays), None
+        name, pieces = encoded(arrays)
+        return name, bytes(joined(pieces))
+
     def names(self) -> list[str]:
-        """All bundles that lie there, sorted."""
+        """All bundles, sorted."""
         with self._explained():
             return sorted(filter(FILE_NAME.fullmatch, self._place.entries()))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove bundles; missing ones are fine. Arrays that were read from them stay as they are.
+        """Remove bundles; missing ones are ignored. Open arrays stay valid.
 
-        Windows keeps a file that some process has mapped; it is still there then, for a later call.
+        Windows keeps a file that some process has mapped; a later call removes it.
         """
         for name in names:
             with self._changing(_checked(name)):
                 self._place.remove(name)
 
     def retire(self, names: Iterable[str]) -> None:
-        """Renew the time of bundles that are no longer named anywhere: readers may be about to open them."""
+        """Renew the time of bundles that are not in use any more: readers may be about to open them."""
         for name in names:
             with self._changing(_checked(name)):
                 self._place.renew(name)
@@ -381,10 +388,10 @@ class ArrayFiles:
             return max(0.0, time.time() - self._place.modified(name))
 
     def sweep(self, *, older_than_s: float = 3600.0) -> int:
-        """Remove what writers that were killed left half-written; returns how many files went.
+        """Remove the temporary files of killed writers; returns the number of removed files.
 
         Args:
-            older_than_s: Younger ones may still be in the making.
+            older_than_s: Younger ones may still be in use.
         """
         gone = 0
         with self._changing():
@@ -407,8 +414,8 @@ class ArrayFiles:
         try:
             yield
         except OSError as exc:
-            told = _EXPLANATIONS.get(exc.errno or 0, f"cannot be used: {exc.strerror or exc}.")
-            raise self._error(name, told) from exc
+            explanation = _EXPLANATIONS.get(exc.errno or 0, f"cannot be used: {exc.strerror or exc}.")
+            raise self._error(name, explanation) from exc
 
     def _error(self, name: str, what: str) -> StoreError:
         folder = Path(":memory:") if self.folder is None else self.folder
@@ -416,36 +423,8 @@ class ArrayFiles:
         return StoreError(f"The {kind} {os.fspath(folder / name)!r} {what}", store=os.fspath(folder))
 
 
-class _Place(Protocol):
-    """Where bundles lie as bytes, by name. All methods raise OSError."""
-
-    def load(self, name: str) -> memoryview:
-        """All of its bytes, read-only."""
-
-    def stream(self, name: str) -> BinaryIO:
-        """Its bytes, read afresh."""
-
-    def save(self, name: str, pieces: list[memoryview]) -> None:
-        """Write it, whole or not at all."""
-
-    def secure(self) -> None:
-        """Wait until the disk has the names of what was saved."""
-
-    def renew(self, name: str) -> bool:
-        """Set its time to now; returns whether it is there."""
-
-    def modified(self, name: str) -> float:
-        """Its time, in seconds since 1970."""
-
-    def entries(self) -> list[str]:
-        """All names, those of half-written bundles included."""
-
-    def remove(self, name: str) -> None:
-        """Remove it, if it is there."""
-
-
 class _Folder:
-    """Files, each mapped once for as long as an array of it is in use."""
+    """Bundles in files, each mapped once for as long as an array of it is in use. Methods raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -517,7 +496,7 @@ class _Folder:
 
 
 class _Memory:
-    """The same in this process's memory."""
+    """Bundles in this process's memory; see `_Folder`."""
 
     def __init__(self) -> None:
         self._held: dict[str, memoryview] = {}
@@ -555,7 +534,7 @@ class _Memory:
 
 
 def _checked(name: str) -> str:
-    """A name that leads to nothing else: names come out of files."""
+    """Check a name, which comes from a file: it must not lead elsewhere."""
     if not isinstance(name, str) or FILE_NAME.fullmatch(name) is None:
         msg = f"{name!r:.80} is no name of an array file, which is 32 hexadecimal digits and '.arr'. {_REPAIR}"
         raise StoreError(msg)
@@ -563,7 +542,7 @@ def _checked(name: str) -> str:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Give a file its blocks: writing to a mapped file for which the disk has none ends the process."""
+    """Allocate the blocks of a file: writing to a mapped file on a full disk ends the process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return
@@ -573,7 +552,7 @@ def _reserve(descriptor: int, size: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the disk has a folder's entries. (Windows opens no folders, and sees to it by itself.)"""
+    """Wait until a folder's entries are on disk. (Windows cannot open folders, and does this by itself.)"""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""SQLite files: opened, recognised, brought to the present format and read and written in short transactions."""
+"""SQLite files with a format number: recognised, migrated, and used in short transactions."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ _EXPLANATIONS = {
     "malformed": "is damaged. {damaged}",
     "Could not decode": "is damaged. {damaged}",
 }
-"""SQLite's own words (its sqlite3_errstr; Python has error codes only from 3.11 on) to what to do about them."""
+"""Words of SQLite's messages to our explanations."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """One kind of SQLite file, and how a file came to its present form.
+    """One kind of SQLite file, and its migrations.
 
     A file carries its kind in its ``application_id`` and the number of migrations that made it in its ``user_version``.
 
     Args:
-        name: What a file of this kind is called in messages: ``"embedding cache"``.
+        name: Name of the kind in messages: ``"embedding cache"``.
         application_id: From 1 to 2**31 - 1, different for each kind; never changed.
         migrations: The steps from an empty file to the present format, oldest first. Released ones are never changed,
             only more are added.
-        when_damaged: What to do with a damaged file, a sentence for messages.
+        when_damaged: Advice for a damaged file, as a sentence for messages.
     """
 
     name: str
@@ -74,10 +74,9 @@ class FileFormat:
 class Database:
     """One open SQLite file, or a database in this process's memory.
 
-    It has a single connection, which threads use in turn, one transaction each. So it is closed when `close` returns,
-    whichever threads have used it, and what is made on the connection (temporary views, functions) is there for all of
-    them; a connection per thread could promise neither. Transactions are to be short. Who has to read during long
-    writes opens the file a second time: in WAL mode readers and a writer do not wait for each other.
+    It has a single connection, which threads use in turn, one transaction each. So `close` closes it for all threads,
+    and temporary views and functions are there for all of them. Keep transactions short. To read during long writes,
+    open the file a second time: in WAL mode readers and a writer do not wait for each other.
 
     Any number of processes may have the file open; each opens it for itself, after a fork too. A finished transaction
     survives the end of the process at any instant. A power cut may take the last ones, and never leaves half of one
@@ -85,13 +84,13 @@ class Database:
 
     Args:
         path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by this object alone.
-        file_format: What kind of file it is. A new or empty file becomes one, an older one is migrated.
-        read_only: Write nothing, and neither make nor migrate the file.
+        file_format: Kind of the file. A new or empty file becomes one, an older one is migrated.
+        read_only: Write nothing, and neither create nor migrate the file.
         timeout_s: How long to wait for another connection that writes.
 
     Raises:
-        ConfigError: If the path is of another type or empty, what lies in memory is to be read only, or the timeout is
-            not from 0 to 86,400 s.
+        ConfigError: If the path is of another type or empty, a database in memory is read-only, or the timeout is not
+            from 0 to 86,400 s.
         StoreError: If the file is missing or may not be opened, is of another kind, of a newer format, no SQLite
             database, damaged, or locked for longer than the timeout. A file that is not ours is left as it is.
 
@@ -146,8 +145,8 @@ class Database:
             check_same_thread=False,
         )
         # Nobody is warned of a connection that is not closed (Python does, from 3.13 on): the finalizer closes it.
-        self._let_go = weakref.finalize(self, _close, self._connection, self._process)
-        self._let_go.atexit = False
+        self._finalizer = weakref.finalize(self, _close, self._connection, self._process)
+        self._finalizer.atexit = False
         self._closed = False
         try:
             self._prepare()
@@ -173,9 +172,9 @@ class Database:
         return self._transaction("BEGIN")
 
     def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that writes; all of it is in the file at its end, or nothing where an error leaves it.
+        """A transaction that writes: committed at its end, rolled back after an error.
 
-        Other writers wait from its beginning on, so that what it reads first is still so when it writes.
+        Other writers wait from its beginning on, so that its reads stay valid.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
@@ -189,9 +188,9 @@ class Database:
         return self._transaction("BEGIN IMMEDIATE", durable=durable)
 
     def data_version(self) -> int:
-        """A number that moves when another connection has changed the file: this process's or another one's.
+        """A number that changes when another connection of any process has changed the file.
 
-        Transactions of this object do not move it. Two numbers can be compared if one object gave both.
+        Transactions of this object do not change it. Compare only numbers of one object.
 
         Raises:
             StoreError: If SQLite fails, or the database is closed.
@@ -208,10 +207,10 @@ class Database:
         return int(version)
 
     def check_open(self) -> None:
-        """Nothing, while the database can be used.
+        """Raise unless the database can be used.
 
         Raises:
-            StoreError: If it is closed, or was opened by the process that this one is a fork of.
+            StoreError: If it is closed, or was opened before a fork.
         """
         if self._process != os.getpid():
             raise self._error("was opened by another process, of which this one is a fork. Open it again in this one.")
@@ -219,7 +218,7 @@ class Database:
             raise self._error("is closed. Open it again.")
 
     def shrink(self) -> None:
-        """Give the room of what was deleted back to the disk; rewrites the file.
+        """Return the space of deleted rows to the disk; rewrites the file.
 
         Raises:
             StoreError: If SQLite fails, or the database is closed or read-only.
@@ -233,12 +232,12 @@ class Database:
                 raise self._explained(exc) from exc
 
     def close(self) -> None:
-        """Close the file, after the transaction that another thread may be in; twice does no harm."""
+        """Close the file. Waits for a transaction of another thread. Idempotent."""
         if self._process != os.getpid():
             return  # a fork's copy: SQLite allows nothing to be done with it, and the file belongs to the parent
         with self._turn:
             self._closed = True
-            self._let_go()
+            self._finalizer()
 
     @contextmanager
     def _transaction(self, begin: str, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -247,7 +246,7 @@ class Database:
             if self._closed:  # while this thread waited
                 self.check_open()
             connection = self._connection
-            # Within a transaction it cannot be changed; BEGIN, which cannot be there either, says so.
+            # It cannot be changed within a transaction, where BEGIN fails as well.
             durable = durable and not connection.in_transaction
             try:
                 if durable:
@@ -268,7 +267,7 @@ class Database:
                 raise self._explained(exc) from exc
 
     def _prepare(self) -> None:
-        """Look at the file before anything is written to it, then bring it to the present format."""
+        """Check the file before anything is written to it, then migrate it."""
         self._connection.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
         self._connection.execute("PRAGMA foreign_keys = ON")
         self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a file that is still to be made
@@ -290,7 +289,7 @@ class Database:
             version = self._migrate()
 
     def _version(self) -> int:
-        """The file's format; 0 for an empty one. Asked for in a transaction: another process may be making the file.
+        """The file's format; 0 for an empty one. Call it in a transaction: another process may be creating the file.
 
         Raises:
             StoreError: If it is not of our kind, or of a newer format.
@@ -322,7 +321,7 @@ class Database:
                 return
 
     def _migrate(self) -> int:
-        """One step, unless another process was faster. Returns the format the file has now."""
+        """Run one migration, unless another process was faster; returns the present format."""
         with self.writing() as connection:
             version = self._version()
             if version < self.file_format.version:
@@ -338,7 +337,7 @@ class Database:
             return version
 
     def _check_place(self) -> None:
-        """What SQLite would not say as clearly, or not see."""
+        """Checks that SQLite lacks, or reports less clearly."""
         if self.path.is_dir():
             raise self._error("is a folder. Give the path of a file.")
         if not self.path.parent.is_dir():
@@ -350,13 +349,13 @@ class Database:
             raise self._error(_EXPLANATIONS["not a database"].format(damaged=self.file_format.when_damaged))
 
     def _explained(self, exc: UnicodeDecodeError | sqlite3.Error) -> StoreError:
-        """An error of SQLite with its remedy."""
-        # SQLite quotes what is damaged, and Python cannot read that.
-        told = "malformed" if isinstance(exc, UnicodeDecodeError) else str(exc)
+        """Explain an error of SQLite."""
+        # SQLite quotes the damaged bytes, which Python cannot decode.
+        message = "malformed" if isinstance(exc, UnicodeDecodeError) else str(exc)
         for words, explanation in _EXPLANATIONS.items():
-            if words in told:
+            if words in message:
                 return self._error(explanation.format(wait=self._timeout_s, damaged=self.file_format.when_damaged))
-        return self._error(f"failed: {told}.")
+        return self._error(f"failed: {message}.")
 
     def _error(self, what: str) -> StoreError:
         path = os.fspath(self.path)
@@ -369,7 +368,7 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
 
 
 def _absolute(path: str | os.PathLike[str], name: str) -> Path:
-    """Where the file lies, whatever the working directory will be."""
+    """The absolute path of the file."""
     given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     # It would be a file's name here.
     if not isinstance(given, str) or not given or "\0" in given or given == _MEMORY:
@@ -379,7 +378,7 @@ def _absolute(path: str | os.PathLike[str], name: str) -> Path:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script. Python's ``executescript`` would end the transaction before it begins."""
+    """The statements of a script. Python's ``executescript`` would end the transaction."""
     statement = ""
     for piece in script.split(";"):
         statement += piece + ";"

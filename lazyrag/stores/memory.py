@@ -28,15 +28,17 @@ from lazyrag.stores.sqlite import Graphs
 from lazyrag.types import Embeddings, Fields, Ranking
 
 C = TypeVar("C")
+S = TypeVar("S")
 V = TypeVar("V")
 
 
-class _Keyed(Generic[V]):
-    """Values by key, with pages of keys in order. Who writes or pages, holds the store's lock."""
+class _Keyed(Generic[S, V]):
+    """Values of one collection by key, with pages of keys in order. The caller of a change or a page holds the lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: S) -> None:
+        self.schema = schema
         self.by_key: dict[str, V] = {}
-        self._order: list[str] | None = None  # made when a scan wants it
+        self._order: list[str] | None = None  # made when a scan needs it
 
     def update(self, values: Mapping[str, V]) -> None:
         if not values.keys() <= self.by_key.keys():
@@ -58,14 +60,6 @@ class _Keyed(Generic[V]):
         return self._order[first : first + limit]
 
 
-class _Segments:
-    """One collection of segments."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.rows: _Keyed[Segment] = _Keyed()
-
-
 class MapSegmentStore:
     """Segments in this process's memory (spec 001's ``map``).
 
@@ -79,19 +73,19 @@ class MapSegmentStore:
     features: frozenset[Feature] = frozenset()
 
     def __init__(self) -> None:
-        self._collections: dict[str, _Segments] = {}
+        self._collections: dict[str, _Keyed[Schema, Segment]] = {}
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no connection."""
 
     def close(self) -> None:
-        """Nothing to let go of: the rows live as long as the store."""
+        """Do nothing: the rows live as long as the store."""
 
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
         with self._lock:
-            present = self._collections.setdefault(collection, _Segments(schema))
+            present = self._collections.setdefault(collection, _Keyed(schema))
         if dict(present.schema) != dict(schema):
             msg = f"Collection {collection!r} has other fields than asked for: {', '.join(sorted(present.schema))}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
@@ -137,21 +131,20 @@ class MapSegmentStore:
                 keys = [key for key, row in rows.by_key.items() if matches(filter, row.fields)]
             return rows.discard(keys or ())
 
-    def _rows(self, collection: str) -> _Keyed[Segment]:
-        return _existing(self._collections, collection).rows
+    def _rows(self, collection: str) -> _Keyed[Schema, Segment]:
+        return _existing(self._collections, collection)
 
 
-class _Vectors:
-    """One collection of vectors."""
+class _Vectors(_Keyed["VectorSchema", Fields]):
+    """One collection of vectors, with the fields of its rows."""
 
     def __init__(self, schema: VectorSchema) -> None:
-        self.schema = schema
+        super().__init__(schema)
         self.index = index_of(schema)
-        self.fields: _Keyed[Fields] = _Keyed()
 
 
 class MapVectorStore:
-    """Vectors in this process's memory, searched exactly, or by graphs where that is asked for.
+    """Vectors in this process's memory, searched exactly, or by graphs on request.
 
     Example:
         >>> import numpy as np
@@ -170,10 +163,10 @@ class MapVectorStore:
         self._graphs = Graphs()
 
     def open(self) -> None:
-        """Nothing to connect to."""
+        """Do nothing: there is no connection."""
 
     def close(self) -> None:
-        """Nothing to let go of: the rows live as long as the store."""
+        """Do nothing: the rows live as long as the store."""
 
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
@@ -201,7 +194,7 @@ class MapVectorStore:
             return
         with self._lock:
             add_rows(target.index, list(last.values()))
-            target.fields.update({key: row.fields for key, row in last.items()})
+            target.update({key: row.fields for key, row in last.items()})
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
@@ -211,7 +204,7 @@ class MapVectorStore:
         """See `VectorStore.scan`."""
         target = _existing(self._collections, collection)
         with self._lock:
-            return [VectorRow(*row) for row in target.index.get(target.fields.page(after, limit))]
+            return [VectorRow(*row) for row in target.index.get(target.page(after, limit))]
 
     def delete(
         self,
@@ -225,8 +218,8 @@ class MapVectorStore:
         check_deletion(keys, filter)
         with self._lock:
             if keys is None and filter is not None:
-                keys = [key for key, fields in target.fields.by_key.items() if matches(filter, fields)]
-            target.fields.discard(keys or ())
+                keys = [key for key, fields in target.by_key.items() if matches(filter, fields)]
+            target.discard(keys or ())
             return target.index.delete(keys or ())
 
     def search(
@@ -248,7 +241,7 @@ class MapVectorStore:
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`."""
         state, matrix = only_dense(_existing(self._collections, collection).index.state, vectors)
-        return self._graphs.search(state, [""] * len(state.blocks), matrix, topk, filter)
+        return self._graphs.search(state, [""] * len(state.parts), matrix, topk, filter)
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:

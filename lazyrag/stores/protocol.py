@@ -1,7 +1,7 @@
-"""What a backend author writes: a segment store, a vector store.
+"""The protocols of segment stores and vector stores, and helpers to write one.
 
-Both keep rows in collections and know nothing of trees, files or queries in words. The contract suites in
-`lazyrag.testing` hold every backend to the sentences here.
+Both store rows in collections and do not depend on trees, files or query texts. The contract suites in
+`lazyrag.testing` check every store against the sentences here.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay wi
 
 
 def collection_name(document: str, group: str, fingerprint: str, embed_key: str | None = None) -> str:
-    """The name of the collection that holds a group's segments, or its vectors under an embed key.
+    """The name of the collection of a group's segments, or of its vectors under an embed key.
 
-    At most 60 characters of a-z, 0-9 and ``_``, a letter first: what Milvus, Chroma, OpenSearch and SQL all take.
-    Different arguments give different names, whatever characters they hold: the readable parts are for people, a
-    digest of all four tells names apart (128 bits).
+    At most 60 characters of a-z, 0-9 and ``_``, a letter first: valid in Milvus, Chroma, OpenSearch and SQL. Different
+    arguments give different names, whatever characters they contain: beside readable parts there is a digest of all
+    four (128 bits).
 
     Args:
         document: Name of the Document.
@@ -48,9 +48,8 @@ def collection_name(document: str, group: str, fingerprint: str, embed_key: str 
         (True, False)
     """
     kind = "s" if embed_key is None else "v"
-    told = "_".join(part for part in (_readable(document), _readable(group)) if part)
     full = digest([document, group, fingerprint, kind, embed_key or ""])
-    return "_".join(part for part in ("lr", told, full) if part)
+    return "_".join(part for part in ("lr", _readable(document), _readable(group), full) if part)
 
 
 def _readable(text: str) -> str:
@@ -60,29 +59,28 @@ def _readable(text: str) -> str:
 Feature: TypeAlias = Literal[
     "persistent", "shared", "exact", "exact when small", "sparse", "approximate", "native vectors", "native text"
 ]
-"""What a store can do beyond the contract; the suites in `lazyrag.testing` fail a store for one they cannot test.
+"""Features beyond the contract; the suites in `lazyrag.testing` fail a store that declares one they cannot test.
 
-- ``persistent``: what was acknowledged is there after close and open.
-- ``shared``: other processes can read what was acknowledged.
+- ``persistent``: acknowledged writes are there after close and open.
+- ``shared``: other processes can read acknowledged writes.
 - ``exact``: search returns the true nearest rows, whatever their number.
-- ``exact when small``: the same in collections of at most `ExactWhenSmall.exact_rows` rows, which it then has.
-- ``sparse``: it keeps collections of sparse vectors; without it, it refuses their schema.
-- ``approximate``: a vector store is `Approximate`, too.
-- ``native vectors``: a vector store is `NativeVectors`, too: its own search gives other answers than ``search``.
-- ``native text``: a segment store is `NativeText`, too.
+- ``exact when small``: the same in collections of at most `ExactWhenSmall.exact_rows` rows.
+- ``sparse``: there can be collections of sparse vectors; without it, their schema is refused.
+- ``approximate``: the vector store is also `Approximate`.
+- ``native vectors``: the vector store is also `NativeVectors`: its own search gives other answers than ``search``.
+- ``native text``: the segment store is also `NativeText`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class VectorSchema:
-    """What the rows of a vector collection look like.
+    """The schema of a vector collection.
 
     Args:
         dimension: Length of every vector, at least 1; `lazyrag.types.SPARSE` where vectors are sparse.
-        metric: What `VectorStore.search` ranks by; higher is always closer. Sparse vectors are ranked by ``"ip"``.
+        metric: The metric of `VectorStore.search`; higher scores are always closer. Sparse vectors need ``"ip"``.
         fields: The fields that filters may read.
-        embed_key: The embed key of a Document whose vectors these are, for stores whose settings depend on it. It is
-            no part of what schemas are compared by.
+        embed_key: The embed key of the vectors, for stores whose settings depend on it. Equality ignores it.
     """
 
     dimension: int
@@ -103,7 +101,7 @@ class VectorRow:
     Args:
         key: The node's physical key.
         vector: (dimension,) float32, finite; or a dict from dimension to weight.
-        fields: What filters read.
+        fields: The fields that filters read.
     """
 
     key: str
@@ -112,24 +110,24 @@ class VectorRow:
 
 
 class Store(Protocol):
-    """What both kinds of store share.
+    """The common part of both kinds of store.
 
-    Every method may be called from several threads at once. A store raises `StoreError` and its subclasses only, and
-    ConfigError for arguments that no store could take.
+    Several threads may call every method at once. A store raises only `StoreError` and its subclasses, and ConfigError
+    for arguments that are invalid in every store.
     """
 
     @property
     def features(self) -> frozenset[Feature]:
-        """What it can do beyond the contract; known once it is open."""
+        """Its features beyond the contract; known once it is open."""
 
     def open(self) -> None:
-        """Connect. Opening an open store changes nothing."""
+        """Connect. Idempotent."""
 
     def close(self) -> None:
-        """Let go of files and connections. Closing a closed store changes nothing."""
+        """Close files and connections. Idempotent."""
 
     def drop(self, collection: str) -> None:
-        """Remove a collection and its rows; one that is not there is fine."""
+        """Remove a collection and its rows, if it exists."""
 
     def count(self, collection: str) -> int:
         """Number of rows; 0 for a collection without rows. StoreError for one that was never created."""
@@ -137,7 +135,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a store keeps its rows.
+    """The location of a store's rows.
 
     Args:
         address: Path of a file or a folder, or the address of a server.
@@ -149,41 +147,41 @@ class Location:
 
 
 class Located(Protocol):
-    """A store that tells where its rows are before it is opened: the ledger of a Document lies beside a file or folder.
+    """A store whose location is known before it is opened: the ledger of a Document lies beside a file or folder.
 
     A Document on a server must have a name, and its ledger a path in ``store_conf``.
     """
 
     @property
     def location(self) -> Location | None:
-        """Where; None for a store in memory."""
+        """The location; None in memory."""
 
 
 @runtime_checkable
 class Checkable(Protocol):
-    """A store that can tell whether what lies on its disk is what was written."""
+    """A store that can check its data on disk."""
 
     def damage(self, collection: str) -> str:
-        """What is wrong with a collection, all of which is read; "" for nothing."""
+        """Read a whole collection and describe its damage; "" for none."""
 
 
 class SegmentStore(Store, Protocol):
-    """Keeps segments by key, in collections (spec 001's ``segment_store``)."""
+    """Stores segments by key, in collections (spec 001's ``segment_store``)."""
 
     def create(self, collection: str, schema: Schema) -> None:
-        """Make a collection ready; one that is there stays as it is. SchemaMismatchError if it has another schema."""
+        """Create a collection, unless it exists. SchemaMismatchError if it exists with another schema."""
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
-        """Write rows whole, by key: a present key is replaced, never merged. On return they are readable by all."""
+        """Write rows by key: a present row is replaced, never merged. On return they are readable by all."""
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
-        """The rows of those keys that are present, in the order asked for."""
+        """The present rows of some keys, in the order of the keys."""
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """The next ``limit`` rows behind the one with the key ``after``, or the first ones. Pages cover all rows once.
 
-        They come in an order of the store's own, which follows from the keys alone: that of the texts, or that of the
-        builds. So a row that is gone still tells where a page begins.
+        Their order is the store's own and depends on the keys alone (that of the texts, or that of the builds), so a
+        page can begin behind a deleted row.
         """
 
     def delete(
@@ -193,30 +191,30 @@ class SegmentStore(Store, Protocol):
         keys: Sequence[str] | None = None,
         filter: Filter | None = None,  # noqa: A002
     ) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns how many rows went.
+        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows.
 
-        An unknown key is no error. An empty list of keys deletes nothing.
+        Unknown keys are ignored. An empty list of keys deletes nothing.
         """
 
 
 class VectorStore(Store, Protocol):
-    """Keeps vectors by key, in collections, and finds the nearest (spec 001's ``vector_store``)."""
+    """Stores vectors by key, in collections, and searches them (spec 001's ``vector_store``)."""
 
     def create(self, collection: str, schema: VectorSchema) -> None:
-        """Make a collection ready; one that is there stays as it is. SchemaMismatchError if it has another schema.
+        """Create a collection, unless it exists. SchemaMismatchError if it exists with another schema.
 
-        UnsupportedError for a sparse one, if the store does not declare ``"sparse"``; ConfigError for a metric that the
-        vectors cannot be ranked by.
+        UnsupportedError for a sparse one, if the store does not declare ``"sparse"``; ConfigError for a metric that
+        does not suit the vectors.
         """
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
-        """Write rows whole, by key.
+        """Write rows by key: a present row is replaced.
 
         SchemaMismatchError, and nothing written, if a vector has another dimension or is of the other kind.
         """
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
-        """The rows of those keys that are present, in the order asked for."""
+        """The present rows of some keys, in the order of the keys."""
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all rows once."""
@@ -228,7 +226,7 @@ class VectorStore(Store, Protocol):
         keys: Sequence[str] | None = None,
         filter: Filter | None = None,  # noqa: A002
     ) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns how many rows went."""
+        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows."""
 
     def search(
         self,
@@ -240,9 +238,9 @@ class VectorStore(Store, Protocol):
         """For each of n vectors a ranking of at most topk (key, score): best first, ties by key.
 
         The vectors are the rows of an array (n, dimension), or a list of dicts where the collection is sparse. Higher
-        is closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows that
-        satisfy the bound filter are ranked, and sparse ones only if they have a dimension in common with the query,
-        whatever their score. ConfigError if topk is below 1, or a vector does not go with the collection.
+        scores are closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows
+        that meet the bound filter are ranked, and sparse ones only if they share a dimension with the query, whatever
+        their score. ConfigError if topk is below 1, or a vector does not fit the collection.
         """
 
 
@@ -257,16 +255,16 @@ class Approximate(Protocol):
         topk: int,
         filter: Filter | None = None,  # noqa: A002
     ) -> list[Ranking]:
-        """As `VectorStore.search`, but that some of the nearest rows may be missing, and others stand for them.
+        """As `VectorStore.search`, but other rows may take the places of some of the nearest ones.
 
-        As many rows as there are in an exact ranking, with their exact scores, best first, ties by key. It may take
-        long once, for what it builds. ConfigError for sparse vectors.
+        The number of rows is that of an exact ranking, and their scores are exact: best first, ties by key. The first
+        search may build an index. ConfigError for sparse vectors.
         """
 
 
 @runtime_checkable
 class NativeVectors(Protocol):
-    """A vector store whose own search can be had as it comes. It declares the feature ``native vectors``."""
+    """A vector store that also offers its backend's own search. It declares the feature ``native vectors``."""
 
     def search_natively(
         self,
@@ -275,9 +273,9 @@ class NativeVectors(Protocol):
         topk: int,
         filter: Filter | None = None,  # noqa: A002
     ) -> list[Ranking]:
-        """What the backend finds, by its own scores, as far as it finds anything; the filter holds exactly.
+        """The backend's own ranking, which may be short; the filter is exact.
 
-        Scores mean what they mean in `VectorStore.search`, as the backend rounds them; ties by key among what it gave.
+        Scores mean the same as in `VectorStore.search`, as the backend rounds them; ties by key.
         """
 
 
@@ -287,12 +285,12 @@ class ExactWhenSmall(Protocol):
 
     @property
     def exact_rows(self) -> int:
-        """How many rows a collection may have for `VectorStore.search` to be exact."""
+        """Up to how many rows of a collection `VectorStore.search` is exact."""
 
 
 @runtime_checkable
 class NativeText(Protocol):
-    """A segment store that ranks by text itself, for ``index="native"``. It declares the feature ``native text``."""
+    """A segment store with its own keyword search, for ``index="native"``. It declares the feature ``native text``."""
 
     def search_text(
         self,
@@ -305,14 +303,13 @@ class NativeText(Protocol):
         """At most topk pairs (key, score) of rows that share a term with the query: best first, ties by key.
 
         By the store's own BM25 over the terms that the named analyser makes of a row's content; `upsert` indexes them.
-        The query's terms come from the same analyser. The filter holds exactly; scores are the store's, and higher is
-        better. UnsupportedError where the collection does not index that analyser's terms, ConfigError if topk is
-        below 1.
+        The query's terms come from the same analyser. The filter is exact; scores are the store's, higher ones better.
+        UnsupportedError where the collection does not index that analyser's terms, ConfigError if topk is below 1.
         """
 
 
 def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:  # noqa: A002
-    """Refuse a `SegmentStore.delete` or `VectorStore.delete` that does not say what is to go.
+    """Check the arguments of `SegmentStore.delete` and `VectorStore.delete`.
 
     Raises:
         ConfigError: If both or neither of keys and a filter are given.
@@ -338,45 +335,45 @@ T = TypeVar("T")
 
 
 class Dialect(Protocol[T]):
-    """A backend's language of filters. What is written in it means exactly what `matches` says, or is not written.
+    """A backend's filter language. A translated filter means exactly the same as `matches`, or is None.
 
-    Values reach the backend through `condition` alone: that is the place where they are escaped.
+    Values reach the backend through `condition` alone, which escapes them.
     """
 
     def condition(self, condition: Condition) -> T | None:
-        """The same condition; None where the language cannot say it."""
+        """Translate a condition; None if the language has no equivalent."""
 
     def all_of(self, parts: Sequence[T]) -> T:
-        """What holds where each of at least two parts does."""
+        """The conjunction of at least two parts."""
 
     def any_of(self, parts: Sequence[T]) -> T:
-        """What holds where any of at least two parts does."""
+        """The disjunction of at least two parts."""
 
     def negated(self, part: T) -> T | None:
-        """What holds where a part does not; None where the language cannot say it."""
+        """The negation of a part; None if the language has none."""
 
     def never(self) -> T | None:
-        """What holds nowhere; None where the language cannot say it."""
+        """A condition that no row meets; None if the language has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed(Generic[T]):
-    """A filter, divided between a backend and us; both parts must hold.
+    """A filter, split between a backend and us; a row must meet both parts.
 
     Args:
-        native: What the backend looks at; None where that is nothing.
-        rest: What is looked at row by row, by `matches`; None where that is nothing.
+        native: The backend's part; None for none.
+        rest: Our part, evaluated row by row by `matches`; None for none.
     """
 
     native: T | None = None
     rest: Filter | None = None
 
 
-def pushed_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002  the word of the domain
-    """Divide a bound filter: as much as possible for the backend, the rest for us.
+def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002  the word of the domain
+    """Split a bound filter: as much as possible for the backend, the rest for us.
 
     Args:
-        filter: A bound filter; None lets everything through.
+        filter: A bound filter; None lets all rows through.
         dialect: The backend's language.
 
     Returns:
@@ -387,25 +384,15 @@ def pushed_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noq
     if isinstance(filter, Condition):
         return _native_or_rest(dialect.condition(filter), filter)
     if isinstance(filter, Not):
-        return _native_or_rest(_negated(pushed_down(filter.filter, dialect), dialect), filter)
-    parts = [pushed_down(part, dialect) for part in filter.filters]
+        return _native_or_rest(_negate(push_down(filter.filter, dialect), dialect), filter)
+    parts = [push_down(part, dialect) for part in filter.filters]
     if isinstance(filter, And):
         rest = functools.reduce(both, (part.rest for part in parts), None)
-        return Pushed(_joined([part.native for part in parts if part.native is not None], dialect.all_of), rest)
-    return _any_of(filter, parts, dialect)
+        return Pushed(_join([part.native for part in parts if part.native is not None], dialect.all_of), rest)
+    return _push_down_or(filter, parts, dialect)
 
 
-def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:  # noqa: A002
-    return Pushed(rest=filter) if native is None else Pushed(native)
-
-
-def _negated(inner: Pushed[T], dialect: Dialect[T]) -> T | None:
-    if inner == Pushed():  # it always holds
-        return dialect.never()
-    return None if inner.native is None or inner.rest is not None else dialect.negated(inner.native)
-
-
-def _any_of(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002
+def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002
     if not parts:
         return _native_or_rest(dialect.never(), filter)
     if any(part == Pushed() for part in parts):
@@ -413,32 +400,42 @@ def _any_of(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> 
     natives = [part.native for part in parts if part.native is not None]
     if len(natives) < len(parts):
         return Pushed(rest=filter)
-    # Where an alternative has a rest, the backend lets through too much, and the whole is looked at again.
-    is_whole = all(part.rest is None for part in parts)
-    return Pushed(_joined(natives, dialect.any_of), None if is_whole else filter)
+    # Where an alternative has a rest, the backend lets too many rows through: all of them are checked again.
+    is_complete = all(part.rest is None for part in parts)
+    return Pushed(_join(natives, dialect.any_of), None if is_complete else filter)
 
 
-def _joined(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else join(parts)
+def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:  # noqa: A002
+    return Pushed(rest=filter) if native is None else Pushed(native)
+
+
+def _negate(inner: Pushed[T], dialect: Dialect[T]) -> T | None:
+    if inner == Pushed():  # it always holds
+        return dialect.never()
+    return None if inner.native is None or inner.rest is not None else dialect.negated(inner.native)
+
+
+def _join(parts: Sequence[T], join: Callable[[Sequence[T]], T]) -> T | None:
+    if len(parts) > 1:
+        return join(parts)
+    return parts[0] if parts else None
 
 
 Part: TypeAlias = "DenseBlock | SparsePart"
-"""Some rows of a collection; those of one are of one kind."""
+"""Some rows of a collection, all dense or all sparse."""
 
 State: TypeAlias = "DenseState | SparseState"
-"""What a search reads."""
+"""The input of a search."""
 
 Index: TypeAlias = "DenseIndex | SparseIndex"
 """A collection in memory."""
 
 
 def check_schema(schema: VectorSchema) -> None:
-    """Refuse a schema that no vectors have.
+    """Check a schema.
 
     Raises:
-        ConfigError: If the dimension is out of its range, or the metric is unknown or not for that kind of vectors.
+        ConfigError: If the dimension is out of range, or the metric is unknown or not for that kind of vectors.
 
     Example:
         >>> check_schema(VectorSchema(SPARSE, "ip", {}))
@@ -447,23 +444,22 @@ def check_schema(schema: VectorSchema) -> None:
 
 
 def other_schema(
-    collection: str, dimension: int, metric: Metric, asked: VectorSchema, *, store: str = "map"
+    collection: str, dimension: int, metric: Metric, wanted: VectorSchema, *, store: str = "map"
 ) -> SchemaMismatchError:
-    """The error for a collection that is there with another schema than asked for."""
+    """The error for a collection that exists with another schema."""
     msg = (
-        f"Collection {collection!r} holds {_held(dimension)} under the metric {metric!r}; "
-        f"asked for were {_held(asked.dimension)} under {asked.metric!r}, or other fields."
+        f"Collection {collection!r} has {_describe(dimension)} under the metric {metric!r}; got a schema with "
+        f"{_describe(wanted.dimension)} under {wanted.metric!r}, or with other fields."
     )
     return SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def state_of(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, metric: Metric) -> State:
-    """What a search over some parts of a collection reads; see `DenseState` and `SparseState`."""
+    """The input of a search over some parts of a collection; see `DenseState` and `SparseState`."""
     if dimension != SPARSE:
         return DenseState(cast("Sequence[DenseBlock]", parts), alive, dimension, metric)
     if metric != "ip":
-        msg = f"Sparse vectors are ranked by the inner product, 'ip'; the schema's metric is {metric!r}."
-        raise ConfigError(msg)
+        raise ConfigError(f"The metric of sparse vectors must be 'ip', the inner product; got {metric!r}.")
     return SparseState(cast("Sequence[SparsePart]", parts), alive)
 
 
@@ -473,7 +469,7 @@ def index_of(schema: VectorSchema) -> Index:
 
 
 def add_rows(index: Index, rows: Sequence[VectorRow]) -> None:
-    """Add rows, which `check_vectors` has let through, to a collection in memory."""
+    """Add rows, which `check_vectors` has accepted, to a collection in memory."""
     keys, fields = [row.key for row in rows], [row.fields for row in rows]
     if isinstance(index, SparseIndex):
         index.add(keys, _sparse(rows), fields)
@@ -482,7 +478,7 @@ def add_rows(index: Index, rows: Sequence[VectorRow]) -> None:
 
 
 def part_of_rows(rows: Sequence[VectorRow], dimension: int) -> Part:
-    """At least one row, all of them let through by `check_vectors`, as a part."""
+    """A part of at least one row, which `check_vectors` has accepted."""
     keys, fields = [row.key for row in rows], [row.fields for row in rows]
     if dimension == SPARSE:
         return SparsePart.of_rows(keys, _sparse(rows), fields)
@@ -490,26 +486,26 @@ def part_of_rows(rows: Sequence[VectorRow], dimension: int) -> Part:
 
 
 def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
-    """A part of which `arrays()` was written.
+    """Read a part from the arrays that its `arrays()` returned.
 
     Raises:
-        StoreError: If the arrays are those of the other kind, or of no part.
+        StoreError: If the arrays are of the other kind, or not of a part.
     """
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
 def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: int, room: Room) -> Part:
-    """Several parts as one; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
+    """Join several parts; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
     if dimension == SPARSE:
         return SparsePart.joined(cast("Sequence[SparsePart]", parts), kept)
     return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept, room)
 
 
 def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
-    """See `VectorStore.search`.
+    """Search a state; see `VectorStore.search`.
 
     Raises:
-        ConfigError: If a vector is of the other kind, or as the states say.
+        ConfigError: If a vector is of the other kind, or the states refuse it.
     """
     _check_kind(vectors, is_sparse=isinstance(state, SparseState))
     if isinstance(state, SparseState):
@@ -518,10 +514,10 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
 
 
 def check_queries(schema: VectorSchema, vectors: Embeddings, topk: int) -> None:
-    """Refuse the queries that `searched` refuses: for stores whose rows are not here.
+    """Check the queries of a search, as `searched` does: for stores whose rows are elsewhere.
 
     Raises:
-        ConfigError: If topk is below 1, or a vector does not go with the collection.
+        ConfigError: If topk is below 1, or a vector does not fit the collection.
 
     Example:
         >>> check_queries(VectorSchema(2, "cosine", {}), np.ones((1, 2), np.float32), 10)
@@ -534,41 +530,40 @@ def check_queries(schema: VectorSchema, vectors: Embeddings, topk: int) -> None:
 
 
 def only_dense(state: State, vectors: Embeddings) -> tuple[DenseState, Matrix]:
-    """What an approximate search reads, and its queries.
+    """The input of an approximate search and its queries.
 
     Raises:
         ConfigError: If either is sparse.
     """
     if isinstance(state, SparseState) or not isinstance(vectors, np.ndarray):
-        raise ConfigError("Dense vectors are searched approximately; sparse ones have only the exact search().")
+        raise ConfigError("Approximate search needs dense vectors; for sparse ones use search().")
     return state, vectors
 
 
 def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *, store: str = "map") -> None:
-    """Refuse rows that do not go with a collection.
+    """Check that rows fit a collection.
 
     Raises:
         SchemaMismatchError: If a vector is of the other kind, or of another length.
     """
     for row in rows:
         if isinstance(row.vector, dict):
-            is_right, told = dimension == SPARSE, "a sparse one"
+            is_right, given = dimension == SPARSE, "a sparse one"
         else:
-            is_right, told = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
+            is_right, given = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
         if not is_right:
-            msg = f"Collection {collection!r} holds {_held(dimension)}; row {row.key!r} has {told}."
+            msg = f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {given}."
             raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
     wrong = [one for one in vectors if isinstance(one, dict) != is_sparse]
     if wrong:
-        kind, given = ("sparse", "dense") if is_sparse else ("dense", "sparse")
-        msg = f"search() got a {given} vector, {wrong[0]!r:.60}; the vectors of this collection are {kind}."
-        raise ConfigError(msg)
+        kind = "sparse" if is_sparse else "dense"
+        raise ConfigError(f"Vectors to search this collection must be {kind}; got {wrong[0]!r:.60}.")
 
 
-def _held(dimension: int) -> str:
+def _describe(dimension: int) -> str:
     return "sparse vectors" if dimension == SPARSE else f"vectors of {dimension} numbers"
 
 
@@ -580,10 +575,10 @@ def _stacked(rows: Sequence[VectorRow]) -> Matrix:
     return np.stack([cast("Vector", row.vector) for row in rows])
 
 
-_SPARE = 16  # rows beyond those asked for, so that a boundary without ties is seen at the first look
-_WIDER = 4  # times as many candidates where those before did not settle it
+_SPARE = 16  # more rows than needed, so that the first fetch shows a boundary without ties
+_WIDER = 4  # times as many candidates after a fetch that does not settle the ranking
 _ROUNDING = 2.0**-24  # of one float32 operation
-_OPERATIONS = 64.0  # by which two float32 products of some hundred numbers differ at most, as it turns out
+_OPERATIONS = 64.0  # largest difference seen of two float32 products of some hundred numbers, in roundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,9 +586,9 @@ class Candidate:
     """A row as a backend ranked it.
 
     Args:
-        row: The row, with the vector that is stored and all its fields.
-        worth: What the backend ranked it by, higher being nearer: the cosine, the inner product, or for L2 the negative
-            square of the distance.
+        row: The row, with its stored vector and all its fields.
+        worth: The backend's measure, higher being nearer: the cosine, the inner product, or for L2 the negative square
+            of the distance.
     """
 
     row: VectorRow
@@ -601,7 +596,7 @@ class Candidate:
 
 
 Fetch: TypeAlias = Callable[[int], Sequence[Candidate]]
-"""The n nearest rows as a backend ranks them, best first: fewer only where there are no more."""
+"""Fetches the n nearest rows as a backend ranks them, best first: fewer only where there are no more."""
 
 
 def exact_ranking(
@@ -613,19 +608,19 @@ def exact_ranking(
     rest: Filter | None = None,
     rounding: float = 0.0,
 ) -> Ranking:
-    """The ranking that the ``map`` store gives, if the backend's is right but for rounding and the order of ties.
+    """The ranking of the ``map`` store, from a backend's that is correct but for rounding and the order of ties.
 
-    Candidates are fetched until the worth of the last one is below that of the topk-th by more than both can be off;
-    then they are scored in float64 from the stored vectors, and ordered by score and key.
+    Candidates are fetched until the worth of the last one is below that of the topk-th by more than their rounding
+    errors; then they are scored in float64 from the stored vectors, and ordered by score and key.
 
     Args:
         query: (dimension,) finite, or a dict where the collection is sparse; checked.
         topk: At least 1.
         schema: Of the collection.
         fetch: The backend's search.
-        rest: The part of a bound filter that the backend has not looked at.
-        rounding: By how much a worth may be off beside the errors of float32 products: where a backend tells one minus
-            the product, what that difference loses.
+        rest: Our part of a bound filter.
+        rounding: The error of a worth beside that of float32 products: where a backend returns one minus the product,
+            that of the difference.
 
     Returns:
         See `VectorStore.search`.
@@ -635,12 +630,12 @@ def exact_ranking(
         found = fetch(depth)
         kept = [one for one in found if rest is None or matches(rest, one.row.fields)]
         if len(found) < depth or _is_settled(query, topk, schema, found, kept, rounding):
-            return ranking_of(query, topk, schema, [one.row for one in kept])
+            return rank_rows(query, topk, schema, [one.row for one in kept])
         depth *= _WIDER
 
 
-def ranking_of(query: Embedding, topk: int, schema: VectorSchema, rows: Sequence[VectorRow]) -> Ranking:
-    """The best of some rows by our own kernel; see `VectorStore.search`."""
+def rank_rows(query: Embedding, topk: int, schema: VectorSchema, rows: Sequence[VectorRow]) -> Ranking:
+    """Rank some rows here; see `VectorStore.search`."""
     if not rows:
         return []
     state = state_of([part_of_rows(rows, schema.dimension)], [None], schema.dimension, schema.metric)
@@ -656,7 +651,7 @@ def _is_settled(
     kept: Sequence[Candidate],
     rounding: float,
 ) -> bool:
-    """Whether no row behind the last candidate can be among the topk best of those that are kept."""
+    """Whether no row behind the last candidate can be among the topk best."""
     if len(kept) < topk:
         return False
     largest = max(_length(one.row.vector) for one in found)

@@ -1,4 +1,4 @@
-"""The vector store in a store file: immutable parts, mapped where they are large."""
+"""Store files (SQLite): their format, with the ledger's tables, and the "map" stores on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
-from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, encoded, joined
+from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
 from lazyrag.storage.arrays import decoded as decoded_arrays
 from lazyrag.storage.database import Database, FileFormat
 from lazyrag.stores.protocol import (
@@ -185,18 +185,18 @@ UPDATE node_group SET fields = coalesce(
     (SELECT schema FROM segment_collection WHERE segment_collection.name = node_group.collection), ''
 );
 """
-"""What came to the ledger with the store file's format 2."""
+"""Format 2 of the store file: additions to the ledger."""
 
 TERM_ARRAY_FILES = "SELECT file FROM term_part WHERE arrays IS NULL"
 """The names of all array files that hold parts of lexical indexes."""
 
 
 StoredText: TypeAlias = "str | bytes"
-"""A text; as UTF-8 where it has half a surrogate pair, which SQLite's texts cannot."""
+"""A text; as UTF-8 bytes if it has half a surrogate pair, which SQLite's texts cannot store."""
 
 
 class OriginRow(NamedTuple):
-    """What the segments of one build share, as a row holds it."""
+    """A row of the values that the segments of one build share."""
 
     digest: bytes
     node_group: StoredText
@@ -241,7 +241,7 @@ OriginKey: TypeAlias = tuple[str, str, str, int]
 
 
 class Origin(NamedTuple):
-    """What the segments of one build share, as it is read."""
+    """The values that the segments of one build share."""
 
     group: str
     document_id: str
@@ -250,12 +250,12 @@ class Origin(NamedTuple):
 
 
 def origin_key(one: Segment) -> OriginKey:
-    """What tells the origins of segments apart."""
+    """Key of a segment's origin."""
     return one.group, one.document_id, one.path, id(one.fields)
 
 
 def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
-    """What segments share, once each.
+    """The distinct origins of segments.
 
     Raises:
         ConfigError: If fields are no JSON values.
@@ -281,7 +281,7 @@ def segment_rows(
     Args:
         segments: With their keys.
         collection: Number of their collection.
-        origins: Numbers of what they share.
+        origins: Numbers of their origins.
 
     Raises:
         ConfigError: If content or metadata are no JSON values.
@@ -318,7 +318,7 @@ def segment_rows(
 
 
 def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
-    """The segment in a row, equal to the one that was written.
+    """The segment of a row.
 
     Args:
         row: The columns of a `SegmentRow` but the collection.
@@ -353,7 +353,7 @@ def read_fields(text: StoredText) -> Fields:
         >>> read_fields('{"year": 2024, "tags": ["a"]}')
         {'year': 2024, 'tags': ('a',)}
     """
-    # Names are the same for every document, and json makes new ones each time: half of what fields take.
+    # Names are the same for every document, and json makes new ones each time: half of the memory of fields.
     return ReadOnly(
         (sys.intern(name), tuple(value) if isinstance(value, list) else value)
         for name, value in json.loads(read_text(text)).items()
@@ -426,19 +426,19 @@ def read_text(stored: StoredText) -> str:
 
 def _origin_row(one: Segment) -> OriginRow:
     fields = _json(one, "fields", one.fields)
-    told = bytes.fromhex(digest([one.group, one.document_id, one.path, read_text(fields)]))
-    return OriginRow(told, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
+    key = bytes.fromhex(digest([one.group, one.document_id, one.path, read_text(fields)]))
+    return OriginRow(key, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
 
 
 def _places(one: Segment) -> StoredText:
     return _json(one, "places", [(place.start, place.end, place.kind, place.label) for place in one.places])
 
 
-def _json(one: Segment, what: str, value: Any) -> StoredText:
+def _json(one: Segment, name: str, value: Any) -> StoredText:
     try:
         return stored_text(_ENCODER.encode(value))
     except (TypeError, ValueError, RecursionError) as exc:
-        msg = f"The {what} of node {one.uid!r} in group {one.group!r} is {value!r:.60}, which is no JSON value: {exc}."
+        msg = f"The {name} of node {one.uid!r} in group {one.group!r} must be a JSON value; got {value!r:.60}: {exc}."
         raise ConfigError(msg) from exc
 
 
@@ -478,11 +478,11 @@ VECTOR_ARRAY_FILES = "SELECT arrays FROM vector_part WHERE content IS NULL"
 
 
 VECTOR_PARTS = "SELECT arrays FROM vector_part"
-"""The names of all parts' bundles, wherever they lie."""
+"""The names of all parts' bundles, in files or not."""
 
 
 def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int, int, Metric, str] | None:
-    """A collection's number, dimension, metric and schema (JSON); None if there is none of that name."""
+    """A collection's number, dimension, metric and schema (JSON); None if it does not exist."""
     found = connection.execute(
         "SELECT id, dimension, metric, schema FROM vector_collection WHERE name = ?", (collection,)
     ).fetchone()
@@ -490,7 +490,7 @@ def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int
 
 
 def dead_bits(alive: Mask | None) -> bytes | None:
-    """A part's dead rows as they lie in the table.
+    """A part's dead rows as stored in the table.
 
     Example:
         >>> dead_bits(np.array([True, False, True])), dead_bits(np.array([True]))
@@ -500,7 +500,7 @@ def dead_bits(alive: Mask | None) -> bytes | None:
 
 
 def alive_mask(dead: bytes | None, size: int) -> Mask | None:
-    """The mask of a part's live rows of which `dead_bits` was made; None where all live.
+    """Inverse of `dead_bits`: the mask of a part's live rows; None if all are live.
 
     Example:
         >>> alive_mask(b"@", 3).tolist()
@@ -515,7 +515,7 @@ def alive_mask(dead: bytes | None, size: int) -> Mask | None:
 def insert_part(
     connection: sqlite3.Connection, collection: int, size: int, name: str, content: bytes | None, alive: Mask | None
 ) -> None:
-    """Enter a part of so many rows: the name of its bundle, its content where that is no array file, its live rows."""
+    """Enter a part: its size, the name of its bundle, its content if that is not an array file, its live rows."""
     connection.execute(
         "INSERT INTO vector_part (collection, size, arrays, content, dead) VALUES (?, ?, ?, ?, ?)",
         (collection, size, name, content, dead_bits(alive)),
@@ -575,20 +575,20 @@ _YOUNG_S = 3600.0  # a temporary file of that age belongs to a program that has 
 
 
 class StoreFile:
-    """One open store file, or the same in this process's memory.
+    """One open store file, or a store in this process's memory.
 
-    Those who read do not wait for those who write: they have a connection each. In memory there is one, and they do. A
-    thread reads, or writes, and does not begin the one within the other.
+    Readers do not wait for writers: each has a connection. In memory there is only one, and they do. A thread must not
+    begin to write within a read, or the other way round.
 
     Any number of threads and processes may have the file open; after a fork each process opens it for itself.
 
     Args:
-        path: The file; its folder must exist. Array files lie in ``<path>.d``. None: in memory, for this object alone.
-        read_only: Write nothing, and neither make nor migrate the file.
+        path: The file; its folder must exist. Array files are in ``<path>.d``. None: in memory, for this object alone.
+        read_only: Write nothing, and neither create nor migrate the file.
         timeout_s: How long to wait for another connection that writes.
 
     Raises:
-        ConfigError: If the path is none, what lies in memory is to be read only, or the timeout is out of range.
+        ConfigError: If the path is invalid, a store in memory is read-only, or the timeout is out of range.
         StoreError: If the file is missing (``read_only``), may not be opened, is of another kind or a newer format, is
             damaged, or locked for longer than the timeout.
 
@@ -616,10 +616,10 @@ class StoreFile:
             undo.pop_all()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
-        # In memory nobody else commits. A connection's number moves with what others commit: the reader's with what the
-        # writer does.
+        # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
+        # of the writer.
         self.changed: Callable[[], int] = self._committed if self.path is None else self._reader.data_version
-        """A number of this object that moves whenever anything was committed, by this process or another one."""
+        """A number of this object that changes with every commit, of this process or another one."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
     def __repr__(self) -> str:
@@ -633,7 +633,7 @@ class StoreFile:
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that writes; all of it is in the file at its end, or nothing where an error leaves it.
+        """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
             durable: Wait until the disk has it, and with it every transaction that ended before.
@@ -647,29 +647,29 @@ class StoreFile:
             self._commits += 1
 
     def damage(self) -> str:
-        """What SQLite finds wrong with the file; "" for nothing. All of it is read."""
+        """Check all of the file; "" if it is undamaged."""
         try:
             with self.reading() as connection:
-                told = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
+                found = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
         except StoreError as exc:
             return str(exc)
-        return "" if told == ["ok"] else "; ".join(told)
+        return "" if found == ["ok"] else "; ".join(found)
 
     def check_there(self, name: str) -> None:
-        """Make sure, in the transaction that names an array file, that nobody took it for a stray one meanwhile.
+        """Check, in the transaction that refers to an array file, that it was not deleted as a stray one meanwhile.
 
         Raises:
-            StoreError: If it is gone: the program did not go on for long. To do it again will do.
+            StoreError: If it is gone: the program was suspended for long. Repeating the operation helps.
         """
         self.arrays.age_s(name)
 
     def stray_array_files(self, *, older_than_s: float) -> list[str]:
-        """Names of array files that no row names, and that were written, or named for the last time, so long ago."""
+        """Names of array files that no row refers to, and that are at least so old."""
         with self.reading() as connection:
             return self._stray(connection, older_than_s)
 
     def collect_array_files(self, *, older_than_s: float) -> None:
-        """Delete them. Nobody names one meanwhile: who does looks whether it is there, in the same transaction."""
+        """Delete stray array files. No writer can refer to one meanwhile, see `check_there`."""
         with self._writer.writing() as connection:
             self.arrays.delete(self._stray(connection, older_than_s))
         self.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
@@ -680,7 +680,7 @@ class StoreFile:
         return [name for name in stray if self._age_s(name) >= older_than_s]
 
     def _age_s(self, name: str) -> float:
-        """How long ago a file was written; no time at all where another program has just removed it."""
+        """Age of a file; 0 if another program has just removed it."""
         try:
             return self.arrays.age_s(name)
         except StoreError:
@@ -691,12 +691,12 @@ class StoreFile:
         return self._commits
 
     def close(self) -> None:
-        """Close the file, after the transactions that other threads may be in; twice does no harm.
+        """Close the file. Waits for transactions of other threads. Idempotent.
 
-        Arrays that were read stay as they are.
+        Open arrays stay valid.
         """
         self._reader.close()
-        self._writer.close()  # last: who closes last cleans up, and a reader may not
+        self._writer.close()  # last: the last connection cleans up, which a reader may not
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -728,11 +728,11 @@ _FORGET_ORIGIN = (
 class MapFileSegmentStore:
     """Segments in a store file (spec 001's ``map`` with a ``uri``).
 
-    What the segments of one build share lies in the file once, and is one object where it is read. Whatever another
-    process has committed is seen by the next call.
+    Values that the segments of one build share are stored once, and are one object when read. Commits of other
+    processes are visible to the next call.
 
     Args:
-        file: The open store file. Whoever opened it closes it; other stores may share it.
+        file: The open store file. The caller closes it; other stores may share it.
 
     Example:
         >>> with StoreFile(None) as file:
@@ -749,28 +749,28 @@ class MapFileSegmentStore:
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Persistent and shared, but for a store file in memory."""
+        """Persistent and shared, unless the file is in memory."""
         return frozenset() if self._file.path is None else frozenset(["persistent", "shared"])
 
     def open(self) -> None:
-        """Nothing to connect to: the file is open."""
+        """Do nothing: the file is open."""
 
     def close(self) -> None:
-        """Nothing to let go of: the file belongs to whoever opened it."""
+        """Do nothing: the caller closes the file."""
 
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
-        asked = schema_text(schema)
+        wanted = schema_text(schema)
         with self._file.reading() as connection:
             present = _schema(connection, collection)
-        if present is None:  # one that reads only gets by without
+        if present is None:
             with self._file.writing() as connection:
                 connection.execute(
                     "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
-                    (collection, asked),
+                    (collection, wanted),
                 )
                 present = _schema(connection, collection)  # another process may have been faster
-        if present != asked:
+        if present != wanted:
             fields = ", ".join(schema_fields(present or ""))
             msg = f"Collection {collection!r} has other fields than asked for: {fields}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
@@ -861,9 +861,9 @@ class MapFileSegmentStore:
 
 
 class _Origins:
-    """Origins that were read, so that what segments share is one object: indexes and filters look at each object once.
+    """Cache of origins, so that segments share one object: indexes and filters evaluate each object once.
 
-    It remembers a bounded number; of one that is read again after it was forgotten there are two.
+    It is bounded; an origin that is read again after it was evicted is another object.
     """
 
     def __init__(self) -> None:
@@ -871,7 +871,7 @@ class _Origins:
         self._lock = threading.Lock()
 
     def read(self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]) -> dict[int, Origin]:
-        """The origins of rows, by their numbers. Numbers are never used again, so that none of them changes."""
+        """The origins of rows by their numbers, which are never reused."""
         found: dict[int, Origin] = {}
         for row in rows:
             number = row[1]
@@ -884,7 +884,7 @@ class _Origins:
             "SELECT node_group, document_id, path, fields FROM segment_origin WHERE id = ?", (number,)
         ).fetchone()
         if found is None:
-            msg = f"The store has no row {number} of what segments share, which one of them names. Run verify()."
+            msg = f"The store lacks the origin {number} of a segment. Run verify()."
             raise StoreError(msg, store="map")
         group, document_id, path, fields = found
         origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
@@ -895,7 +895,7 @@ class _Origins:
 
 
 def _placed(key: str) -> tuple[int, StoredText]:
-    """A key as the index has it, behind its build; what is no node's key stands before all of them."""
+    """Build and key, in the order of the index; a key of another form comes first."""
     build = key.rpartition("-")[2]
     number = int(build) if build.isdecimal() and len(build) <= len(str(_LARGEST)) else -1
     return min(number, _LARGEST), stored_text(key)
@@ -937,7 +937,7 @@ def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRo
 
 
 def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]) -> list[tuple[int]]:
-    """The origins of those rows that are present, each once."""
+    """The distinct origins of the rows that exist."""
     found: set[tuple[int]] = set()
     for key in keys:
         found.update(
@@ -947,7 +947,7 @@ def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
 
 
 def _met(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:  # noqa: A002
-    """The origins whose fields a filter lets through."""
+    """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
     gone: list[tuple[int]] = []
     for number, fields in connection.execute(
@@ -960,84 +960,22 @@ def _met(connection: sqlite3.Connection, collection: int, filter: Filter) -> lis
     return gone
 
 
-_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
-
-
-class GraphFiles:
-    """Graphs in the files of a folder, each named as the array file of the rows that it is over.
-
-    Args:
-        folder: Where they lie; made when the first is written.
-        read_only: Write and remove nothing.
-        in_use: Gives the names of all array files and bundles that the store has rows in.
-    """
-
-    def __init__(self, folder: Path, *, read_only: bool, in_use: Callable[[], Collection[str]]) -> None:
-        self._folder = folder
-        self._read_only = read_only
-        self._in_use = in_use
-
-    def read(self, name: str, block: DenseBlock) -> Graph | None:
-        """The graph over the rows of that name; None where there is none, or none that can be used."""
-        try:
-            return Graph.read(self._path(name), name, block.matrix.shape[1])
-        except FileNotFoundError:
-            return None
-        except (DamagedError, OSError) as exc:
-            warn_user(f"A graph is built anew: {os.fspath(self._path(name))!r} {sentence(exc)}", CacheWarning)
-            return None
-
-    def write(self, name: str, graph: Graph) -> bool:
-        """Keep a graph over the rows of that name, whole or not at all, and remove those over rows that are gone.
-
-        What cannot be kept is a CacheWarning: the graph is there and in use. Returns whether it was kept.
-        """
-        if self._read_only:
-            return False
-        temporary = self._folder / f"{self._path(name).stem}.{secrets.token_hex(8)}.tmp"
-        try:
-            self._folder.mkdir(exist_ok=True)
-            try:
-                graph.write(temporary, name)
-                temporary.replace(self._path(name))
-            finally:
-                temporary.unlink(missing_ok=True)
-            self._sweep()
-        except OSError as exc:
-            warn_user(f"A graph of vectors is not kept, and will have to be built again: {sentence(exc)}", CacheWarning)
-            return False
-        return True
-
-    def _sweep(self) -> None:
-        """Remove the graphs over rows that are gone, and what writers that were killed left half-written."""
-        found = {path: match for path in self._folder.iterdir() if (match := _FILE.fullmatch(path.name))}
-        stems = {name.partition(".")[0] for name in self._in_use()}  # after the files: what is new is in use
-        for path, match in found.items():
-            with suppress(FileNotFoundError):  # another program does the same
-                old = time.time() - path.stat().st_mtime >= _YOUNG_S
-                if old if match[2].endswith(".tmp") else match[1] not in stems:
-                    self._remove(path)
-
-    def _remove(self, path: Path) -> None:
-        try:
-            path.unlink()
-        except PermissionError:
-            if os.name != "nt":  # there it means that a process has mapped it
-                raise
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name.partition('.')[0]}.faiss"
+_GRAPH_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
 
 
 class Graphs:
-    """The graphs of a store's large blocks: built when they are first wanted, and kept as long as the blocks are.
+    """The graphs over a vector store's large blocks: built when first needed, and kept as long as the blocks are.
+
+    Those of a store file are kept in files for the next program: in ``<path>.graphs``, each under the name of the array
+    file of its rows.
 
     Args:
-        files: Where they are kept for the next program; None for nowhere.
+        file: The store file; None for a store in memory.
     """
 
-    def __init__(self, files: GraphFiles | None = None) -> None:
-        self._files = files
+    def __init__(self, file: StoreFile | None = None) -> None:
+        self._file = file
+        self._folder = Path(f"{file.path}.graphs") if file is not None and file.path is not None else None
         self._making = threading.Lock()
 
     def search(
@@ -1052,13 +990,13 @@ class Graphs:
 
         Args:
             state: The collection's vectors.
-            names: Of its blocks; not looked at where graphs are kept nowhere.
+            names: Of its blocks' bundles; ignored for a store in memory.
             vectors: (n, dimension) the queries.
             topk: At least 1.
             filter: Bound, over the rows' fields.
         """
-        check_installed()  # who names this search needs the package, however few the rows are
-        graphs = [self._of(block, name) for block, name in zip(state.blocks, names, strict=True)]
+        check_installed()  # an approximate search needs the package, however few the rows are
+        graphs = [self._of(block, name) for block, name in zip(state.parts, names, strict=True)]
         return approximate_rankings(state, graphs, vectors, topk, filter)
 
     def _of(self, block: DenseBlock, name: str) -> Graph | None:
@@ -1068,28 +1006,62 @@ class Graphs:
         if not block.graphs:
             with self._making:
                 if not block.graphs:  # another thread may have made it meanwhile
-                    block.graphs.append(self._made(block, name))
+                    graph = None if self._folder is None else self._read(self._folder, block, name)
+                    block.graphs.append(graph or self._build(block, name))
         return block.graphs[0]
 
-    def _made(self, block: DenseBlock, name: str) -> Graph:
-        graph = self._files.read(name, block) if self._files is not None else None
-        if graph is None:
-            graph = Graph.of_matrix(block.matrix, block.norms)
-            if self._files is not None and self._files.write(name, graph):
-                graph = self._files.read(name, block) or graph  # mapped, it needs no memory of its own
-        return graph
+    def _build(self, block: DenseBlock, name: str) -> Graph:
+        graph = Graph.of_matrix(block.matrix, block.norms)
+        if self._folder is None or self._file is None or self._file.read_only:
+            return graph
+        try:
+            self._write(self._folder, self._file, graph, name)
+        except OSError as exc:
+            warn_user(f"A graph of vectors is not kept, and will have to be built again: {sentence(exc)}", CacheWarning)
+            return graph
+        return self._read(self._folder, block, name) or graph  # mapped, it needs no memory of its own
+
+    def _read(self, folder: Path, block: DenseBlock, name: str) -> Graph | None:
+        """Read a graph; None if there is none, or it cannot be used."""
+        path = _graph_path(folder, name)
+        try:
+            return Graph.read(path, name, block.matrix.shape[1])
+        except FileNotFoundError:
+            return None
+        except (DamagedError, OSError) as exc:
+            warn_user(f"A graph is built anew: {os.fspath(path)!r} {sentence(exc)}", CacheWarning)
+            return None
+
+    def _write(self, folder: Path, file: StoreFile, graph: Graph, name: str) -> None:
+        """Write a graph, all of it or nothing, and remove graphs of rows that are gone and what killed writers left."""
+        path = _graph_path(folder, name)
+        temporary = folder / f"{path.stem}.{secrets.token_hex(8)}.tmp"
+        folder.mkdir(exist_ok=True)
+        try:
+            graph.write(temporary, name)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        found = {one: match for one in folder.iterdir() if (match := _GRAPH_FILE.fullmatch(one.name))}
+        with file.reading() as connection:  # after the files: what is new is in use
+            stems = {bundle.partition(".")[0] for (bundle,) in connection.execute(VECTOR_PARTS)}
+        for one, match in found.items():
+            with suppress(FileNotFoundError):  # another program does the same
+                old = time.time() - one.stat().st_mtime >= _YOUNG_S
+                if old if match[2].endswith(".tmp") else match[1] not in stems:
+                    _remove(one)
 
 
-def graph_files(file: StoreFile) -> GraphFiles | None:
-    """Where the graphs of a store file lie: in ``<path>.graphs``; None for one in memory."""
-    if file.path is None:
-        return None
+def _graph_path(folder: Path, name: str) -> Path:
+    return folder / f"{name.partition('.')[0]}.faiss"
 
-    def in_use() -> list[str]:
-        with file.reading() as connection:
-            return [name for (name,) in connection.execute(VECTOR_PARTS)]
 
-    return GraphFiles(Path(f"{file.path}.graphs"), read_only=file.read_only, in_use=in_use)
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except PermissionError:
+        if os.name != "nt":  # there it means that a process has mapped it
+            raise
 
 
 _MOST_PARTS = 16
@@ -1105,9 +1077,9 @@ class _Part:
         id: Its number.
         name: Of its bundle of arrays.
         in_file: Whether that is an array file.
-        dead: The bits as they lie there.
+        dead: The bits in the table.
         block: Its rows.
-        alive: The same as ``dead``, a truth value for each row; None where all live.
+        alive: Mask of live rows; None if all are live.
     """
 
     id: int
@@ -1126,7 +1098,7 @@ class _Collection:
         id: Its number.
         schema: Dimension, metric and the declared fields as text.
         parts: Oldest first.
-        state: What queries read.
+        state: Of its parts, for queries.
     """
 
     id: int
@@ -1140,10 +1112,10 @@ class _UnknownCollectionError(StoreError):
 
 
 class MapFileVectorStore:
-    """Vectors in a store file (spec 001's ``map`` with a ``uri``), searched exactly, or by graphs if that is asked for.
+    """Vectors in a store file (spec 001's ``map`` with a ``uri``), searched exactly, or by graphs on request.
 
-    What another program commits is seen by the next call. Vectors are read from the disk when a search looks at them.
-    The file belongs to who opened it: closing the store leaves it open.
+    Commits of other programs are visible to the next call. Vectors are read from disk when a search needs them. The
+    caller closes the file.
 
     Args:
         file: The store file.
@@ -1160,19 +1132,19 @@ class MapFileVectorStore:
         self._file = file
         self._known: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
         self._merging = threading.Lock()
-        self._graphs = Graphs(graph_files(file))
+        self._graphs = Graphs(file)
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Exact, and approximate; persistent and shared unless the store file lies in memory."""
+        """Exact and approximate; persistent and shared, unless the file is in memory."""
         in_memory: frozenset[Feature] = frozenset(["exact", "sparse", "approximate"])
         return in_memory if self._file.path is None else in_memory | {"persistent", "shared"}
 
     def open(self) -> None:
-        """Nothing to connect to: the store file is open."""
+        """Do nothing: the file is open."""
 
     def close(self) -> None:
-        """Let go of the arrays."""
+        """Release the arrays."""
         self._known.clear()
 
     def create(self, collection: str, schema: VectorSchema) -> None:
@@ -1222,7 +1194,9 @@ class MapFileVectorStore:
         if not last:
             return
         block = part_of_rows(list(last.values()), known.schema[0])
-        name, content = self._kept(block)  # on the disk before anything names it
+        name, content = self._file.arrays.write_or_inline(
+            block.arrays(), _SMALL_BYTES
+        )  # on the disk before anything names it
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
@@ -1292,7 +1266,7 @@ class MapFileVectorStore:
         return self._graphs.search(state, [part.name for part in now.parts], matrix, topk, filter)
 
     def _now(self, collection: str) -> _Collection:
-        """The collection as it is in the file, remembered until anything is committed to that."""
+        """The present collection, cached until the next commit to the file."""
         reads = 0
         while True:
             changes = self._file.changed()  # before the reading: what comes between is read again
@@ -1312,7 +1286,7 @@ class MapFileVectorStore:
                 return found
 
     def _read(self, connection: sqlite3.Connection, collection: str) -> _Collection:
-        """The collection in a transaction's state; parts that are known are not opened again."""
+        """The collection in a transaction; known parts are not opened again."""
         row = collection_row(connection, collection)
         if row is None:
             self._known.pop(collection, None)
@@ -1351,9 +1325,9 @@ class MapFileVectorStore:
                 (collection,),
             ).fetchall()
         for name, content in parts:
-            told = self._file.arrays.check(name) if content is None else damage_of(content, name)
-            if told:
-                return f"the array file {name} {told}"
+            damage = self._file.arrays.check(name) if content is None else damage_of(content, name)
+            if damage:
+                return f"the array file {name} {damage}"
         return ""
 
     def _opened(self, connection: sqlite3.Connection, part: int, name: str, dimension: int, *, in_file: bool) -> Part:
@@ -1366,22 +1340,14 @@ class MapFileVectorStore:
             msg = f"Part {part} of the vectors in {self._file!r} {exc}. Run verify() and repair()."
             raise StoreError(msg, store="map") from exc
 
-    def _kept(self, block: Part) -> tuple[str, bytes | None]:
-        """The name of a block's bundle, and its content where that is not in an array file."""
-        arrays = block.arrays()
-        if sum(array.nbytes for array in arrays.values()) >= _SMALL_BYTES:
-            return self._file.arrays.write(arrays), None
-        name, pieces = encoded(arrays)
-        return name, bytes(joined(pieces))
-
     def _merge(self, collection: str) -> None:
-        """Join the last parts where they are many or small. Other writers do not wait while it is done.
+        """Merge the last parts if they are many or small. Other writers do not wait for it.
 
-        When it is put in place, what was joined is looked at again: rows that have died meanwhile stay dead, and where
-        another program has joined some of the same parts, its work stands.
+        Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
+        another program has merged some of the same parts, its result stays.
         """
         if not self._merging.acquire(blocking=False):
-            return  # another thread is at it; the next writer sees what it leaves
+            return  # another thread merges; the next writer continues
         try:
             present = self._now(collection)
             old = _tail(present)
@@ -1389,7 +1355,7 @@ class MapFileVectorStore:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
             block = joined_parts(blocks, alive, present.schema[0], self._file.arrays.scratch)
-            name, content = self._kept(block)
+            name, content = self._file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
             with self._file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
                 if any(part.id not in now for part in old):
@@ -1408,7 +1374,7 @@ class MapFileVectorStore:
 
 
 def _tail(collection: _Collection) -> tuple[_Part, ...]:
-    """The last parts that should become one."""
+    """The last parts that should be merged."""
     sizes = [len(part.block) for part in collection.parts]
     count = tail_to_join(sizes, len(collection.state), _MOST_PARTS)
     return collection.parts[len(sizes) - count :]
@@ -1419,7 +1385,7 @@ def _same(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
 
 
 def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequence[Mask | None]) -> list[str]:
-    """Write which rows have died; a part without a live row goes, and the name of its array file is returned."""
+    """Write which rows have died; delete parts without live rows, and return the names of their array files."""
     retired = []
     for part, mask in zip(parts, alive, strict=True):
         if mask is None or mask is part.alive:
@@ -1434,7 +1400,7 @@ def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequenc
 
 
 def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
-    """The mask of a joined block, given the parts as they were when it was made and as they are."""
+    """The mask of a merged block, given its parts at the time of the merge and now."""
     died = [
         before.block.keys[_lives(before) & ~_lives(after)]
         for before, after in zip(old, now, strict=True)

@@ -1,6 +1,6 @@
-"""What tests of this package and of others' stores import: the store contracts.
+"""Conformance tests for stores, for this package and for third parties. They need pytest.
 
-A store's own test module subclasses a contract and says how a store is made::
+A test module of a store subclasses a contract::
 
     from lazyrag.testing import SegmentStoreContract
 
@@ -8,40 +8,22 @@ A store's own test module subclasses a contract and says how a store is made::
         def make_store(self):
             return MySegmentStore(...)
 
-        def reopen_store(self, store):  # where the store declares to be persistent
+        def reopen_store(self, store):  # for a store that declares to be persistent
             return MySegmentStore(...)  # another object over the same rows
 
-Or it has no test module, and pytest's command line names the store (`lazyrag.testing.plugin`)::
+Or the command line names the store (`lazyrag.testing.plugin`)::
 
-    pytest --pyargs lazyrag.testing.suites --lazyrag-segment-store my_package.store:make_store
+    pytest -p lazyrag.testing.plugin --pyargs lazyrag.testing.suites --lazyrag-segment-store my_package.store:make_store
 
-It needs pytest. `lazyrag.testing.differential`, which compares a store with a reference, needs Hypothesis as well.
+`lazyrag.testing.differential`, which compares a store with a reference, needs Hypothesis as well.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import pytest
 
-if TYPE_CHECKING:
-    from lazyrag.testing.suites import SegmentStoreContract, VectorStoreContract
+pytest.register_assert_rewrite("lazyrag.testing.differential", "lazyrag.testing.rows", "lazyrag.testing.suites")
+
+from lazyrag.testing.suites import SegmentStoreContract, VectorStoreContract  # noqa: E402  after the line above
 
 __all__ = ["SegmentStoreContract", "VectorStoreContract"]
-
-# Imported on first use: the plug-in lies in this package, and every run of pytest imports it (decision 64).
-_HOMES = {
-    "SegmentStoreContract": "lazyrag.testing.suites",
-    "VectorStoreContract": "lazyrag.testing.suites",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        msg = f"module 'lazyrag.testing' has no attribute {name!r}. Known: {', '.join(__all__)}."
-        raise AttributeError(msg)
-    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -1,20 +1,19 @@
-"""Stores beside a plain-Python reference: schemas, rows, filters and queries as Hypothesis draws them.
+"""Differential tests: a store and a plain-Python reference get the same random requests, and must agree.
 
-Unlike the contract, which `lazyrag.testing` has without it, this needs Hypothesis.
+Hypothesis draws schemas, rows, filters and queries. Unlike the contracts of `lazyrag.testing`, this needs it.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning
@@ -22,262 +21,133 @@ from hypothesis.errors import HypothesisWarning
 from lazyrag.data.fields import DataType, DocField, Schema, check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import EMPTY, Content, Segment
-from lazyrag.stores.protocol import SegmentStore, Store, VectorRow, VectorSchema, VectorStore
-from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, SparseVector, Vector
+from lazyrag.stores.protocol import VectorRow, VectorSchema
+from lazyrag.testing.rows import HARD_TEXTS, METRICS, assert_same_ranking, dense, sparse
+from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Metric, Ranking, Scalar, SparseVector, Vector
 
-
-def true_ranking(
-    query: Embedding,
-    metric: Metric,
-    rows: Sequence[VectorRow],
-    filter: Filter | None = None,  # noqa: A002
-) -> Ranking:
-    """What `VectorStore.search` has to find of all rows, best first: keys as they must stand, scores to float64.
-
-    Args:
-        query: (dimension,), or a dict where the rows' vectors are sparse.
-        metric: ``"ip"`` for sparse ones.
-        rows: In any order.
-        filter: A bound filter.
-
-    Example:
-        >>> rows = [VectorRow(key, np.array(vector, np.float32)) for key, vector in (("b", [1, 1]), ("a", [2, 2]))]
-        >>> true_ranking(np.array([3, 3], np.float32), "cosine", rows)
-        [('a', 1.0), ('b', 1.0)]
-    """
-    found = []
-    for row in rows:
-        if filter is None or matches(filter, row.fields):
-            worth = _shared(query, row) if isinstance(query, dict) else _worth(query, row, metric)
-            if worth is not None:
-                found.append((row.key, worth))
-    found.sort(key=lambda pair: (-pair[1], pair[0]))
-    return [(key, _score(worth, metric)) for key, worth in found]
-
-
-def _worth(query: Vector, row: VectorRow, metric: Metric) -> Fraction:
-    """What orders rows as their scores do: product, squared cosine with its sign, or squared distance below 0."""
-    if not isinstance(row.vector, np.ndarray):
-        msg = f"Row {row.key!r} has {row.vector!r:.60} instead of an array."
-        raise TypeError(msg)
-    x, q = [Fraction(float(one)) for one in row.vector], [Fraction(float(one)) for one in query]
-    if metric == "l2":
-        return -sum(((a - b) ** 2 for a, b in zip(x, q, strict=True)), Fraction())
-    product = _dot(x, q)
-    if metric == "ip":
-        return product
-    squares = _dot(x, x) * _dot(q, q)
-    return product * abs(product) / squares if squares else Fraction()
-
-
-def _shared(query: SparseVector, row: VectorRow) -> Fraction | None:
-    """The product over the dimensions that both have; None without any."""
-    if not isinstance(row.vector, dict):
-        msg = f"Row {row.key!r} has {row.vector!r:.60} instead of a dict."
-        raise TypeError(msg)
-    shared = query.keys() & row.vector.keys()
-    return sum((Fraction(query[at]) * Fraction(row.vector[at]) for at in shared), Fraction()) if shared else None
-
-
-def _score(worth: Fraction, metric: Metric) -> float:
-    if metric == "ip":
-        return float(worth)
-    root = math.sqrt(abs(worth))
-    return math.copysign(root, worth) if metric == "cosine" else 1.0 / (1.0 + root)
-
-
-def _dot(x: Sequence[Fraction], q: Sequence[Fraction]) -> Fraction:
-    return sum((a * b for a, b in zip(x, q, strict=True)), Fraction())
-
-
-SCHEMA: Schema = make_schema(
-    {
-        "author": DocField(DataType.VARCHAR, max_size=64),
-        "year": DocField(DataType.INT32),
-        "rating": DocField(DataType.DOUBLE),
-        "public": DocField(DataType.BOOLEAN),
-        "tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR),
-    }
-)
-
-HARD_TEXTS = (
-    "plain",
-    "quote ' and \" and `",
-    "back\\slash \\n \\u0041",
-    "percent % under_score {brace} $var",
-    "绿茶与红茶",
-    "emoji 🍵👨‍👩‍👧",
-    "line\nbreak\ttab",
-    "x == 1 or 1 == 1",
-)
-"""Texts that a store might interpret; it must keep them as they are."""
-
-FIELDS: tuple[Fields, ...] = tuple(
-    {
-        "file_name": f"f{number}.txt",
-        "file_type": "text/plain" if number % 3 else "application/pdf",
-        "file_size": 100 * number,
-        "creation_date": f"2024-0{number % 9 + 1}-01",
-        "last_modified_date": f"2024-0{number % 9 + 1}-02",
-        "last_accessed_date": f"2024-0{number % 9 + 1}-03",
-        "author": None if number % 9 == 8 else HARD_TEXTS[number % len(HARD_TEXTS)],
-        "year": None if number % 5 == 4 else 2000 + number % 7,
-        "rating": None if number % 6 == 5 else number / 4,
-        "public": None if number % 7 == 6 else number % 2 == 0,
-        "tags": None if number % 8 == 7 else tuple(HARD_TEXTS[at] for at in range(number % 3)),
-    }
-    for number in range(24)
-)
-
-FILTERS: tuple[Filter, ...] = tuple(
-    bind_filter(one, SCHEMA)
-    for one in (
-        Condition("author", "eq", "绿茶与红茶"),
-        Condition("author", "eq", "quote ' and \" and `"),
-        Condition("author", "eq", "x == 1 or 1 == 1"),
-        Condition("author", "ne", "plain"),
-        Condition("author", "eq", None),
-        Condition("author", "in", ["plain", "back\\slash \\n \\u0041"]),
-        Condition("author", "in", ["plain", None]),
-        Condition("author", "not in", ["plain", "绿茶与红茶"]),
-        Condition("author", "contains", "_"),
-        Condition("author", "exists"),
-        Condition("author", "exists", False),
-        Condition("year", "eq", 2003),
-        Condition("year", "gt", 2003),
-        Condition("year", "ge", 2003),
-        Condition("year", "lt", 2003),
-        Condition("year", "le", 2003),
-        Condition("rating", "gt", 2.25),
-        Condition("rating", "eq", 2.5),
-        Condition("public", "eq", False),
-        Condition("public", "ne", True),
-        Condition("tags", "contains", "plain"),
-        Condition("tags", "in", ["quote ' and \" and `", "nothing"]),
-        Condition("tags", "not in", ["plain"]),
-        Condition("tags", "eq", []),
-        Condition("creation_date", "ge", "2024-05-01"),
-        Condition("file_type", "eq", ".pdf"),
-        And(Condition("year", "ge", 2001), Condition("public", "eq", True)),
-        Or(Condition("year", "eq", 2001), Condition("author", "eq", "plain")),
-        Not(Condition("year", "gt", 2003)),
-        Not(Or(Condition("public", "eq", True), Condition("tags", "contains", "plain"))),
-    )
-)
-"""Each of them is met by some of `FIELDS` and not by all."""
-
-
-def make_segments() -> list[Segment]:
-    """A segment for each of `FIELDS`, with content of every kind."""
-    contents: list[Content] = [*HARD_TEXTS, 0, 7, 2.5, False, {"名": [1, None]}, ["a", 1]]
-    return [
-        Segment(
-            uid=f"{number:032x}",
-            build=number % 3,
-            group="block",
-            document_id=f"{number % 4:032x}",
-            path=f"目录/f{number % 4}.txt",
-            parent=f"{number % 4:032x}",
-            number=number + 1,
-            content=contents[number % len(contents)],
-            metadata={} if number % 2 else {"note": HARD_TEXTS[number % len(HARD_TEXTS)], "nothing": None},
-            fields=fields,
-            span=(number, number + 5) if number % 2 else None,
-        )
-        for number, fields in enumerate(FIELDS)
-    ]
-
-
-def by_key(row: Segment) -> str:
-    """What tests sort segments by, where a store's own order does not matter."""
-    return row.key
-
-
-def all_rows(store: SegmentStore, collection: str) -> list[Segment]:
-    """Every row of a collection, in the order of keys."""
-    return sorted(store.scan(collection), key=by_key)
-
-
-def met(filter: Filter) -> set[int]:  # noqa: A002
-    """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none, never all."""
-    found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
-    if not 0 < len(found) < len(FIELDS):
-        msg = f"The filter {filter!r} tests nothing: it is met by {len(found)} of {len(FIELDS)} rows."
-        raise ValueError(msg)
-    return found
-
-
-DIMENSION = 8
-METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
-
-
-def scan_pages(store: VectorStore, collection: str, limit: int) -> list[VectorRow]:
-    """All rows of a collection, page by page."""
-    seen: list[VectorRow] = []
-    while page := store.scan(collection, after=seen[-1].key if seen else "", limit=limit):
-        assert len(page) <= limit
-        assert page[0].key not in {row.key for row in seen}  # or there would be no end
-        seen += page
-    return seen
-
-
-def make_rows() -> list[VectorRow]:
-    """A seeded vector for each of the contract's fields, two of them equal and one without length."""
-    vectors = np.random.default_rng(7).normal(size=(len(FIELDS), DIMENSION)).astype(np.float32)
-    vectors[9] = vectors[3]
-    vectors[20] = 0.0
-    return [
-        VectorRow(f"{number:032x}-{number % 3}", vector, fields)
-        for number, (vector, fields) in enumerate(zip(vectors, FIELDS, strict=True))
-    ]
-
-
-def queries(n: int) -> Matrix:
-    """N seeded queries."""
-    return np.random.default_rng(11).normal(size=(n, DIMENSION)).astype(np.float32)
-
-
-def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
-    """All rows, or those given, ranked by a plain computation in float64."""
-    scored = []
-    for row in make_rows() if rows is None else rows:
-        x, q = dense(row).astype(np.float64), query.astype(np.float64)
-        lengths = float(np.linalg.norm(x) * np.linalg.norm(q))
-        if metric == "cosine":
-            score = float(x @ q) / lengths if lengths else 0.0
-        else:
-            score = float(x @ q) if metric == "ip" else 1.0 / (1.0 + float(np.linalg.norm(x - q)))
-        scored.append((row.key, score))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
-
-
-def dense(row: VectorRow) -> Vector:
-    """The vector of a row, which is not sparse."""
-    assert isinstance(row.vector, np.ndarray), f"row {row.key!r} has {row.vector!r:.60} instead of an array"
-    return row.vector
-
-
-def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
-    """Same keys in the same order, equal vectors and fields."""
-    assert [row.key for row in found] == [row.key for row in expected]
-    assert all(np.array_equal(dense(one), dense(other)) for one, other in zip(found, expected, strict=True))
-    assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
-
-
-def assert_same_ranking(found: Ranking, expected: Ranking) -> None:
-    """Same keys in the same order, scores equal to 1e-6."""
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
-
+if TYPE_CHECKING:
+    import pytest
 
 R = TypeVar("R", Segment, VectorRow)
+W = TypeVar("W", "SegmentWorld", "VectorWorld")
+
+COLLECTION = "lr_differential_0"
+EVERY = 1000
+"""More rows than there are."""
+
+
+class _Differential(Generic[W]):
+    """The common part of both kinds of store.
+
+    Collections are created and filled once, since that takes a server long; each case restores them, so that Hypothesis
+    can look for a smaller failing one.
+    """
+
+    schemas = 20
+    """The number of collections, each with its own schema and rows, and its own test."""
+
+    cases = 50
+    """The number of requests to each of them."""
+
+    seed = 0
+    """Another number draws other schemas, rows and requests; the same one draws the same."""
+
+    def make_store(self) -> Any:
+        """A new, empty, closed store."""
+        msg = f"{type(self).__name__} must override make_store(self): return a new, empty, closed store."
+        raise NotImplementedError(msg)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """A test for each of the schemas."""
+        if "number" in metafunc.fixturenames:
+            metafunc.parametrize("number", range(self.schemas))
+
+    def _check(
+        self,
+        number: int,
+        worlds: Callable[[Any], st.SearchStrategy[W]],
+        reference: Callable[[Any, W], _Reference[Any]],
+        cases: Callable[[W], st.SearchStrategy[Case]],
+    ) -> None:
+        """Send the requests of one test."""
+        number += self.seed << 20
+        store = self.make_store()
+        store.open()
+        try:
+            world = _draw(worlds(store), number)
+            store.create(COLLECTION, world.schema)
+            beside: _Reference[Any] = reference(store, world)
+
+            @seed(number)
+            @settings(max_examples=self.cases, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @given(cases(world))
+            def check(case: Case) -> None:
+                note(f"The rows are {[*beside.rows.values()]!r}")
+                beside.check(case)
+
+            with _large_reprs():
+                check()
+            store.drop(COLLECTION)
+        finally:
+            store.close()
+
+
+class SegmentStoreDifferential(_Differential["SegmentWorld"]):
+    """Subclass it as ``TestSomething`` and override `make_store`; `schemas` and `cases` say how much is tested."""
+
+    def test_answers_are_those_of_the_reference(self, number: int) -> None:
+        """Whatever is written, deleted by key or filter, got or paged, the rows are those of a dict, value by value."""
+        self._check(number, lambda _: segment_worlds(), _Reference, _segment_cases)
+
+
+class VectorStoreDifferential(_Differential["VectorWorld"]):
+    """The same for vectors. Sparse ones are drawn, too, for a store that declares them."""
+
+    def test_answers_are_those_of_the_reference(self, number: int) -> None:
+        """The same, and searches find exactly what a ranking in exact arithmetic has, in its order, ties by key."""
+        self._check(
+            number, lambda store: vector_worlds(sparse="sparse" in store.features), _VectorReference, _vector_cases
+        )
+
+
+def _draw(worlds: st.SearchStrategy[W], number: int) -> W:
+    """A world for a number, always the same."""
+    found: list[W] = []
+
+    # The first one is the simplest of all, the second as any other; more would be variations of those before.
+    @seed(number)
+    @settings(
+        max_examples=2,
+        phases=[Phase.generate],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(worlds)
+    def collect(world: W) -> None:
+        found.append(world)
+
+    with _large_reprs():
+        collect()
+    return found[-1]
+
+
+@contextmanager
+def _large_reprs() -> Iterator[None]:
+    """Silence Hypothesis's warnings of long values, which are on purpose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Generating overly large repr", HypothesisWarning)
+        yield
+
+
+# --- Worlds: schemas and rows
 
 NAMES = (
     *("author", "Author", "作者", "año", "ﬁ", "fi", "_", "__init__", "_id", "f0", "x_00e9", "n" * 200),
     *("not", "and", "or", "in", "like", "exists", "true", "null", "None", "NaN", "select"),
     *("id", "key", "vector", "row", "fields", "keys", "uid", "build", "content", "metadata", "document"),
 )
-"""Names that a field may have: words of query languages and of stores, and such as differ by little."""
+"""Names of fields: words of query languages and of stores, and names that differ by little."""
 
 VALUES: Mapping[DataType, tuple[Scalar, ...]] = {
     DataType.VARCHAR: (
@@ -295,7 +165,7 @@ VALUES: Mapping[DataType, tuple[Scalar, ...]] = {
     DataType.DOUBLE: (-1e300, -0.0, 0.0, 0.1, 5e-324, 1e300),
     DataType.BOOLEAN: (False, True),
 }
-"""Values of each type as they are stored, for rows and for filters."""
+"""Values of each type as they are stored, for rows and filters."""
 
 _MIME_TYPES = ("text/plain", "application/pdf", "a/b' or \"c\\")
 _ORDERINGS = ("gt", "ge", "lt", "le")
@@ -308,7 +178,7 @@ schemas: st.SearchStrategy[Schema] = st.dictionaries(st.sampled_from(NAMES), _do
 
 @dataclass(frozen=True)
 class SegmentWorld:
-    """What a collection of segments is filled with."""
+    """A collection of segments."""
 
     schema: Schema
     rows: tuple[Segment, ...]
@@ -316,7 +186,7 @@ class SegmentWorld:
 
 @dataclass(frozen=True)
 class VectorWorld:
-    """What a collection of vectors is filled with."""
+    """A collection of vectors."""
 
     schema: VectorSchema
     rows: tuple[VectorRow, ...]
@@ -363,8 +233,8 @@ def segment_worlds(draw: st.DrawFn) -> SegmentWorld:
 def vector_worlds(draw: st.DrawFn, *, sparse: bool = False) -> VectorWorld:
     """A schema of dense vectors, or sometimes of sparse ones, and 3 to 24 rows."""
     fields = draw(schemas)
-    dense = st.builds(VectorSchema, st.integers(2, 6), st.sampled_from(METRICS), st.just(fields))
-    schema = draw(dense | dense | st.just(VectorSchema(SPARSE, "ip", fields)) if sparse else dense)
+    drawn = st.builds(VectorSchema, st.integers(2, 6), st.sampled_from(METRICS), st.just(fields))
+    schema = draw(drawn | drawn | st.just(VectorSchema(SPARSE, "ip", fields)) if sparse else drawn)
     return VectorWorld(schema, tuple(_unique(draw, vector_rows(schema))))
 
 
@@ -394,10 +264,10 @@ def vector_rows(schema: VectorSchema) -> st.SearchStrategy[VectorRow]:
 
 
 def embeddings(dimension: int) -> st.SearchStrategy[Embedding]:
-    """Vectors of which many are equal, parallel, opposite or zero, and others are like no other one.
+    """Vectors of which many are equal, parallel, opposite or zero, and others random.
 
-    Scores that are equal in exact arithmetic are so in floating point, too: components of the first kind are -1, 0 or 1
-    times one power of two, and dimensions are few, so that no two lengths have a rational ratio but a power of two.
+    Scores that are equal in exact arithmetic are equal in floating point, too: components of the first kind are -1, 0
+    or 1 times one power of two, and dimensions are few, so that rational ratios of lengths are powers of two.
     """
     if dimension == SPARSE:
         places = st.integers(0, 5) | st.sampled_from([2**32, 2**63 + 5])
@@ -413,7 +283,7 @@ def embeddings(dimension: int) -> st.SearchStrategy[Embedding]:
 _keys: st.SearchStrategy[str] = st.one_of(
     st.integers(0, 255).map("{:032x}-1".format),
     st.sampled_from(HARD_TEXTS),
-    # No store need take a key that ends in a NUL, or that is no UTF-8.
+    # A store need not take a key that ends in a NUL, or that is not UTF-8.
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lambda text: not text.endswith("\0")),
 )
 
@@ -442,7 +312,7 @@ def _conditions(name: str, field: DocField, rows: Sequence[Fields]) -> st.Search
     ]
     if is_array or field.data_type is DataType.VARCHAR:
         made.append(st.builds(Condition, field_name, st.just("contains"), one))
-    if field.data_type is DataType.VARCHAR:  # and parts of what is there
+    if field.data_type is DataType.VARCHAR:  # and substrings
         within = one.flatmap(lambda text: st.integers(0, max(len(str(text)) - 2, 0)).map(lambda at: str(text)[at:][:2]))
         made.append(st.builds(Condition, field_name, st.just("contains"), within))
     if not is_array and field.data_type is not DataType.BOOLEAN:
@@ -455,21 +325,19 @@ def _unique(draw: st.DrawFn, row: st.SearchStrategy[R]) -> list[R]:
     return draw(st.lists(row, min_size=count, max_size=count, unique_by=lambda one: one.key))
 
 
-COLLECTION = "lr_differential_0"
-EVERY = 1000
-"""More rows than there are."""
+# --- Cases: requests
 
 
 @dataclass(frozen=True)
 class Get:
-    """Asks for some keys, of which some are there."""
+    """Gets rows by keys, some of them present."""
 
     keys: list[str]
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Asks for the page behind a key."""
+    """Reads the page behind a key."""
 
     after: str
     limit: int
@@ -477,28 +345,28 @@ class Scan:
 
 @dataclass(frozen=True)
 class Delete:
-    """Deletes what meets a filter."""
+    """Deletes the rows that meet a filter."""
 
     filter: Filter
 
 
 @dataclass(frozen=True)
 class Remove:
-    """Deletes by keys, of which some are there, and some are named twice."""
+    """Deletes by keys, some of them present, some repeated."""
 
     keys: list[str]
 
 
 @dataclass(frozen=True)
 class Write(Generic[R]):
-    """Writes rows, of which some replace others, or one another."""
+    """Writes rows, some of which replace others, or one another."""
 
     rows: list[R]
 
 
 @dataclass(frozen=True)
 class Search:
-    """Asks for what is nearest to some vectors."""
+    """Searches for the rows nearest to some vectors."""
 
     vectors: list[Embedding]
     topk: int
@@ -508,36 +376,80 @@ class Search:
 Case: TypeAlias = "Get | Scan | Delete | Remove | Write[Any] | Search"
 
 
-class _Rows(Store, Protocol[R]):
-    """What a store of either kind has."""
-
-    def upsert(self, collection: str, rows: Sequence[R]) -> None: ...
-
-    def get(self, collection: str, keys: Sequence[str]) -> list[R]: ...
-
-    def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[R]: ...
-
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int: ...
+def _segment_cases(world: SegmentWorld) -> st.SearchStrategy[Case]:
+    keys = _row_keys(world.rows)
+    # Pages are in the store's own order, in which only keys of rows have a place.
+    afters = st.sampled_from(["", *(row.key for row in world.rows)])
+    return _weighted(
+        (5, filters(world.schema, _fields(world.rows)).map(Delete)),
+        (1, st.lists(keys, max_size=6, unique=True).map(Get)),
+        (1, st.builds(Scan, afters, _limits)),
+        (1, st.lists(keys, max_size=6).map(Remove)),
+        (1, st.lists(_rewritten(segments(world.schema), world.rows), max_size=4).map(Write)),
+    )
 
 
-class Beside(Generic[R]):
-    """A store's collection beside a dict of the same rows. Every case leaves both as they were."""
+def _vector_cases(world: VectorWorld) -> st.SearchStrategy[Case]:
+    schema, keys = world.schema, _row_keys(world.rows)
+    chosen = filters(schema.fields, _fields(world.rows))
+    near = embeddings(schema.dimension) | st.sampled_from([row.vector for row in world.rows])
+    searched = st.builds(Search, st.lists(near, min_size=1, max_size=2), _limits, st.none() | chosen | chosen)
+    return _weighted(
+        (12, searched),
+        (1, chosen.map(Delete)),
+        (2, st.lists(keys, max_size=6, unique=True).map(Get)),
+        (2, st.builds(Scan, st.just("") | keys, _limits)),
+        (1, st.lists(keys, max_size=6).map(Remove)),
+        (1, st.lists(_rewritten(vector_rows(schema), world.rows), max_size=4).map(Write)),
+    )
 
-    def __init__(self, store: _Rows[R], rows: Sequence[R]) -> None:
-        self.store: _Rows[R] = store
-        self.rows: dict[str, R] = {row.key: row for row in rows}
+
+_limits = st.integers(1, 8) | st.sampled_from([100, EVERY])
+
+
+def _weighted(*weighted: tuple[int, st.SearchStrategy[Case]]) -> st.SearchStrategy[Case]:
+    """Each strategy in proportion to its weight."""
+    many = [strategy for weight, strategy in weighted for _ in range(weight)]
+    return st.sampled_from(range(len(many))).flatmap(many.__getitem__)  # one_of() would look into the strategies
+
+
+def _row_keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
+    """Keys of rows, and others."""
+    others = st.sampled_from(["unknown-0", "'", '"', "\\", "*", "k' or '1' == '1"])
+    return others | st.sampled_from([row.key for row in rows])
+
+
+def _fields(rows: Sequence[R]) -> list[Fields]:
+    return [row.fields for row in rows]
+
+
+def _rewritten(row: st.SearchStrategy[R], rows: Sequence[R]) -> st.SearchStrategy[R]:
+    """New rows, and others under a present key."""
+    return row | st.builds(_under_key_of, row, st.sampled_from([*rows]))
+
+
+def _under_key_of(row: R, other: R) -> R:
+    if isinstance(row, Segment):
+        return row._replace(uid=other.uid, build=other.build)
+    return VectorRow(other.key, row.vector, row.fields)
+
+
+# --- The reference
+
+
+class _Reference(Generic[R]):
+    """A dict with the rows of a store's collection. Every case restores both."""
+
+    def __init__(self, store: Any, world: Any) -> None:
+        self.store = store
+        self.schema = world.schema
+        self.rows: dict[str, R] = {row.key: row for row in world.rows}
         self.order: list[str] = []
-        store.upsert(COLLECTION, rows)
+        store.upsert(COLLECTION, world.rows)
         self.same_state()
 
     def check(self, case: Case) -> None:
-        """Ask the store and the dict the same; on a difference the store gets its rows again before the error."""
+        """Send a request to both; on a difference the store gets its rows back before the error."""
         rows: dict[str, R] = dict(self.rows)
         order = self.order
         try:
@@ -554,7 +466,7 @@ class Beside(Generic[R]):
             self.rows, self.order = rows, order
 
     def answers(self, case: Case) -> None:
-        """Compare what the store says, and do to the dict what it has done."""
+        """Compare the answers, and change the dict as the store has been changed."""
         if isinstance(case, Get):
             _same_rows(self.store.get(COLLECTION, case.keys), [self.rows[key] for key in case.keys if key in self.rows])
         elif isinstance(case, Scan):
@@ -576,7 +488,7 @@ class Beside(Generic[R]):
             self.order = []  # the store's own
 
     def same_state(self) -> None:
-        """The store has the dict's rows, and counts as many."""
+        """Check that the store has the dict's rows, and counts as many."""
         found = self.store.scan(COLLECTION, limit=EVERY)
         keys = [row.key for row in found]
         self.order = self.order or keys
@@ -586,7 +498,7 @@ class Beside(Generic[R]):
         assert self.store.count(COLLECTION) == len(self.rows)
 
     def _behind(self, after: str) -> list[str]:
-        """The keys behind one. Segments have an order of the store's own, so that theirs are asked for present ones."""
+        """The keys behind one, which for segments is present: their order is the store's own."""
         if after in self.rows:
             return self.order[self.order.index(after) + 1 :]
         return [key for key in self.order if key > after]
@@ -597,12 +509,8 @@ class Beside(Generic[R]):
         self.order = [key for key in self.order if key in self.rows]
 
 
-class VectorsBeside(Beside[VectorRow]):
-    """The same for vectors, which are searched, too, and come in the order of their keys."""
-
-    def __init__(self, store: VectorStore, world: VectorWorld) -> None:
-        self.searched, self.schema = store, world.schema
-        super().__init__(store, world.rows)
+class _VectorReference(_Reference[VectorRow]):
+    """The same for vectors, which are searched, too, and paged in the order of their keys."""
 
     def answers(self, case: Case) -> None:
         """Rankings are compared as well."""
@@ -612,14 +520,14 @@ class VectorsBeside(Beside[VectorRow]):
         vectors: Any = case.vectors
         if not self.schema.is_sparse:
             vectors = np.stack(vectors)
-        found = self.searched.search(COLLECTION, vectors, case.topk, case.filter)
+        found = self.store.search(COLLECTION, vectors, case.topk, case.filter)
         assert len(found) == len(case.vectors)
         for query, ranking in zip(case.vectors, found, strict=True):
             expected = true_ranking(query, self.schema.metric, [*self.rows.values()], case.filter)
-            _same_ranking(ranking, expected[: case.topk])
+            assert_same_ranking(ranking, expected[: case.topk])
 
     def same_state(self) -> None:
-        """In the order of keys; and what is searched for is all that is there."""
+        """Also check the order of keys, and that a search finds all rows."""
         self.order = sorted(self.rows)
         super().same_state()
         for row in [*self.rows.values()][:1]:
@@ -631,193 +539,67 @@ def _same_rows(found: Sequence[R], expected: Sequence[R]) -> None:
 
 
 def _plain(row: Segment | VectorRow) -> tuple[Any, ...]:
-    """What two rows are compared by: whole, with the types of values; a field that is None is as good as absent."""
+    """A row for comparison, with the types of values; a field that is None equals a missing one."""
     fields = {name: (type(value).__name__, value) for name, value in row.fields.items() if value is not None}
     if isinstance(row, Segment):
         return row._replace(fields=EMPTY), fields, type(row.content).__name__
     return row.key, row.vector if isinstance(row.vector, dict) else row.vector.tobytes(), fields
 
 
-def _same_ranking(found: Ranking, expected: Ranking) -> None:
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
+def true_ranking(
+    query: Embedding,
+    metric: Metric,
+    rows: Sequence[VectorRow],
+    filter: Filter | None = None,  # noqa: A002
+) -> Ranking:
+    """The ranking that `VectorStore.search` must return for all rows, in exact arithmetic, with scores in float64.
 
+    Args:
+        query: (dimension,), or a dict where the rows' vectors are sparse.
+        metric: ``"ip"`` for sparse ones.
+        rows: In any order.
+        filter: A bound filter.
 
-W = TypeVar("W")
-
-
-class _Differential(Generic[R]):
-    """What both kinds of store have in common.
-
-    Collections are made and filled once, since that takes a server long; each case leaves them as they were, so that
-    Hypothesis can look for a smaller one that fails.
+    Example:
+        >>> rows = [VectorRow(key, np.array(vector, np.float32)) for key, vector in (("b", [1, 1]), ("a", [2, 2]))]
+        >>> true_ranking(np.array([3, 3], np.float32), "cosine", rows)
+        [('a', 1.0), ('b', 1.0)]
     """
-
-    schemas = 20
-    """How many collections are made, each with a schema and rows of its own: one test for each."""
-
-    cases = 50
-    """How many questions each of them is asked."""
-
-    seed = 0
-    """Another number draws other schemas, rows and cases; the same one draws the same."""
-
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """A test for each of the schemas."""
-        if "number" in metafunc.fixturenames:
-            metafunc.parametrize("number", range(self.schemas))
-
-    def _seed(self, number: int) -> int:
-        """Of one of the schemas."""
-        return (self.seed << 20) + number
-
-    def _ask(self, beside: Beside[R], number: int, cases: st.SearchStrategy[Case]) -> None:
-        """Ask a collection as many questions as each of them is asked."""
-
-        @seed(self._seed(number))
-        @settings(max_examples=self.cases, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(cases)
-        def check(case: Case) -> None:
-            note(f"The rows are {[*beside.rows.values()]!r}")
-            beside.check(case)
-
-        with _large_reprs():
-            check()
+    found = []
+    for row in rows:
+        if filter is None or matches(filter, row.fields):
+            worth = _shared(query, row) if isinstance(query, dict) else _worth(query, row, metric)
+            if worth is not None:
+                found.append((row.key, worth))
+    found.sort(key=lambda pair: (-pair[1], pair[0]))
+    return [(key, _score(worth, metric)) for key, worth in found]
 
 
-class SegmentStoreDifferential(_Differential[Segment]):
-    """Subclass it as ``TestSomething`` and override `make_store`; `schemas` and `cases` say how much is tested."""
-
-    def make_store(self) -> SegmentStore:
-        """A new, empty, closed store."""
-        msg = f"{type(self).__name__} overrides no make_store(self): return a new, empty, closed store there."
-        raise NotImplementedError(msg)
-
-    def test_answers_are_those_of_the_reference(self, number: int) -> None:
-        """Whatever is written, deleted by key or filter, got or paged, the rows are those of a dict, value by value."""
-        world = _drawn(segment_worlds(), self._seed(number))
-        store = self.make_store()
-        store.open()
-        try:
-            store.create(COLLECTION, world.schema)
-            self._ask(Beside(store, world.rows), number, _segment_cases(world))
-            store.drop(COLLECTION)
-        finally:
-            store.close()
+def _worth(query: Vector, row: VectorRow, metric: Metric) -> Fraction:
+    """A number in the order of scores: product, squared cosine with its sign, or squared distance below 0."""
+    x, q = ([Fraction(float(one)) for one in vector] for vector in (dense(row), query))
+    if metric == "l2":
+        return -sum(((a - b) ** 2 for a, b in zip(x, q, strict=True)), Fraction())
+    product = _dot(x, q)
+    if metric == "ip":
+        return product
+    squares = _dot(x, x) * _dot(q, q)
+    return product * abs(product) / squares if squares else Fraction()
 
 
-class VectorStoreDifferential(_Differential[VectorRow]):
-    """The same for vectors. Sparse ones are drawn, too, for a store that declares them."""
-
-    def make_store(self) -> VectorStore:
-        """A new, empty, closed store."""
-        msg = f"{type(self).__name__} overrides no make_store(self): return a new, empty, closed store there."
-        raise NotImplementedError(msg)
-
-    def test_answers_are_those_of_the_reference(self, number: int) -> None:
-        """The same, and searches find exactly what a ranking in exact arithmetic has, in its order, ties by key."""
-        store = self.make_store()
-        store.open()
-        try:
-            world = _drawn(vector_worlds(sparse="sparse" in store.features), self._seed(number))
-            store.create(COLLECTION, world.schema)
-            self._ask(VectorsBeside(store, world), number, _vector_cases(world))
-            store.drop(COLLECTION)
-        finally:
-            store.close()
+def _shared(query: SparseVector, row: VectorRow) -> Fraction | None:
+    """The product over the dimensions that both have; None without any."""
+    vector = sparse(row)
+    shared = query.keys() & vector.keys()
+    return sum((Fraction(query[at]) * Fraction(vector[at]) for at in shared), Fraction()) if shared else None
 
 
-def _drawn(worlds: st.SearchStrategy[W], number: int) -> W:
-    """One of them, for a number always the same."""
-    found: list[W] = []
-
-    # The first one is the simplest of all, the second as any other; more would be variations of those before.
-    @seed(number)
-    @settings(
-        max_examples=2,
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(worlds)
-    def collect(world: W) -> None:
-        found.append(world)
-
-    with _large_reprs():
-        collect()
-    return found[-1]
+def _score(worth: Fraction, metric: Metric) -> float:
+    if metric == "ip":
+        return float(worth)
+    root = math.sqrt(abs(worth))
+    return math.copysign(root, worth) if metric == "cosine" else 1.0 / (1.0 + root)
 
 
-@contextmanager
-def _large_reprs() -> Iterator[None]:
-    """Hypothesis warns of values that are as long as ours are meant to be."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Generating overly large repr", HypothesisWarning)
-        yield
-
-
-def _segment_cases(world: SegmentWorld) -> st.SearchStrategy[Case]:
-    keys, written = (
-        _row_keys(world.rows),
-        st.lists(_rewritten(segments(world.schema), world.rows), max_size=4),
-    )
-    deleted = filters(world.schema, _fields(world.rows)).map(Delete)
-    afters = st.just("") | keys if world.rows else st.just("")
-    return _often(
-        (5, deleted),
-        (1, st.lists(keys, max_size=6, unique=True).map(Get)),
-        # In the store's own order, so that only keys of rows tell where a page begins.
-        (1, st.builds(Scan, afters.filter(lambda key: not key or key in {row.key for row in world.rows}), _limits)),
-        (1, st.lists(keys, max_size=6).map(Remove)),
-        (1, written.map(Write)),
-    )
-
-
-def _vector_cases(world: VectorWorld) -> st.SearchStrategy[Case]:
-    schema, keys = world.schema, _row_keys(world.rows)
-    chosen = filters(schema.fields, _fields(world.rows))
-    near = embeddings(schema.dimension)
-    if world.rows:
-        near |= st.sampled_from([row.vector for row in world.rows])
-    searched = st.builds(Search, st.lists(near, min_size=1, max_size=2), _limits, st.none() | chosen | chosen)
-    return _often(
-        (12, searched),
-        (1, chosen.map(Delete)),
-        (2, st.lists(keys, max_size=6, unique=True).map(Get)),
-        (2, st.builds(Scan, st.just("") | keys, _limits)),
-        (1, st.lists(keys, max_size=6).map(Remove)),
-        (1, st.lists(_rewritten(vector_rows(schema), world.rows), max_size=4).map(Write)),
-    )
-
-
-_limits = st.integers(1, 8) | st.sampled_from([100, EVERY])
-
-
-def _often(*weighted: tuple[int, st.SearchStrategy[Case]]) -> st.SearchStrategy[Case]:
-    """Each of the strategies as often as its weight says."""
-    many = [strategy for weight, strategy in weighted for _ in range(weight)]
-    return st.sampled_from(range(len(many))).flatmap(many.__getitem__)  # one_of() would look into the strategies
-
-
-def _row_keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
-    """Keys of rows, and others."""
-    others = st.sampled_from(["unknown-0", "'", '"', "\\", "*", "k' or '1' == '1"])
-    return others | st.sampled_from([row.key for row in rows]) if rows else others
-
-
-def _fields(rows: Sequence[R]) -> list[Fields]:
-    return [row.fields for row in rows]
-
-
-def _rewritten(row: st.SearchStrategy[R], rows: Sequence[R]) -> st.SearchStrategy[R]:
-    """New rows, and other ones under a present key."""
-    if not rows:
-        return row
-    return row | st.builds(_under_key_of, row, st.sampled_from([*rows]))
-
-
-def _under_key_of(row: R, other: R) -> R:
-    if isinstance(row, Segment):
-        return row._replace(uid=other.uid, build=other.build)
-    return VectorRow(other.key, row.vector, row.fields)
+def _dot(x: Sequence[Fraction], q: Sequence[Fraction]) -> Fraction:
+    return sum((a * b for a, b in zip(x, q, strict=True)), Fraction())

@@ -1,11 +1,14 @@
-"""The contracts of stores, as tests of the store that pytest's command line names. See `lazyrag.testing.plugin`."""
+"""The contracts of stores, as base classes for tests and as tests of a store named on pytest's command line."""
 
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pytest
@@ -24,7 +27,8 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     VectorStore,
 )
-from lazyrag.testing.differential import (
+from lazyrag.testing.plugin import StoreFactory, factory_of
+from lazyrag.testing.rows import (
     DIMENSION,
     FIELDS,
     FILTERS,
@@ -33,65 +37,74 @@ from lazyrag.testing.differential import (
     all_rows,
     assert_same_ranking,
     assert_same_rows,
-    by_key,
     dense,
     make_rows,
     make_segments,
+    make_sparse_rows,
     met,
     queries,
     reference,
     scan_pages,
+    sparse_queries,
+    sparse_reference,
 )
-from lazyrag.testing.plugin import named_store
 from lazyrag.text.analyzers import analysers
-from lazyrag.types import SPARSE, Matrix, Metric, Ranking, SparseVector
+from lazyrag.types import SPARSE, Matrix, Metric
+
+S = TypeVar("S", SegmentStore, VectorStore)
 
 
-def check_features(declared: Iterable[str], checks: Mapping[str, Callable[[], None]]) -> None:
-    """Run the check of every declared feature; one without a check fails, so that nothing is skipped silently.
+class _StoreContract(Generic[S]):
+    """What the contracts of both kinds of store share."""
 
-    Args:
-        declared: A store's `Store.features`.
-        checks: What the suite can test, by feature.
-    """
-    for feature in sorted(declared):
-        if feature not in checks:
-            pytest.fail(
-                f"The store declares the feature {feature!r}, for which this suite has no test. "
-                f"It has tests for: {', '.join(sorted(checks))}. Leave the feature out of features until it has one."
-            )
-        checks[feature]()
+    def make_store(self) -> S:
+        """A new, empty, closed store."""
+        msg = f"{type(self).__name__} must override make_store(self): return a new, empty, closed store."
+        raise NotImplementedError(msg)
 
+    def reopen_store(self, store: S) -> S:
+        """A new, closed store over the rows of a closed one, as a later program makes it. For persistent stores."""
+        pytest.fail(
+            f"{type(store).__name__} declares the feature 'persistent', but its test does not override "
+            "reopen_store(store): return a new, closed store over the rows of the given one."
+        )
 
-def no_reopening(store: object) -> NoReturn:
-    """Say what a suite needs from the test of a persistent store."""
-    pytest.fail(
-        f"{type(store).__name__} declares the feature 'persistent', but its test does not override "
-        "reopen_store(store): make there a new, closed store over what the given one has kept."
-    )
+    def share_store(self, store: S) -> S:
+        """A new, closed store over the rows of an open one, as another program makes it. For shared stores."""
+        raise NotImplementedError
+
+    def _check_features(self, declared: Iterable[str], checks: Mapping[str, Callable[[], None]]) -> None:
+        """Run the check of every declared feature; one without a check fails, so that none is skipped silently."""
+        can_share = type(self).share_store is not _StoreContract.share_store
+        known = {name: check for name, check in checks.items() if can_share or name != "shared"}
+        for feature in sorted(declared):
+            if feature not in known:
+                pytest.fail(
+                    f"The store declares the feature {feature!r}, for which this suite has no test. "
+                    f"It has tests for: {', '.join(sorted(known))}. Remove the feature until it has one."
+                )
+            known[feature]()
+
+    @contextmanager
+    def _opened(self, make: Callable[[S], S], store: S) -> Iterator[S]:
+        """Another store over the rows of a store, open."""
+        other = make(store)
+        assert other is not store, f"{make.__name__}() returned its argument; it must make another store."
+        other.open()
+        try:
+            yield other
+        finally:
+            other.close()
 
 
 C = "lr_contract_block_0"
 D = "lr_contract_block_1"
 
 
-class SegmentStoreContract:
-    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store `reopen_store`, too, and for a
-    shared one `share_store`.
+class SegmentStoreContract(_StoreContract[SegmentStore]):
+    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store also `reopen_store`, for a
+    shared one also `share_store`.
     """
-
-    def make_store(self) -> SegmentStore:
-        """A new, empty, closed store."""
-        msg = f"{type(self).__name__} overrides no make_store(self): return a new, empty, closed store there."
-        raise NotImplementedError(msg)
-
-    def reopen_store(self, store: SegmentStore) -> SegmentStore:
-        """A new, closed store over what a closed one has kept, as a later program makes it. For persistent stores."""
-        no_reopening(store)
-
-    def share_store(self, store: SegmentStore) -> SegmentStore:
-        """A new, closed store over what an open one keeps, as another program makes it meanwhile. For shared stores."""
-        raise NotImplementedError
 
     @pytest.fixture
     def store(self) -> Iterator[SegmentStore]:
@@ -148,7 +161,7 @@ class SegmentStoreContract:
         """Upsert is idempotent."""
         filled.upsert(C, make_segments())
         assert filled.count(C) == len(make_segments())
-        assert all_rows(filled, C) == sorted(make_segments(), key=by_key)
+        assert all_rows(filled, C) == sorted(make_segments(), key=attrgetter("key"))
 
     def test_of_rows_with_one_key_in_an_upsert_the_last_counts(self, store: SegmentStore) -> None:
         """A list that names a key twice is written as if its rows were written one after the other."""
@@ -177,7 +190,7 @@ class SegmentStoreContract:
             assert len(page) <= limit
             assert page[0] not in seen  # or there would be no end
             seen += page
-        assert sorted(seen, key=by_key) == sorted(make_segments(), key=by_key)
+        assert sorted(seen, key=attrgetter("key")) == sorted(make_segments(), key=attrgetter("key"))
         assert seen == filled.scan(C)
 
     def test_scan_begins_behind_a_row_that_need_not_be_there(self, filled: SegmentStore) -> None:
@@ -278,10 +291,9 @@ class SegmentStoreContract:
         checks = {
             "persistent": lambda: self._check_persistent(filled),
             "native text": lambda: self._check_native_text(filled),
+            "shared": lambda: self._check_shared(filled),
         }
-        if type(self).share_store is not SegmentStoreContract.share_store:
-            checks["shared"] = lambda: self._check_shared(filled)
-        check_features(filled.features, checks)
+        self._check_features(filled.features, checks)
 
     def _check_native_text(self, filled: SegmentStore) -> None:
         """The store's own search finds the rows that share a term with the query and meet a filter."""
@@ -317,7 +329,7 @@ class SegmentStoreContract:
 
     def _check_persistent(self, filled: SegmentStore) -> None:
         """What was acknowledged, deletions included, is there after close and open, in this object and in another."""
-        first, *others = sorted(make_segments(), key=by_key)
+        first, *others = sorted(make_segments(), key=attrgetter("key"))
         changed = [others[0]._replace(content="changed"), *others[1:]]
         filled.delete(C, keys=[first.key])
         filled.upsert(C, changed[:1])
@@ -325,28 +337,20 @@ class SegmentStoreContract:
         filled.open()
         assert all_rows(filled, C) == changed
         filled.close()
-        again = self.reopen_store(filled)
-        assert again is not filled, "reopen_store() returned the object that it was given; it makes another one."
-        again.open()
-        try:
+        with self._opened(self.reopen_store, filled) as again:
             again.create(C, SCHEMA)
             assert all_rows(again, C) == changed
             with pytest.raises(SchemaMismatchError):
                 again.create(C, make_schema(None))
-        finally:
-            again.close()
 
     def _check_shared(self, filled: SegmentStore) -> None:
         """What either of two programs has acknowledged, deletions included, is seen by the other's next call."""
         filled.open()  # another feature's test may have closed it, and left other rows
         filled.drop(C)
         filled.create(C, SCHEMA)
-        other = self.share_store(filled)
-        assert other is not filled, "share_store() returned the object that it was given; it makes another one."
-        other.open()
-        try:
+        with self._opened(self.share_store, filled) as other:
             other.create(C, SCHEMA)
-            rows = sorted(make_segments(), key=by_key)
+            rows = sorted(make_segments(), key=attrgetter("key"))
             filled.upsert(C, rows[1:])
             assert all_rows(other, C) == rows[1:]
             other.upsert(C, rows[:1])
@@ -359,8 +363,6 @@ class SegmentStoreContract:
             filled.drop(C)
             with pytest.raises(StoreError):
                 other.scan(C)
-        finally:
-            other.close()
 
 
 SPARSE_SCHEMA = VectorSchema(SPARSE, "ip", SCHEMA)
@@ -402,51 +404,11 @@ def check_no_sparse(store: VectorStore, collection: str) -> None:
         store.create(collection, SPARSE_SCHEMA)
 
 
-def make_sparse_rows() -> list[VectorRow]:
-    """A seeded vector for each of the contract's fields: two of them equal, one empty, weights of either sign."""
-    chance = np.random.default_rng(17)
-    vectors: list[SparseVector] = []
-    for _ in FIELDS:
-        dimensions = chance.choice(12, chance.integers(1, 7), replace=False).tolist()
-        weights = chance.normal(size=len(dimensions)).astype(np.float32).tolist()
-        vectors.append(dict(zip(dimensions, weights, strict=True)))
-    vectors[4][2**63 + 5] = 0.5
-    vectors[9] = dict(vectors[3])
-    vectors[20] = {}
-    return [
-        VectorRow(f"{number:032x}-{number % 3}", vector, fields)
-        for number, (vector, fields) in enumerate(zip(vectors, FIELDS, strict=True))
-    ]
-
-
-def sparse_queries(n: int) -> list[SparseVector]:
-    """N seeded queries."""
-    chance = np.random.default_rng(19)
-    return [dict.fromkeys(chance.choice(12, 3, replace=False).tolist(), 1.0) | {2**63 + 5: -2.0} for _ in range(n)]
-
-
-def sparse_reference(query: SparseVector, rows: Sequence[VectorRow]) -> Ranking:
-    """The rows that share a dimension with a query, ranked by a plain computation."""
-    scored = []
-    for row in rows:
-        assert isinstance(row.vector, dict), f"row {row.key!r} has {row.vector!r:.60} instead of a dict"
-        shared = sorted(row.vector.keys() & query.keys())
-        if shared:
-            scored.append((row.key, float(sum(query[at] * row.vector[at] for at in shared))))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
-
-
 def _check_read(store: VectorStore, collection: str, rows: Sequence[VectorRow]) -> None:
-    """Counted, got and paged as they were written."""
+    """Rows are counted, got and paged as they were written."""
     assert store.count(collection) == len(rows)
-    seen: list[VectorRow] = []
-    while page := store.scan(collection, after=seen[-1].key if seen else "", limit=5):
-        assert page[0].key not in {row.key for row in seen}  # or there would be no end
-        seen += page
-    for found in (seen, store.get(collection, [row.key for row in rows])):
-        assert [(row.key, row.vector, dict(row.fields)) for row in found] == [
-            (row.key, row.vector, dict(row.fields)) for row in rows
-        ]
+    assert_same_rows(scan_pages(store, collection, 5), rows)
+    assert_same_rows(store.get(collection, [row.key for row in rows]), rows)
 
 
 def _check_ranked(store: VectorStore, collection: str, rows: Sequence[VectorRow]) -> None:
@@ -454,12 +416,12 @@ def _check_ranked(store: VectorStore, collection: str, rows: Sequence[VectorRow]
     queries = sparse_queries(5)
     for topk in (3, 1000):
         for query, found in zip(queries, store.search(collection, queries, topk), strict=True):
-            _same(found, sparse_reference(query, rows)[:topk])
+            assert_same_ranking(found, sparse_reference(query, rows)[:topk])
     for filter_ in FILTERS:
         left = [row for row in rows if matches(filter_, row.fields)]
         assert len(left) < len(rows)
         [found] = store.search(collection, queries[:1], 2, filter_)
-        _same(found, sparse_reference(queries[0], left)[:2])
+        assert_same_ranking(found, sparse_reference(queries[0], left)[:2])
 
 
 def _check_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow]) -> None:
@@ -487,11 +449,6 @@ def _check_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow])
     store.drop(collection)
     store.create(collection, SPARSE_SCHEMA)
     store.upsert(collection, rows)
-
-
-def _same(found: Ranking, expected: Ranking) -> None:
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
 
 
 _MANY = 2000
@@ -619,23 +576,10 @@ VECTORS = "lr_contract_vectors_0"
 OTHER_VECTORS = "lr_contract_vectors_1"
 
 
-class VectorStoreContract:
-    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store `reopen_store`, too, and for a
-    shared one `share_store`.
+class VectorStoreContract(_StoreContract[VectorStore]):
+    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store also `reopen_store`, for a
+    shared one also `share_store`.
     """
-
-    def make_store(self) -> VectorStore:
-        """A new, empty, closed store."""
-        msg = f"{type(self).__name__} overrides no make_store(self): return a new, empty, closed store there."
-        raise NotImplementedError(msg)
-
-    def reopen_store(self, store: VectorStore) -> VectorStore:
-        """A new, closed store over what a closed one has kept, as a later program makes it. For persistent stores."""
-        no_reopening(store)
-
-    def share_store(self, store: VectorStore) -> VectorStore:
-        """A new, closed store over what an open one keeps, as another program makes it meanwhile. For shared stores."""
-        raise NotImplementedError
 
     @pytest.fixture
     def store(self) -> Iterator[VectorStore]:
@@ -852,10 +796,9 @@ class VectorStoreContract:
             "native vectors": lambda: check_native(filled, VECTORS),
             "persistent": lambda: self._check_persistent(filled),
             "sparse": lambda: check_sparse(filled, OTHER_VECTORS),
+            "shared": lambda: self._check_shared(filled),
         }
-        if type(self).share_store is not VectorStoreContract.share_store:
-            checks["shared"] = lambda: self._check_shared(filled)
-        check_features(filled.features, checks)
+        self._check_features(filled.features, checks)
 
     def test_a_store_that_does_not_declare_sparse_refuses_such_a_schema(self, filled: VectorStore) -> None:
         """Without the feature a sparse schema is an UnsupportedError, and the other collections stay as they are."""
@@ -874,18 +817,13 @@ class VectorStoreContract:
         filled.open()
         assert_same_rows(filled.scan(VECTORS), changed)
         filled.close()
-        again = self.reopen_store(filled)
-        assert again is not filled, "reopen_store() returned the object that it was given; it makes another one."
-        again.open()
-        try:
+        with self._opened(self.reopen_store, filled) as again:
             again.create(VECTORS, VectorSchema(DIMENSION, "cosine", SCHEMA))
             assert_same_rows(again.scan(VECTORS), changed)
             for found, expected in zip(again.search(VECTORS, queries(3), 10), before, strict=True):
                 assert_same_ranking(found, expected)
             with pytest.raises(SchemaMismatchError):
                 again.create(VECTORS, VectorSchema(DIMENSION, "l2", SCHEMA))
-        finally:
-            again.close()
         filled.open()  # for the features that are tested next
 
     def _check_shared(self, store: VectorStore) -> None:
@@ -895,10 +833,7 @@ class VectorStoreContract:
         store.create(OTHER_VECTORS, VectorSchema(DIMENSION, "cosine", SCHEMA))
         store.upsert(OTHER_VECTORS, make_rows())
         first, second, *others = make_rows()
-        other = self.share_store(store)
-        assert other is not store, "share_store() returned the object that it was given; it makes another one."
-        other.open()
-        try:
+        with self._opened(self.share_store, store) as other:
             other.create(OTHER_VECTORS, VectorSchema(DIMENSION, "cosine", SCHEMA))
             assert_same_rows(other.scan(OTHER_VECTORS), make_rows())
             changed = VectorRow(second.key, -dense(second), second.fields)
@@ -914,46 +849,39 @@ class VectorStoreContract:
             other.upsert(OTHER_VECTORS, [first])
             other.delete(OTHER_VECTORS, keys=[second.key])
             assert_same_rows(store.scan(OTHER_VECTORS), [first, *others])
-        finally:
-            other.close()
         store.drop(OTHER_VECTORS)
 
 
-class TestSegmentStore(SegmentStoreContract):
+class _NamedStore:
+    """Makes the stores that the command line names."""
+
+    factory: StoreFactory
+    path: Path
+
+    def make_store(self) -> Any:
+        """See `SegmentStoreContract.make_store`."""
+        return self.factory.make(self.path)
+
+    def reopen_store(self, store: object) -> Any:  # noqa: ARG002  the path has the rows
+        """See `SegmentStoreContract.reopen_store`."""
+        return self.factory.reopen(self.path)
+
+    def share_store(self, store: object) -> Any:  # noqa: ARG002
+        """See `SegmentStoreContract.share_store`."""
+        return self.factory.reopen(self.path)
+
+
+class TestSegmentStore(_NamedStore, SegmentStoreContract):
     """The store of ``--lazyrag-segment-store``."""
 
     @pytest.fixture(autouse=True)
-    def _named(self, pytestconfig: pytest.Config, tmp_path: Path) -> None:
-        self.named = named_store(pytestconfig, "segment", tmp_path)
-
-    def make_store(self) -> Any:
-        """An empty one."""
-        return self.named.make()
-
-    def reopen_store(self, store: object) -> Any:  # noqa: ARG002  the place tells which rows
-        """As a later program makes it."""
-        return self.named.reopen()
-
-    def share_store(self, store: object) -> Any:  # noqa: ARG002
-        """As another program makes it meanwhile."""
-        return self.named.reopen()
+    def _find_store(self, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+        self.factory, self.path = factory_of(pytestconfig, "segment"), tmp_path / f"store_{uuid.uuid4().hex}"
 
 
-class TestVectorStore(VectorStoreContract):
+class TestVectorStore(_NamedStore, VectorStoreContract):
     """The store of ``--lazyrag-vector-store``."""
 
     @pytest.fixture(autouse=True)
-    def _named(self, pytestconfig: pytest.Config, tmp_path: Path) -> None:
-        self.named = named_store(pytestconfig, "vector", tmp_path)
-
-    def make_store(self) -> Any:
-        """An empty one."""
-        return self.named.make()
-
-    def reopen_store(self, store: object) -> Any:  # noqa: ARG002
-        """As a later program makes it."""
-        return self.named.reopen()
-
-    def share_store(self, store: object) -> Any:  # noqa: ARG002
-        """As another program makes it meanwhile."""
-        return self.named.reopen()
+    def _find_store(self, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+        self.factory, self.path = factory_of(pytestconfig, "vector"), tmp_path / f"store_{uuid.uuid4().hex}"

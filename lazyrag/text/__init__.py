@@ -1,1 +1,11 @@
-"""Text without meaning: tokens, sentences, index terms."""
+"""Tokens, sentences, analyzers and structure of texts."""
+
+from lazyrag._exports import lazy_names
+
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.text.tokens": "TiktokenCounter",
+    },
+)

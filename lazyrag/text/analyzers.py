@@ -11,13 +11,14 @@ import unicodedata
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import Stemmer
 
-from lazyrag.errors import ConfigError, TransformError
+from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
 from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.validation import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Analyser:
     Args:
         name: Stored with every index.
         terms: From text to its terms, in order and with repetitions.
-        identity: Of what it does: an index that was made under another one is made anew. "" takes the function's code
+        identity: Version of its behaviour: an index of another identity is rebuilt. "" takes the function's code
             instead, so that any edit of it counts.
     """
 
@@ -36,52 +37,52 @@ class Analyser:
     identity: str = ""
 
 
-# The common words that Lucene's English analyser leaves out, and the words that only ask. Asking words are rare in the
-# texts that answer, so their idf would be high; leaving them out raises recall@1 on XQuAD from .930 to .936 in English
+# The common words that Lucene's English analyser leaves out, and question words. These are rare in the texts that
+# answer, so their idf would be high; leaving them out raises recall@1 on XQuAD from .930 to .936 in English
 # and from .931 to .940 in Chinese (benchmarks/recall.py).
 _STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
     "to was will with how what when where which who whom whose why".split()
 )
-_ASKING = frozenset(
+_QUESTION_WORDS = frozenset(
     "什么 哪 哪个 哪些 哪里 哪儿 哪位 哪种 哪一 谁 多少 如何 怎么 怎样 怎么样 "
     "为什么 为何 何时 何处 何种 是否 吗 呢".split()
 )
 _WORD = rf"[^\W_{CJK_LETTERS}]+(?:['’][^\W_{CJK_LETTERS}]+)*"
 _ASCII_WORDS = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _RUNS = re.compile(rf"(?P<cjk>[{CJK_LETTERS}]+)|{_WORD}")
-_MOST_REMEMBERED = 1 << 18
+_CACHED_STEMS = 1 << 18
 
 
 class _Stems(dict[str, str]):
-    """Stems of English words, remembered; "" for stop words."""
+    """Cache of the stems of English words; "" for stop words."""
 
     def __init__(self) -> None:
         super().__init__()
         self._stemmer = Stemmer.Stemmer("english", 0)
 
     def __missing__(self, word: str) -> str:
-        if len(self) >= _MOST_REMEMBERED:
+        if len(self) >= _CACHED_STEMS:
             self.clear()
         stem = self[word] = "" if word in _STOP_WORDS else str(self._stemmer.stemWord(word))
         return stem
 
 
-class _OfThread(threading.local):
-    """Snowball's stemmers are not made for use by several threads at once."""
+class _ThreadState(threading.local):
+    """Snowball's stemmers cannot be shared by threads."""
 
     def __init__(self) -> None:
         self.stems = _Stems()
 
 
-_of_thread = _OfThread()
+_thread = _ThreadState()
 
 
 def english_terms(text: str) -> list[str]:
     """Terms of English text: words, case folded, stemmed by Snowball, without stop words.
 
-    Runs of Chinese, Japanese or Korean letters become their characters and the pairs of neighbours, so that mixed
-    text is found.
+    Runs of Chinese, Japanese or Korean letters become their characters and pairs of neighbours, so that mixed text can
+    be searched.
 
     Example:
         >>> english_terms("The teas are drying on 竹架")
@@ -92,7 +93,7 @@ def english_terms(text: str) -> list[str]:
 
 def chinese_terms(text: str) -> list[str]:
     """Terms of Chinese text: every character, every pair of neighbours, and jieba's search-mode words of three
-    characters and more; without words that only ask. Other words as in English.
+    characters and more; without question words. Other words as in English.
 
     Example:
         >>> chinese_terms("合作社 teas")
@@ -102,7 +103,7 @@ def chinese_terms(text: str) -> list[str]:
 
 
 def _terms(text: str, cjk_terms: Callable[[str], list[str]]) -> list[str]:
-    stems = _of_thread.stems
+    stems = _thread.stems
     if text.isascii():
         return [stem for word in _ASCII_WORDS.findall(text.lower()) if (stem := stems[word])]
     terms = []
@@ -120,12 +121,12 @@ def _characters_and_pairs(run: str) -> list[str]:
 
 def _characters_pairs_and_words(run: str) -> list[str]:
     found = words(run)
-    if _ASKING.isdisjoint(found):  # as it is with nearly all
+    if _QUESTION_WORDS.isdisjoint(found):  # the usual case
         return [*_characters_and_pairs(run), *_longer(found)]
     terms: list[str] = []
-    phrase: list[str] = []  # words up to the next asking one: pairs do not reach across it
+    phrase: list[str] = []  # words up to the next question word: no pair crosses it
     for word in found:
-        if word in _ASKING:
+        if word in _QUESTION_WORDS:
             terms += _characters_and_pairs("".join(phrase))
             phrase = []
         else:
@@ -135,62 +136,55 @@ def _characters_pairs_and_words(run: str) -> list[str]:
 
 
 def _longer(words: list[str]) -> list[str]:
-    """The words of three characters and more, each behind those inside it."""
+    """Words of three characters and more, each after those inside it."""
     return [term for word in words if len(word) > 2 for term in (*inner_words(word, 3), word)]
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
-# Raise the number when terms of some text change: users' indexes are then made anew, and only then.
+# Raise the number when the terms of any text change: users' indexes are rebuilt then, and only then.
 analysers.register("en", Analyser("en", english_terms, "en/1"))
 analysers.register("zh", Analyser("zh", chinese_terms, "zh/1"))
 
 
 def term_function(name: str) -> Callable[[str], list[str]]:
-    """A registered analyser's function, checked whenever it is called.
+    """Return the function of a registered analyser, with its results validated.
 
     Args:
         name: Of the analyser.
 
     Returns:
-        A function from text to terms that raises a TransformError where the analyser raises, or returns anything but
-        a list of texts.
+        A function from text to terms that raises a TransformError if the analyser raises, or returns anything but a
+        list of texts.
 
     Raises:
         NotRegisteredError: If no analyser has the name.
-        ConfigError: If what is registered is no `Analyser`.
+        ConfigError: If the registered object is not an `Analyser`.
 
     Example:
         >>> term_function("en")("Green teas")
         ['green', 'tea']
     """
     analyser = analysers[name]
-    if not isinstance(analyser, Analyser):
-        msg = f"What is registered as analyser {name!r} is {analyser!r}; register Analyser({name!r}, function)."
-        raise ConfigError(msg)
+    require(isinstance(analyser, Analyser), f"The analyser {name!r}", analyser, f"an Analyser({name!r}, function)")
 
     def terms_of(text: str) -> list[str]:
         try:
             terms = analyser.terms(text)
         except Exception as exc:
-            msg = f"The analyser {name!r} raised {type(exc).__name__}: {exc}"
-            raise TransformError(msg) from exc
+            raise TransformError(f"The analyser {name!r} raised {type(exc).__name__}: {exc}") from exc
         if not isinstance(terms, list) or not {*map(type, terms)} <= {str}:
-            msg = f"The analyser {name!r} returned {terms!r:.60} ({type(terms).__name__}); a list of texts is needed."
-            raise TransformError(msg)
+            raise TransformError(f"The analyser {name!r} must return a list of texts; it returned {terms!r:.60}.")
         return terms
 
     return terms_of
 
 
-# Chinese words as jieba finds them; the only import of jieba, and of rjieba, which finds the same ones faster.
-
-
 _lock = threading.Lock()
-_HAN = re.compile("([\u4e00-\u9fd5]+)")  # what jieba takes for Chinese; of anything else it makes single characters
+_HAN = re.compile("([\u4e00-\u9fd5]+)")  # jieba's Chinese letters; it splits all others into single characters
 
 
 def words(text: str) -> list[str]:
-    """The words of a run of Chinese text, one after the other; joined they are the text again.
+    """Split a run of Chinese text into words as jieba does.
 
     Args:
         text: Letters of `lazyrag.text.sentences.CJK_LETTERS` and nothing else.
@@ -215,18 +209,8 @@ def inner_words(word: str, length: int) -> list[str]:
     return list(filter(_segmenter().is_word, pieces))
 
 
-class Segmenter(Protocol):
-    """Finds words by jieba's dictionary and algorithm."""
-
-    def words(self, text: str) -> list[str]:
-        """See `words`."""
-
-    def is_word(self, text: str) -> bool:
-        """Whether the dictionary has it."""
-
-
 class RustSegmenter:
-    """Jieba's algorithm and dictionary in Rust.
+    """Jieba's algorithm and dictionary in Rust (rjieba).
 
     Example:
         >>> RustSegmenter().words("䲟可当鱼") == PythonSegmenter().words("䲟可当鱼")
@@ -250,7 +234,7 @@ class RustSegmenter:
 
 
 class PythonSegmenter:
-    """Jieba itself, which says what is right; it works where there is no rjieba.
+    """Jieba itself: the reference, and the fallback without rjieba.
 
     Example:
         >>> PythonSegmenter().is_word("科学院")
@@ -259,15 +243,15 @@ class PythonSegmenter:
 
     def __init__(self) -> None:
         with warnings.catch_warnings():
-            # jieba's source has escapes that newer Pythons warn of, and it tries the deprecated pkg_resources.
+            # jieba's source has escapes that newer Pythons warn about, and it tries the deprecated pkg_resources.
             warnings.simplefilter("ignore")
             import jieba
 
         jieba.setLogLevel(logging.WARNING)
         # A tokenizer of our own: words that an application adds to jieba's shared one would change our index's terms.
         self._tokenizer: Any = jieba.Tokenizer()
-        # jieba itself would keep its dictionary as a marshalled file in the shared temporary folder and trust the file
-        # it finds there; reading the dictionary takes half a second and trusts nobody.
+        # jieba itself would cache its dictionary as a marshalled file in the shared temporary folder and trust any file
+        # there; reading the dictionary takes half a second and is safe.
         self._tokenizer.FREQ, self._tokenizer.total = self._tokenizer.gen_pfdict(self._tokenizer.get_dict_file())
         self._tokenizer.initialized = True
 
@@ -277,18 +261,18 @@ class PythonSegmenter:
         return found
 
     def is_word(self, text: str) -> bool:
-        """Whether the dictionary has it; it lists beginnings of words as well, with a frequency of 0."""
+        """Whether the dictionary has a word; beginnings of words have a frequency of 0."""
         return bool(self._tokenizer.FREQ.get(text))
 
 
 @functools.cache
-def _segmenter() -> Segmenter:
-    with _lock:  # several threads may come at once; one of them reads the dictionary
+def _segmenter() -> RustSegmenter | PythonSegmenter:
+    with _lock:  # of several threads one reads the dictionary
         return _loaded()
 
 
 @functools.cache
-def _loaded() -> Segmenter:
+def _loaded() -> RustSegmenter | PythonSegmenter:
     try:
         return RustSegmenter()
     except ImportError:

@@ -1,4 +1,4 @@
-"""Where text may be broken: sentences, lines, clauses, words, grapheme clusters; scripts and languages."""
+"""Boundaries in text: sentences, clauses, words, grapheme clusters. Scripts and languages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import re
 import unicodedata
 from array import array
 from typing import Literal, TypeAlias
-
-# Which characters are Chinese, Japanese or Korean letters, and which language to speak to who wrote them.
-
 
 Language: TypeAlias = Literal["auto", "en", "zh"]
 Spoken: TypeAlias = Literal["en", "zh"]
@@ -25,14 +22,14 @@ CJK_LETTERS = (
     "\ua960-\ua97f\uac00-\ud7ff"  # Hangul
     "\U00020000-\U0003ffff"  # Han, supplementary planes
 )
-"""The inside of a regular expression's character class."""
+"""Chinese, Japanese and Korean letters, as the inside of a regular expression's character class."""
 
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _KANA_OR_HANGUL = re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 
 
 def spoken(language: Language, text: str) -> Spoken:
-    """``"zh"`` or ``"en"``: the one that is given, else Chinese where a text has Chinese in it.
+    """Return the given language, or with ``"auto"`` Chinese if a text has Chinese in it, else English.
 
     Example:
         >>> spoken("auto", "绿茶怎么泡？"), spoken("auto", "お茶の入れ方"), spoken("zh", "tea?")
@@ -45,11 +42,10 @@ def spoken(language: Language, text: str) -> Spoken:
 
 _CLOSERS = "”’」』）】》〉〕\"')\\]}"
 
-# A candidate for a sentence's end, with the closing quotes and the white space that belong to it. A full stop, and
-# ASCII ! and ?, need white space, the text's end or a Chinese character behind them: 3.14 and a.txt are no ends. A run
-# of them is tried from its beginning only: otherwise a long one that is no end takes quadratic time. The first
-# character stands before what depends on it, since Python's search skips quickly to one of a set: four times as fast as
-# alternatives that each begin with their own.
+# A candidate for a sentence's end, with its closing quotes and white space. A full stop, and ASCII ! and ?, need white
+# space, the text's end or a Chinese character behind them: 3.14 and a.txt are no ends. A run of them is tried from its
+# beginning only: otherwise a long run that is no end takes quadratic time. All alternatives share the first character,
+# since Python's search skips quickly to one of a set: four times as fast as alternatives with their own.
 _CANDIDATE = re.compile(
     rf"""
     [。！？；｡….!?\n]
@@ -115,7 +111,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _closes(text: str, dot: int, after: int) -> bool:
-    """Whether a full stop ends its sentence; ``after`` is where the next one would begin."""
+    """Whether a full stop ends its sentence; the next one would begin at ``after``."""
     following = text[after : after + 1]
     if following.islower():
         return False
@@ -124,7 +120,7 @@ def _closes(text: str, dot: int, after: int) -> bool:
     first = dot - _LOOK_BACK if dot > _LOOK_BACK else 0
     space = text.rfind(" ", first, dot)
     word = text[space + 1 if space >= 0 else first : dot]
-    if word.isascii() and word.isalpha():  # as it nearly always is; a pattern takes five times as long
+    if word.isascii() and word.isalpha():  # the usual case; a pattern takes five times as long
         return len(word) > _LONGEST_ABBREVIATION or _word_closes(word, following)
     match = _WORD_BEFORE.search(text, first, dot)
     if match is None:
@@ -140,7 +136,7 @@ def _closes(text: str, dot: int, after: int) -> bool:
 
 
 def _word_closes(word: str, following: str) -> bool:
-    """Whether a full stop behind a word ends its sentence; initials are one word, without their stops."""
+    """Whether a full stop behind a word ends its sentence; initials form one word without their stops."""
     known = word.lower()
     if known in ("no", "nos"):
         return not following.isdigit()
@@ -155,7 +151,7 @@ _CJK = re.compile(f"[{CJK_LETTERS}，、：。！？；]")
 
 
 def last_break(text: str, low: int, high: int) -> int:
-    """The best place to break text that has no sentence end at hand: a position in (low, high].
+    """Return the best position in (low, high] to break text without a sentence end.
 
     The last end of a line in the second half, else the last clause there, else the last word, else the last character
     as people see it (no combining mark, joined emoji or CRLF is cut), else ``high``.
@@ -181,7 +177,7 @@ def last_break(text: str, low: int, high: int) -> int:
 
 
 def first_word(text: str, low: int, high: int) -> int:
-    """The first position in [low, high) at which a word begins, or ``high``.
+    """Return the first position in [low, high) at which a word begins, or ``high``.
 
     Example:
         >>> first_word("watering cans", 2, 13)
@@ -201,8 +197,8 @@ def _begins_word(text: str, position: int) -> bool:
     return not (before.isascii() and after.isascii()) and bool(_CJK.match(before) or _CJK.match(after))
 
 
-# What belongs to the character before it without being a combining mark: joiners, the half-width voiced sound marks,
-# the vowels sara am (Thai) and am (Lao), skin tones, tags.
+# Characters that extend the one before them and are no combining marks: joiners, the half-width voiced sound marks, the
+# vowels sara am (Thai) and am (Lao), skin tones, tags.
 _TRAILING = frozenset(
     ["\u200c", "\u200d", "\uff9e", "\uff9f", "\u0e33", "\u0eb3"]
     + [chr(code) for first, last in ((0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F)) for code in range(first, last + 1)]
@@ -211,7 +207,7 @@ _LONGEST_FLAG_RUN = 256
 
 
 def is_boundary(text: str, position: int) -> bool:
-    """Whether text may be cut here without tearing a character as people see it.
+    """Whether text may be cut here without splitting a character as people see it.
 
     False inside CRLF, before combining marks, variation selectors, skin tones and tags, around zero-width joiners,
     inside a flag's pair of letters and inside a decomposed Hangul syllable. (The rules of Unicode's extended grapheme

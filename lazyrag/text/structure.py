@@ -1,4 +1,4 @@
-"""The structure of texts: headings, HTML, JSON, Markdown, definitions of Python code; and removing parts of a text."""
+"""Structure of texts: headings, HTML, JSON, Markdown, Python definitions. And removal of parts of a text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lazyrag.data.segment import Place
 
 
 class Heading(NamedTuple):
-    """A heading: where its line starts in the text, its level from 1, its words."""
+    """A heading: start of its line, level from 1, title."""
 
     start: int
     level: int
@@ -23,7 +23,7 @@ class Heading(NamedTuple):
 
 
 def heading_places(headings: Sequence[Heading], length: int) -> tuple[Place, ...]:
-    """The stretches under each heading, up to the next one, labelled with the path of headings above.
+    """Return the section under each heading, up to the next one, labelled with the path of headings above.
 
     Args:
         headings: In the text's order.
@@ -44,17 +44,14 @@ def heading_places(headings: Sequence[Heading], length: int) -> tuple[Place, ...
     return tuple(places)
 
 
-# Removing parts of a text, and knowing where what is left stood.
-
-
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A text of which parts were removed.
+    """A text with parts removed, which maps positions to its source.
 
     Args:
-        text: What is left.
-        starts: Where in it the stretches begin that stand together in the source, ascending from 0.
-        origins: Where each of them stands in the source.
+        text: The remaining text.
+        starts: Where its contiguous pieces of the source begin, ascending from 0.
+        origins: Where each of them begins in the source.
 
     Example:
         >>> cleaned = Cleaned("green  tea").without([(6, 7)])
@@ -67,7 +64,7 @@ class Cleaned:
     origins: array[int] = field(default_factory=lambda: array("q", [0]))
 
     def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """Where a stretch of the text stands in the source; None where something was removed inside of it."""
+        """Map a span to the source; None where something was removed inside of it."""
         at = bisect_right(self.starts, start) - 1
         if at + 1 < len(self.starts) and end > self.starts[at + 1]:
             return None
@@ -75,7 +72,7 @@ class Cleaned:
         return start + shift, end + shift
 
     def without(self, removed: Iterable[tuple[int, int]]) -> Cleaned:
-        """The same without some stretches of its text, which are given in order and do not overlap."""
+        """Remove spans of its text, which are in order and do not overlap."""
         kept: list[str] = []
         starts, origins = array("q"), array("q")
         position = length = 0
@@ -90,7 +87,7 @@ class Cleaned:
         return Cleaned("".join(kept), starts, origins) if starts else Cleaned("")
 
     def _stretches(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where the stretches within a part of the text begin, in it and in the source."""
+        """Where the contiguous pieces of a span begin, in the text and in the source."""
         at = bisect_right(self.starts, start) - 1
         yield start, self.origins[at] + start - self.starts[at]
         at += 1
@@ -105,7 +102,7 @@ _SPACES = re.compile(rf"{_SPACE}{{2,}}")
 
 
 def extra_spaces(text: str) -> list[tuple[int, int]]:
-    r"""What is too much of white space: all but one empty line in a row, all but the first of several spaces.
+    r"""Find superfluous white space: all but one empty line in a row, all but the first of several spaces.
 
     Example:
         >>> Cleaned("one\n\n \n\ntwo  three").without(extra_spaces("one\n\n \n\ntwo  three")).text
@@ -127,7 +124,7 @@ def extra_spaces(text: str) -> list[tuple[int, int]]:
     return sorted(found + spaces)
 
 
-# What an address on the web is written with; a Chinese character beside it is no part of it.
+# The characters of web addresses; a Chinese character beside one is no part of it.
 _ADDRESS = r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]"
 _SCHEME = r"(?:(?:https?|ftp)://|www\.)"
 _WHERE = r"[^\s()<>]*(?:\([^\s()]*\)[^\s()<>]*)*"
@@ -145,7 +142,7 @@ _CLOSING = {")": "(", "]": "["}
 
 
 def web_addresses(text: str) -> list[tuple[int, int]]:
-    """Addresses on the web and of mail. Of a Markdown link its text stays, an image stays as it is.
+    """Find web and mail addresses. The text of a Markdown link stays, and so do images.
 
     Example:
         >>> text = "详见https://tea.cn/a_(b)。[Tea](http://tea.org) or <me@tea.org>."
@@ -169,7 +166,7 @@ def _addresses(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _url_length(url: str) -> int:
-    """How much of what looks like an address is one: marks that end a sentence or close a bracket are none."""
+    """Length of an address without trailing marks that end a sentence or close a bracket."""
     counts = {mark: url.count(mark) for mark in "()[]"}
     length = len(url)
     while length:
@@ -180,9 +177,6 @@ def _url_length(url: str) -> int:
             break
         length -= 1
     return length
-
-
-# The definitions of Python code, read from its lines.
 
 
 _OPENING = re.compile(r'"""|\'\'\'|["\'#]')
@@ -196,10 +190,9 @@ _DEFINITION = re.compile(r"(?:async[ \t]+def|def|class)[ \t]+([^\W\d]\w*)")
 
 
 def python_definitions(text: str) -> Iterator[Place]:
-    """Functions and classes at the margin, up to their last line that is neither blank nor a comment.
+    """Find top-level functions and classes, up to their last line that is neither blank nor a comment.
 
-    Read from the lines: `ast` fails on code of other versions of Python and on half a file, warns of what it finds in
-    code, and ends on deep nesting.
+    It scans lines: `ast` fails on code of other versions of Python, on incomplete files and on deep nesting, and warns.
     """
     bare = _covered(text)
     start = end = depth = 0
@@ -210,7 +203,7 @@ def python_definitions(text: str) -> Iterator[Place]:
         line = found[0].rstrip()
         if not line:
             continue
-        definition = _DEFINITION.match(line)  # nor does it stand in brackets, whatever broken code says
+        definition = _DEFINITION.match(line)  # never inside brackets, even in broken code
         if definition or not (line[0].isspace() or depth > 0 or continued):
             if name:
                 yield Place(start, end, "definition", name)
@@ -225,7 +218,7 @@ def python_definitions(text: str) -> Iterator[Place]:
 
 
 def _covered(text: str) -> str:
-    """Python code in which NULs stand for the characters of texts, line ends too, and spaces for comments."""
+    """Python code with strings, line ends included, replaced by NULs and comments by spaces."""
     pieces = []
     at = 0
     while opening := _OPENING.search(text, at):
@@ -238,11 +231,8 @@ def _covered(text: str) -> str:
     return "".join([*pieces, text[at:]])
 
 
-# HTML as it is written: its tags with their places, and the text between them.
-
-
 _NAME = re.compile(r"/?([A-Za-z][^\s/>]*)")
-# A ">" inside a quoted value ends no tag. What is never closed ends with the text.
+# A ">" inside a quoted value ends no tag. An unclosed tag ends with the text.
 _TAG_PART = re.compile(r"""[^>"'=]+|=\s*(?:"[^"]*(?:"|\Z)|'[^']*(?:'|\Z))?|["']""")
 _HEADING = re.compile(r"h[1-6]")
 _RAW = frozenset(["script", "style", "textarea", "title", "xmp"])
@@ -252,14 +242,11 @@ BLOCKS = frozenset(
     "h1 h2 h3 h4 h5 h6 head header hr html li main nav ol p pre section summary table tbody td tfoot th thead title "
     "tr ul".split()
 )
-"""Names of the elements that browsers put on lines of their own."""
+"""Block elements, which browsers show on lines of their own."""
 
 
 class Tag(NamedTuple):
-    """A tag, a comment or a declaration: where it stands, its name in lower case, whether it closes something.
-
-    Comments and declarations have the name ``"!"``.
-    """
+    """A tag: span, name in lower case, whether it closes. Comments and declarations are named ``"!"``."""
 
     start: int
     end: int
@@ -268,7 +255,7 @@ class Tag(NamedTuple):
 
 
 def html_tags(text: str) -> Iterator[Tag]:
-    """The tags of a text in order, in linear time, whatever is broken in it.
+    """Find the tags of a text in order, in linear time, also in broken HTML.
 
     Example:
         >>> [tag.name for tag in html_tags("<p>Tea<!-- x --></p> a < b")]
@@ -303,7 +290,7 @@ def _behind(text: str, what: str, at: int) -> int:
 
 
 def html_headings(text: str) -> Iterator[Heading]:
-    """The headings, h1 to h6, where their tags begin; without those that say nothing.
+    """Find the headings h1 to h6 that have text.
 
     Example:
         >>> [heading.title for heading in html_headings("<h1>Green <b>tea</b></h1><p>It keeps.")]
@@ -321,7 +308,7 @@ def html_headings(text: str) -> Iterator[Heading]:
 
 
 def html_text(text: str) -> str:
-    r"""What a reader sees: text without tags, blocks as lines, no scripts and styles; white space as browsers show it.
+    r"""Extract the visible text: blocks as lines, no scripts and styles, white space as browsers show it.
 
     Example:
         >>> html_text("<h1>Tea</h1><p>Green &amp; <b>black</b></p>")
@@ -347,11 +334,8 @@ def html_text(text: str) -> str:
     return "\n".join(line for line in lines if line.strip())
 
 
-# JSON as it is written: its values with their places in the text.
-
-
 DEEPEST = 200
-"""How many arrays and objects may stand in one another."""
+"""Maximum nesting of arrays and objects."""
 
 _JSON_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _STRING = re.compile(r'"[^"\\]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*)*"')
@@ -361,14 +345,14 @@ _PLAIN_KEY = re.compile(r"[^\W\d]\w*")
 
 @dataclass(slots=True)
 class Value:
-    """A value in a text.
+    """A JSON value in a text.
 
     Args:
-        start: Where it begins; a member of an object, where its key does.
+        start: Where it begins; for a member of an object, where its key begins.
         value: Where the value itself begins.
         end: Where it ends.
-        kind: What it is; an ``other`` is a number or a literal.
-        step: How its container names it, as in a JSON path: ``".name"``, ``"[3]"``.
+        kind: Its type; an ``other`` is a number or a literal.
+        step: Its step in a JSON path: ``".name"``, ``"[3]"``.
         children: Of an array or an object.
     """
 
@@ -381,10 +365,10 @@ class Value:
 
 
 def json_values(text: str) -> list[Value]:
-    r"""The values of a text: one, or several with white space between them, as in JSON Lines.
+    r"""Parse the values of a text: one, or several with white space between them, as in JSON Lines.
 
     Raises:
-        ValueError: If it is no JSON, or nested deeper than `DEEPEST`; it says where.
+        ValueError: If it is not JSON, or nested deeper than `DEEPEST`; the message has line and column.
 
     Example:
         >>> [one.step for one in json_values('{"tea": ["green"], "a b": 1}')[0].children]
@@ -402,7 +386,7 @@ def json_values(text: str) -> list[Value]:
 
 
 def string_value(source: str) -> str:
-    """The text that a JSON string stands for."""
+    """Decode a JSON string."""
     value: str = json.loads(source, strict=False)
     return value
 
@@ -472,9 +456,6 @@ def _step(key: str) -> str:
     return "['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']"
 
 
-# Markdown's structure: its headings and the blocks between empty lines, by position in the text.
-
-
 _FENCE = re.compile(
     r" {0,3}(?:(?P<ticks>`{3,})(?=[^`]*$)|(?P<tildes>~{3,}))"
 )  # backticks on both sides are inline code
@@ -502,7 +483,7 @@ class Block(NamedTuple):
 
 
 def markdown_headings(text: str) -> Iterator[Heading]:
-    r"""ATX and setext headings outside fenced code and front matter, in the text's order.
+    r"""Find ATX and setext headings outside fenced code and front matter, in order.
 
     Example:
         >>> [heading.title for heading in markdown_headings("# Tea\n\n```\n# no\n```\nWater\n-----\n")]
@@ -531,15 +512,15 @@ def markdown_headings(text: str) -> Iterator[Heading]:
 
 
 def front_matter(text: str) -> dict[str, str | list[str]]:
-    r"""What the front matter says in simple lines: texts, and lists of texts. Nested values are passed over.
+    r"""Read the simple lines of the front matter: texts, and lists of texts. Nested values are skipped.
 
-    Everything is a text, as the file spells it; no YAML is read for it.
+    Everything is a text, as the file spells it; YAML is not parsed.
 
     Example:
         >>> front_matter("---\ntitle: \"Tea: a guide\"\ntags: [green, 'black']\nof:\n- Li\n---\n# Tea\n")
         {'title': 'Tea: a guide', 'tags': ['green', 'black'], 'of': ['Li']}
     """
-    said: dict[str, str | list[str]] = {}
+    found: dict[str, str | list[str]] = {}
     items: list[str] | None = None  # the list that lines with a dash belong to
     for line in text[: _after_front_matter(text)].splitlines()[1:-1]:
         named = _FIELD.match(line)
@@ -549,20 +530,20 @@ def front_matter(text: str) -> dict[str, str | list[str]]:
             name, value = named[1], (named[2] or "").strip()
             if not value:
                 items = []
-                said[name] = items
+                found[name] = items
             elif value[0] == "[" and value[-1] == "]" and "[" not in value[1:]:
-                said[name] = [_unquoted(one) for one in value[1:-1].split(",") if one.strip()]
+                found[name] = [_unquoted(one) for one in value[1:-1].split(",") if one.strip()]
             elif value[0] not in "[{|>&*!#":
-                said[name] = _unquoted(value)
+                found[name] = _unquoted(value)
         elif item and items is not None and not _FIELD.match(item[1]):
             items.append(_unquoted(item[1]))
         elif line.strip() and not line.lstrip().startswith("#"):
             items = None
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in found.items() if value}
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:
-    r"""The blocks of a text, which cover it without a gap.
+    r"""Split a text into blocks, which cover it without a gap.
 
     Example:
         >>> text = "Tea\n\n```\na\n\nb\n```\n"
@@ -607,8 +588,8 @@ def _unquoted(value: str) -> str:
 
 
 def _closes(line: str, fence: str) -> bool:
-    told = line.strip()
-    return told.startswith(fence) and not told.strip(fence[0])
+    bare = line.strip()
+    return bare.startswith(fence) and not bare.strip(fence[0])
 
 
 def _without_closing_hashes(title: str) -> str:

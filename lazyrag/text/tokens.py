@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from lazyrag.errors import ConfigError, known_names, missing_package
 from lazyrag.registry import Registry
+from lazyrag.validation import require
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -22,12 +23,12 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 class TokenCounter(Protocol):
     """Counts the tokens of a text.
 
-    Adding text never lowers the count. ``name`` takes part in the fingerprint of every group that splits by it.
+    Adding text never lowers the count. ``name`` is part of the fingerprint of every group that splits by it.
     """
 
     @property
     def name(self) -> str:
-        """Names the way of counting; another way has another name."""
+        """Name of this way of counting."""
 
     def count(self, text: str) -> int:
         """Number of tokens, >= 0; 0 for empty text."""
@@ -35,7 +36,7 @@ class TokenCounter(Protocol):
 
 @runtime_checkable
 class FittingTokenCounter(TokenCounter, Protocol):
-    """A counter that can say directly how much text fits; others are searched by bisection."""
+    """A counter that finds directly how much text fits; for others, bisection does."""
 
     def fit_forward(self, text: str, start: int, limit: int) -> int:
         """The largest end with ``count(text[start:end]) <= limit``."""
@@ -59,7 +60,7 @@ class Utf8TokenCounter:
     name = "utf8"
 
     def count(self, text: str) -> int:
-        """Tokens of the text."""
+        """Return the number of tokens."""
         return -(-_utf8_length(text) // 3)
 
     def fit_forward(self, text: str, start: int, limit: int) -> int:
@@ -91,7 +92,7 @@ token_counters.register("utf8", Utf8TokenCounter())
 
 
 class _Searching:
-    """Finds by bisection what a counter that only counts cannot say directly."""
+    """Finds by bisection how much text fits, with a counter that only counts."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self.name = counter.name
@@ -106,7 +107,7 @@ class _Searching:
 
 
 def fitting(counter: TokenCounter) -> FittingTokenCounter:
-    """The counter itself if it can say how much text fits, else one that finds it by counting.
+    """Return the counter itself if it finds how much text fits, else one that bisects.
 
     Example:
         >>> class Words:
@@ -135,12 +136,7 @@ def _gallop(fits: Callable[[int], bool], most: int, guess: int) -> int:
     return low
 
 
-# Tokens as OpenAI's models count them, by tiktoken; the only module that imports it.
-#
-# tiktoken fetches a vocabulary that it does not find on the machine. Nothing here lets it: a vocabulary is looked for
-# first, where tiktoken keeps it, and must be there.
-
-
+# tiktoken downloads a vocabulary that is not on the machine. To prevent that, the file must exist in tiktoken's cache.
 _URL = "https://openaipublic.blob.core.windows.net/encodings/{file}"
 # By encoding, the file of its vocabulary and that file's SHA-256, as tiktoken has them.
 _VOCABULARIES = {
@@ -156,12 +152,12 @@ class TiktokenCounter:
 
     Args:
         encoding: The name of an encoding (``"cl100k_base"``) or of a model of OpenAI (``"gpt-4o"``), whose vocabulary
-            lies on this machine; or a ``tiktoken.Encoding``, which needs none.
+            is on this machine; or a ``tiktoken.Encoding``, which needs none.
 
     Raises:
         MissingDependencyError: If tiktoken is not installed.
-        ConfigError: If there is no such encoding or model, or its vocabulary is not on this machine; the message says
-            which file belongs where.
+        ConfigError: If there is no such encoding or model, or its vocabulary is not on this machine; the message names
+            the file and its place.
 
     Example::
 
@@ -175,16 +171,13 @@ class TiktokenCounter:
         if isinstance(encoding, str):
             name = _encoding_name(encoding)
             if not _on_this_machine(name):
-                file, _ = _VOCABULARIES[name]
-                msg = (
+                raise ConfigError(
                     f"The vocabulary of {name!r} is not on this machine, and nothing is downloaded. Save "
-                    f"{_URL.format(file=file)} as {_place(name)}, or set TIKTOKEN_CACHE_DIR to the folder that has it."
+                    f"{_address(name)} as {_path(name)}, or set TIKTOKEN_CACHE_DIR to the folder that has it."
                 )
-                raise ConfigError(msg)
             found = tiktoken.get_encoding(name)
-        elif not isinstance(encoding, tiktoken.Encoding):
-            msg = f"TiktokenCounter got {encoding!r:.60}; give the name of an encoding or a model, or an Encoding."
-            raise ConfigError(msg)
+        expected = "the name of an encoding or a model, or a tiktoken.Encoding"
+        require(isinstance(found, tiktoken.Encoding), "encoding", encoding, expected)
         self._encoding = found
         self.name = f"tiktoken-{found.name}"
 
@@ -192,12 +185,12 @@ class TiktokenCounter:
         return f"TiktokenCounter({self._encoding.name!r})"
 
     def count(self, text: str) -> int:
-        """Tokens of the text."""
+        """Return the number of tokens."""
         return len(self._encoding.encode_ordinary(text))
 
 
 def counter_for_model(model: str) -> TiktokenCounter | None:
-    """The counter of a model's own tokens, if tiktoken knows the model and its vocabulary lies on this machine.
+    """Return the counter of a model's tokens, if tiktoken has the model and its vocabulary is on this machine.
 
     Example:
         >>> counter_for_model("no model of OpenAI's") is None
@@ -218,8 +211,7 @@ def _package() -> Any:
     try:
         import tiktoken
     except ModuleNotFoundError as exc:
-        msg = "TiktokenCounter"
-        raise missing_package(msg, exc, "tiktoken") from exc
+        raise missing_package("TiktokenCounter", exc, "tiktoken") from exc
     return tiktoken
 
 
@@ -233,24 +225,28 @@ def _encoding_name(given: str) -> str:
     except KeyError:
         name = ""
     if name not in _VOCABULARIES:
-        msg = f"No encoding or model is called {given!r:.60}. {known_names(given, _VOCABULARIES)} Or give an Encoding."
-        raise ConfigError(msg)
+        raise ConfigError(f"Unknown encoding or model {given!r:.60}. {known_names(given, _VOCABULARIES)}")
     return name
 
 
-def _place(name: str) -> Path:
-    """Where tiktoken keeps a vocabulary: a file called by a digest of the address it comes from."""
-    # The same rules as tiktoken's, read when asked and not at import.
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
-    file, _ = _VOCABULARIES[name]
-    digest = hashlib.sha1(_URL.format(file=file).encode(), usedforsecurity=False).hexdigest()
-    return Path(folder or Path(tempfile.gettempdir(), "data-gym-cache"), digest)
+def _address(name: str) -> str:
+    return _URL.format(file=_VOCABULARIES[name][0])
+
+
+def _folder() -> str | None:
+    """Tiktoken's cache folder, by its own rules: None for the default, "" for no cache."""
+    return os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+
+
+def _path(name: str) -> Path:
+    """The file of a vocabulary in tiktoken's cache, named by a digest of its address."""
+    digest = hashlib.sha1(_address(name).encode(), usedforsecurity=False).hexdigest()
+    return Path(_folder() or Path(tempfile.gettempdir(), "data-gym-cache"), digest)
 
 
 def _on_this_machine(name: str) -> bool:
-    """Whether the vocabulary is there and whole: tiktoken removes and fetches again one that is not."""
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
-    path = _place(name)
-    if folder == "" or not path.is_file():  # an empty name tells tiktoken to keep nothing, and to fetch each time
+    """Whether the vocabulary is there and complete: otherwise tiktoken would download it."""
+    path = _path(name)
+    if _folder() == "" or not path.is_file():
         return False
     return hashlib.sha256(path.read_bytes()).hexdigest() == _VOCABULARIES[name][1]

@@ -1,4 +1,4 @@
-"""What a transform is, and what it may return."""
+"""Base of transforms, the transforms of a node group, and how their results become nodes."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Content, Span, check_content
 from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, UnknownKeywordError, known_names, sentence
 from lazyrag.registry import Registry
-from lazyrag.validation import function_name, known_arguments, known_keywords, whole_number
+from lazyrag.validation import function_name, is_list_of, known_arguments, known_keywords, require, validate_integer
 
 PathPattern: TypeAlias = "str | Callable[[str], Any]"
-"""Which documents: as in ``fnmatch``, upper and lower case alike; or a function of the path that says yes or no."""
+"""Selects documents: an ``fnmatch`` pattern, case-insensitive, or a predicate on the path."""
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class TransformArgs:
-    """A transform with all that belongs to it, for ``create_node_group(transform=...)``, alone or in a list.
+    """A transform with its parameters, for ``create_node_group(transform=...)``, alone or in a list.
 
-    In a list, the first entry whose pattern fits a document's path makes that document's nodes. A document that none
-    fits gets no nodes in the group; an entry without pattern at the end takes the rest.
+    In a list, the first entry whose pattern matches a document's path creates its nodes. A document that no entry
+    matches gets no nodes; an entry without pattern at the end takes the rest.
 
     Args:
         f: A function of a node's content; a `NodeTransform` class or instance; the name of a registered transform.
-        trans_node: Give the function the DocNode instead of its content; None for what create_node_group says.
-        num_workers: At most so many calls of it at a time; 0 for no limit but the Document's ``workers``. It decides
-            nothing about the nodes: another number builds nothing anew.
+        trans_node: Whether to pass the DocNode instead of its content; None: as create_node_group says.
+        num_workers: Maximum number of concurrent calls; 0 for no limit but the Document's ``workers``. It does not
+            affect the nodes, so changing it rebuilds nothing.
         kwargs: Parameters of a transform class.
-        pattern: Which documents: ``"*.md"``, as in ``fnmatch``, upper and lower case alike, on the document's path
-            (relative to the dataset, with forward slashes), ``".md"`` means the same; or a function of that path.
-            None: all.
-        name: What messages call it; left out, its own name.
+        pattern: Selects documents: ``"*.md"``, as in ``fnmatch``, case-insensitive, on the document's path (relative to
+            the dataset, with forward slashes); ``".md"`` means the same; or a predicate on that path. None: all.
+        name: Name in messages; by default its own.
 
     Raises:
-        ConfigError: If an argument is of the wrong kind.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> markdown = TransformArgs("MarkdownSplitter", kwargs={"chunk_size": 256}, pattern="*.md")
@@ -57,33 +56,24 @@ class TransformArgs:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not (callable(self.f) or isinstance(self.f, str)):
-            msg = (
-                f"TransformArgs has f={self.f!r:.80}; give a function, a NodeTransform or the name of a registered one."
-            )
-            raise ConfigError(msg)
-        if self.trans_node not in (None, True, False):
-            msg = f"TransformArgs has trans_node={self.trans_node!r:.80}; give True, False or None."
-            raise ConfigError(msg)
-        whole_number("num_workers", self.num_workers, 0)
-        if not isinstance(self.kwargs, Mapping) or not all(isinstance(key, str) for key in self.kwargs):
-            msg = f"TransformArgs has kwargs={self.kwargs!r:.80}; give a mapping of parameters, {{'chunk_size': 256}}."
-            raise ConfigError(msg)
-        object.__setattr__(self, "kwargs", dict(self.kwargs))
-        if self.pattern is not None and not callable(self.pattern) and not (self.pattern and _is_text(self.pattern)):
-            msg = f"TransformArgs has pattern={self.pattern!r:.80}; give such as '*.md', a function of a path, or None."
-            raise ConfigError(msg)
-        if self.name is not None and not _is_text(self.name):
-            msg = f"TransformArgs has name={self.name!r:.80}; give a text or None."
-            raise ConfigError(msg)
+        f, pattern, kwargs = self.f, self.pattern, self.kwargs
+        require(callable(f) or isinstance(f, str), "f", f, "a function, a NodeTransform or a registered name")
+        require(self.trans_node in (None, True, False), "trans_node", self.trans_node, "True, False or None")
+        validate_integer("num_workers", self.num_workers, 0)
+        is_valid = isinstance(kwargs, Mapping) and is_list_of([*kwargs], str)
+        require(is_valid, "kwargs", kwargs, "a mapping of parameters, such as {'chunk_size': 256}")
+        object.__setattr__(self, "kwargs", dict(kwargs))
+        is_valid = pattern is None or callable(pattern) or (isinstance(pattern, str) and pattern != "")
+        require(is_valid, "pattern", pattern, "a pattern such as '*.md', a function of a path, or None")
+        require(isinstance(self.name, (str, type(None))), "name", self.name, "a string or None")
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> TransformArgs:
-        """The arguments out of a mapping.
+        """Create it from a mapping.
 
         Raises:
-            UnknownKeywordError: If it has another key; the message names the nearest.
-            ConfigError: If it has no ``f``, or a value is of the wrong kind.
+            UnknownKeywordError: If it has an unknown key; the message names the nearest.
+            ConfigError: If it has no ``f``, or a value is invalid.
 
         Example:
             >>> TransformArgs.from_dict({"f": "MarkdownSplitter", "pattern": "*.md"}).pattern
@@ -93,18 +83,17 @@ class TransformArgs:
             if key not in _NAMES:
                 raise UnknownKeywordError(f"TransformArgs takes no {key!r}. {known_names(str(key), _NAMES)}")
         if "f" not in given:
-            msg = f"A transform is given as {dict(given)!r:.80}, which has no 'f': the function, class or name itself."
-            raise ConfigError(msg)
+            raise ConfigError(f"A transform needs 'f', the function, class or name; got {dict(given)!r:.80}.")
         return cls(**given)
 
     def __getitem__(self, key: str) -> Any:
-        """An argument by its name."""
+        """Return an argument by name."""
         if key not in _NAMES:
             raise NotRegisteredError(f"TransformArgs has no {key!r}. {known_names(str(key), _NAMES)}")
         return getattr(self, key)
 
     def label(self) -> str:
-        """What messages call it."""
+        """Return the name for messages."""
         named = self.name or (self.f if isinstance(self.f, str) else getattr(self.f, "__name__", None))
         return str(named or type(self.f).__name__)
 
@@ -112,15 +101,11 @@ class TransformArgs:
 _NAMES = tuple(one.name for one in fields(TransformArgs))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
-    """What a user gave for a group as entries; None where it is no `TransformArgs`, mapping or list of those.
+    """Return the entries of a group's transform; None if it is no `TransformArgs`, mapping or list of those.
 
     Raises:
-        ConfigError: If a list is empty, or has something else in it.
+        ConfigError: If a list is empty, or an item is invalid.
     """
     if isinstance(transform, TransformArgs):
         return [transform]
@@ -129,8 +114,7 @@ def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
     if not isinstance(transform, (list, tuple)):
         return None
     if not transform:
-        msg = f"The transform of {name!r} is an empty list; give at least one TransformArgs(f, pattern='*.md')."
-        raise ConfigError(msg)
+        raise ConfigError(f"The transform of {name!r} must be a list with at least one TransformArgs; got [].")
     entries = []
     for one in transform:
         if isinstance(one, TransformArgs):
@@ -141,11 +125,11 @@ def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
 
 
 class Entry:
-    """One transform of a list, ready to be called.
+    """A transform of a list, ready to be called.
 
     Args:
-        on_node: From a node to what a transform returns.
-        args: What the user gave for it.
+        on_node: Takes a node; returns what a transform returns.
+        args: The user's arguments.
         given: The transform itself, instantiated.
     """
 
@@ -158,7 +142,7 @@ class Entry:
         )
 
     def fits(self, path: str) -> bool:
-        """Whether it is for the document of this path."""
+        """Whether its pattern matches the path of a document."""
         pattern = self.args.pattern
         if pattern is None:
             return True
@@ -169,20 +153,20 @@ class Entry:
                 msg = f"The pattern of {self.args.label()} raised {type(exc).__name__} for {path!r:.80}: {exc}"
                 raise TransformError(sentence(msg)) from exc
         wanted = pattern.casefold()
-        # As for add_reader, ".md" is a suffix: no path of a document begins with a dot.
+        # As in add_reader, ".md" is a suffix: no document's path begins with a dot.
         forms = (wanted, f"*{wanted}") if wanted.startswith(".") else (wanted,)
-        # The slash in front: "*/docs/*.md" also means the folder at the top.
+        # With a leading slash, "*/docs/*.md" also matches the folder at the top.
         return any(fnmatchcase(one.casefold(), form) for one in (path, f"/{path}") for form in forms)
 
     def __call__(self, node: DocNode) -> Any:
-        """What the transform makes of a node."""
+        """Transform a node."""
         with self._limit:
             returned = self._on_node(node)
-            # A generator works while it is read, which is to be within the limit as well.
+            # A generator works while it is read, so it is read within the limit.
             return list(returned) if self.args.num_workers and isinstance(returned, Iterator) else returned
 
     def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
-        """What it makes of each of a file's nodes: of all together, if the transform can and no limit is set."""
+        """Transform the nodes of a file: together, if the transform can and has no limit."""
         together = getattr(type(self._on_node), "transform_all", None)
         if together is None or self.args.num_workers:
             return map(self, nodes)
@@ -190,22 +174,22 @@ class Entry:
 
 
 class AdaptiveTransform:
-    """Calls, for each node, the first of several transforms that fits its document's path.
+    """Calls the first of several transforms that matches the path of a node's document.
 
     Args:
-        entries: In order; at least one.
+        entries: The transforms in order; at least one.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = tuple(entries)
 
     def __call__(self, node: DocNode) -> Any:
-        """What the entry for the node's document makes of it; nothing where none fits."""
+        """Transform a node with the matching entry; None if there is none."""
         entry = self._entry(node.path)
         return None if entry is None else entry(node)
 
     def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
-        """What comes of each of a file's nodes, in order; a model is asked about several at once."""
+        """Transform the nodes of a file, in order; a model processes several at once."""
         for path, group in itertools.groupby(nodes, key=lambda node: node.path):
             some, entry = list(group), self._entry(path)
             yield from [None] * len(some) if entry is None else entry.transform_all(some)
@@ -215,39 +199,39 @@ class AdaptiveTransform:
 
     @property
     def chunk_size(self) -> int | None:
-        """The largest of its entries' chunk sizes; None where none has one."""
+        """Largest chunk size of the entries; None if none has one."""
         sizes = [getattr(one.given, "chunk_size", None) for one in self.entries]
         return max((size for size in sizes if isinstance(size, int)), default=None)
 
     @property
     def calls_per_node(self) -> int:
-        """Most calls of a model that a node costs, for plans."""
+        """Maximum number of model calls per node, for plans."""
         return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
 
     def path_told(self, path: str) -> str:
-        """What of a document's path decides about the result: which entry it takes, and what that one reads of it."""
+        """Return what of a document's path affects the result: the number of its entry, and what that returns."""
         try:
             number = next((number for number, one in enumerate(self.entries) if one.fits(path)), None)
-        except Exception as exc:  # noqa: BLE001  it is reported with the file, when the transform runs
+        except Exception as exc:  # noqa: BLE001  reported when the transform runs
             return f"{path} {type(exc).__name__}"
         if number is None:
             return "none"
-        told = getattr(self.entries[number].given, "path_told", None)
-        return f"{number} {told(path) if told is not None else ''}".rstrip()
+        path_told = getattr(self.entries[number].given, "path_told", None)
+        return f"{number} {path_told(path) if path_told is not None else ''}".rstrip()
 
 
 C = TypeVar("C", bound=Callable[..., Any])
 
 
 class NodeTransform:
-    """Base of transforms that look at the whole node and may keep parameters (spec 001).
+    """Base of transforms that read whole nodes and may have parameters (spec 001).
 
-    A subclass overrides `transform`. Its class source and its attributes that are plain values make its fingerprint;
-    what they cannot tell (a model, a client) belongs into ``identity`` or into ``create_node_group(version=...)``.
-    With a method ``transform_all(nodes)`` it gets all nodes of a file together, and yields for each, in order, what
-    `transform` would return: for models that answer several questions at once.
-    A file that moves is not transformed again. Where a subclass reads ``node.path``, a method ``path_told(path)`` gives
-    as a text what of it decides; where that changes, the nodes are made anew.
+    A subclass overrides `transform`. Its source and its attributes with plain values make its fingerprint; name
+    anything else that affects the result (a model, a client) in ``identity`` or in ``create_node_group(version=...)``.
+    Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle batches: it yields
+    for each, in order, what `transform` would return.
+    A file that moves is not transformed again. If a subclass reads ``node.path``, define ``path_told(path)``, which
+    returns the part of the path that affects the result as a string; if that changes, the nodes are created again.
 
     Example:
         >>> class Words(NodeTransform):
@@ -258,18 +242,17 @@ class NodeTransform:
     """
 
     identity: str | None = None
-    """Names everything that decides about the result; None lets the class's source and attributes speak."""
+    """Name of everything that affects the result; None takes the class's source and attributes."""
 
     reads_text_only: bool = False
-    """Whether a node's text is all that the transform looks at: then no other change of its file makes it run again,
-    and, where each call asks a model, texts that an edit leaves as they were keep the nodes that were made of them. It
-    speaks for the `transform` of its own class: a subclass that overrides that says it again, or is not believed."""
+    """Whether the transform reads only the text of a node. Then no other change of its file makes it run again, and
+    with a model, texts that an edit does not change keep their nodes. It applies to the `transform` of the same class:
+    a subclass that overrides `transform` has to set it again."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.transform is NodeTransform.transform:
-            msg = f"{cls.__name__} overrides no transform(self, node): a NodeTransform needs one."
-            raise ConfigError(msg)
+            raise ConfigError(f"{cls.__name__} must override transform(self, node).")
 
     def transform(self, node: DocNode) -> Any:
         """Turn one node of the parent group into nodes of this group.
@@ -278,26 +261,26 @@ class NodeTransform:
             node: A node of the parent group.
 
         Returns:
-            A str, a DocNode, a plain value, or any iterable of those, generators included; None and blank text make
+            A str, a DocNode, a plain value, or an iterable of those, such as a generator. None and blank text create
             no node.
         """
-        msg = "NodeTransform is a base class: make a subclass that overrides transform(self, node)."
-        raise NotImplementedError(msg)
+        raise NotImplementedError(
+            "NodeTransform is a base class: make a subclass that overrides transform(self, node)."
+        )
 
     def __call__(self, node: DocNode) -> Any:
-        """The same as `transform`.
+        """Transform a node.
 
         Raises:
-            ConfigError: If it is called on something else than a node.
+            ConfigError: If it is no node.
         """
-        if not isinstance(node, DocNode):
-            msg = f"{type(self).__name__} takes a DocNode, not {node!r:.60} ({type(node).__name__})."
-            raise ConfigError(f"{msg} Of a text, make DocNode(text=...).")
+        hint = "Wrap text in DocNode(text=...)."
+        require(isinstance(node, DocNode), f"The argument of {type(self).__name__}", node, "a DocNode", hint)
         return self.transform(node)
 
 
 def reads_text_only(transform: object) -> bool:
-    """Whether a transform says, of the method `transform` that it has, that it looks at nothing but texts.
+    """Whether a transform declares, for its own method `transform`, that it reads only texts.
 
     Example:
         >>> class Loud(NodeTransform):
@@ -321,9 +304,8 @@ def reads_text_only(transform: object) -> bool:
 
 
 transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_group="lazyrag.transforms")
-"""Transform classes and functions by the name that ``create_node_group(transform="name")`` takes."""
+"""Transform classes and functions by name, for ``create_node_group(transform="name")``."""
 
-# Imported on first use: what it asks models with needs an event loop.
 transforms.declare("LLMParser", "lazyrag.transforms.llm:LLMParser")
 transforms.declare("llm", "lazyrag.transforms.llm:LLMParser")
 
@@ -338,8 +320,8 @@ def register_transform(func: C | None = None, *, name: str | None = None, replac
 
     Args:
         func: A NodeTransform class, or a function on text. Left out, a decorator is returned.
-        name: Its name; left out, ``func.__name__``.
-        replace: Take the name over from another transform.
+        name: Its name; by default ``func.__name__``.
+        replace: Whether to replace another transform of that name.
 
     Returns:
         The class or function, unchanged.
@@ -364,12 +346,12 @@ def register_transform(func: C | None = None, *, name: str | None = None, replac
 
 
 class Draft(NamedTuple):
-    """A node to be: what a transform returned, read, before the tree gives it a place.
+    """A new node, before it is part of a tree.
 
     Args:
-        content: Text, never blank, or another JSON value.
+        content: Text that is not blank, or another JSON value.
         metadata: Its own metadata.
-        span: Where it stands in its parent's text.
+        span: Span in its parent's text.
     """
 
     content: Content
@@ -378,17 +360,17 @@ class Draft(NamedTuple):
 
 
 def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[Draft]:
-    """Call a transform on one node and read what it returns.
+    """Call a transform on a node and convert the result to drafts.
 
-    Texts that stand in their parent's text one after the other, with nothing but white space and punctuation between
-    them, get spans: splitting functions need not compute any.
+    Texts that follow one another in the parent's text, with only white space and punctuation between them, get spans,
+    so splitting functions need not compute any.
 
     Args:
         transform: Takes the node.
         parent: A node of the parent group.
 
     Returns:
-        The drafts in order. None and blank texts are left out; 0 and False are not.
+        The drafts in order, without None and blank texts; 0 and False are values.
 
     Raises:
         TransformError: If the transform raised or returned something that cannot be a node.
@@ -400,7 +382,7 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
     except Exception as exc:
         msg = sentence(f"The transform raised {type(exc).__name__}: {exc}")
         if isinstance(exc, AttributeError) and isinstance(exc.obj, str) and hasattr(DocNode, str(exc.name)):
-            msg += " It was given the node's text; create_node_group(trans_node=True) gives it the DocNode."
+            msg += " Its argument is the node's text; create_node_group(trans_node=True) gives it the DocNode."
         raise TransformError(msg) from exc
     drafts = [draft for result in results if (draft := _draft(result, parent)) is not None]
     unplaced = [draft for draft in drafts if draft.span is None]
@@ -413,11 +395,10 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
 
 
 def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNode]) -> Iterator[list[Draft]]:
-    """Call a transform on several nodes; all at once if it has a method ``transform_all(nodes)``.
+    """Call a transform on several nodes; together if it has a method ``transform_all(nodes)``.
 
     Args:
-        transform: Takes a node; ``transform_all`` takes them all, and yields for each, in order, what `run_transform`
-            reads.
+        transform: Takes a node; its ``transform_all`` takes all nodes and yields the result of each, in order.
         parents: Nodes of the parent group.
 
     Yields:
@@ -426,7 +407,7 @@ def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNod
     Raises:
         TransformError: If the transform raised or returned something that cannot be a node.
     """
-    together = getattr(type(transform), "transform_all", None)  # not of any object that has every attribute
+    together = getattr(type(transform), "transform_all", None)  # of the class: some objects have every attribute
     results = None if together is None else iter(together(transform, parents))
     for parent in parents:
         yield run_transform(transform if results is None else lambda _: next(results), parent)
@@ -461,10 +442,10 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
         text = result.get_text()
         if not text or text.isspace():
             return None
-        # A node that already stands in a tree has its span in another node's text.
+        # The span of a node of a tree refers to another text.
         span = result.span if not result.group else None
         if span is not None and parent.get_text()[span[0] : span[1]] != text:
-            msg = f"The transform returned a node with span {span}, at which its parent's text does not hold its text."
+            msg = f"The transform returned a node with span {span}, where its parent's text differs from its text."
             raise TransformError(msg)
         return Draft(result.content, result.metadata, span)
     if not (isinstance(result, (str, Mapping)) or _is_scalar(result)):
@@ -484,7 +465,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _spans_of_pieces(pieces: list[Content], text: str) -> list[Span] | None:
-    """Spans of pieces that follow one another in the text with no letter or digit between them; None otherwise."""
+    """Return the spans of pieces that follow one another with no letter or digit between them; None otherwise."""
     spans = []
     position = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-r"""Spec 004's rules: a declarative way to write a tree of parents and children.
+r"""Rules of spec 004: declare how documents are cleaned and split into parents and children.
 
 rule = Rule(Segmentation(500, 50), parent_mode="paragraph", subchunk_segmentation=Segmentation(100, 0, "\n"))
 groups = rule.create_groups(docs, "part")
@@ -19,7 +19,14 @@ from lazyrag.text.structure import Cleaned, extra_spaces, web_addresses
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.transforms.splitters import RecursiveSplitter
-from lazyrag.validation import known_arguments, known_keywords, whole_number, yes_or_no
+from lazyrag.validation import (
+    known_arguments,
+    known_keywords,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+)
 
 _REMOVERS: Mapping[str, Callable[[str], list[Span]]] = {
     "remove_urls_emails": web_addresses,  # before the spaces, as it leaves some
@@ -33,7 +40,7 @@ class PreProcessingRule(NamedTuple):
 
     Args:
         id: ``"remove_extra_spaces"`` or ``"remove_urls_emails"``.
-        enabled: Whether it is done.
+        enabled: Whether to apply it.
     """
 
     id: str
@@ -44,18 +51,17 @@ RulesLike = Sequence["PreProcessingRule | Mapping[str, Any] | str"]
 
 
 class PreProcessingRules(Sequence[PreProcessingRule]):
-    """What is removed from text before it is cut (spec 004).
+    """Cleaning of text before it is split (spec 004).
 
-    ``"remove_extra_spaces"``: all but one of several empty lines, all but the first of several spaces.
-    ``"remove_urls_emails"``: addresses; of a Markdown link its text stays, images stay. Addresses go first, whatever
-    the order.
+    ``"remove_extra_spaces"`` removes repeated empty lines and repeated spaces. ``"remove_urls_emails"`` removes
+    addresses, always first; the text of a Markdown link and images stay.
 
     Args:
         rules: Ids, or mappings ``{"id": ..., "enabled": ...}``.
 
     Raises:
-        ConfigError: If a rule is unknown, or is ``"remove_stopwords"``: without "not" a sentence says the contrary, and
-            the indexes of terms leave such words out anyway.
+        ConfigError: If a rule is unknown, or is ``"remove_stopwords"``: without "not" a sentence means the opposite,
+            and keyword search ignores such words anyway.
 
     Example:
         >>> PreProcessingRules(["remove_urls_emails", "remove_extra_spaces"]).apply("Write to  me@tea.org today")
@@ -65,17 +71,16 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
     __slots__ = ("rules",)
 
     def __init__(self, rules: RulesLike = ()) -> None:
-        if isinstance(rules, (str, Mapping)) or not isinstance(rules, Sequence):
-            msg = f"Pre-processing rules are {rules!r:.80}; give a list, such as ['remove_extra_spaces']."
-            raise ConfigError(msg)
+        is_list = isinstance(rules, Sequence) and not isinstance(rules, str)
+        require(is_list, "Pre-processing rules", rules, "a list, such as ['remove_extra_spaces']")
         self.rules = tuple(_one_rule(one) for one in rules)
 
     def apply(self, text: str) -> str:
-        """The text without what the enabled rules remove."""
+        """Return the cleaned text."""
         return self.cleaned(text).text
 
     def cleaned(self, text: str) -> Cleaned:
-        """The same, with where what is left stood."""
+        """Return the cleaned text with its spans in the original."""
         cleaned = Cleaned(text)
         for name in self.enabled:
             cleaned = cleaned.without(_REMOVERS[name](cleaned.text))
@@ -83,7 +88,7 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
 
     @property
     def enabled(self) -> tuple[str, ...]:
-        """Ids of the rules that are done, in the order in which they are."""
+        """Ids of the enabled rules, in the order in which they are applied."""
         wanted = {rule.id for rule in self.rules if rule.enabled}
         return tuple(name for name in _REMOVERS if name in wanted)
 
@@ -115,42 +120,37 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
 def _one_rule(given: PreProcessingRule | Mapping[str, Any] | str) -> PreProcessingRule:
     if isinstance(given, Mapping):
         values = known_values("A pre-processing rule", given, {"id": None, "enabled": None})
-        rule = PreProcessingRule(values.get("id", ""), yes_or_no("enabled", values.get("enabled", True)))
+        rule = PreProcessingRule(values.get("id", ""), validate_boolean("enabled", values.get("enabled", True)))
     else:
         rule = PreProcessingRule(given) if isinstance(given, str) else given
     if not isinstance(rule, PreProcessingRule) or rule.id not in _RULE_IDS:
-        told = rule.id if isinstance(rule, PreProcessingRule) else rule
-        msg = f"There is no pre-processing rule {told!r}. {known_names(str(told), tuple(_REMOVERS))}"
-        raise ConfigError(msg)
+        name = rule.id if isinstance(rule, PreProcessingRule) else rule
+        raise ConfigError(f"Unknown pre-processing rule {name!r}. {known_names(str(name), _REMOVERS)}")
     if rule.enabled and rule.id not in _REMOVERS:
         msg = (
-            "The pre-processing rule 'remove_stopwords' is not done: without 'not' a sentence says the contrary, and "
-            "bm25 leaves such words out anyway. Leave it out, or give it enabled=False."
+            "The pre-processing rule 'remove_stopwords' is not supported: without 'not' a sentence means the opposite, "
+            "and bm25 ignores such words anyway. Leave it out, or pass enabled=False."
         )
         raise ConfigError(msg)
     return rule
 
 
 def known_values(what: str, values: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
-    """Values by the names that they have here.
+    """Rename the values of a mapping.
 
     Args:
-        what: What has them, for messages.
-        values: The values as they came.
-        names: Names that are allowed, with what they are called here, None for the same.
+        what: The mapping, for messages.
+        values: The values.
+        names: Allowed names, each with its name in lazyrag; None for the same.
     """
-    if not isinstance(values, Mapping):
-        msg = f"{what} is {values!r:.80}; give a mapping of names to values."
-        raise ConfigError(msg)
+    require(isinstance(values, Mapping), what, values, "a mapping of names to values")
     found: dict[str, Any] = {}
     for name, value in values.items():
         if name not in names:
-            msg = f"{what} has no {name!r}. {known_names(str(name), [*names])}"
-            raise UnknownKeywordError(msg)
+            raise UnknownKeywordError(f"{what} has no {name!r}. {known_names(str(name), names)}")
         own = names[name] or name
         if own in found:
-            msg = f"{what} has {own} twice, under two names: {dict(values)!r:.80}."
-            raise ConfigError(msg)
+            raise ConfigError(f"{what} has {own} under two names: {dict(values)!r:.80}.")
         found[own] = value
     return found
 
@@ -160,39 +160,37 @@ MIN_TOKENS, MAX_TOKENS = 50, 2000
 
 
 class ParentMode(str, enum.Enum):
-    """What children are answered from (spec 004).
+    """Parents of the chunks that are searched (spec 004).
 
-    Both spellings of a value are understood, and its name: ``ParentMode("FULL_DOC") is ParentMode("full-doc")``.
+    Accepts a value with hyphen or underscore, in any case: ``ParentMode("FULL_DOC") is ParentMode("full-doc")``.
     """
 
     PARAGRAPH = "paragraph"
-    """Parents are parts of the document."""
+    """Parents are parts of a document."""
     FULL_DOC = "full-doc"
-    """The one parent is the document."""
+    """The whole document is the parent."""
 
     @classmethod
     def _missing_(cls, value: object) -> ParentMode:
-        told = value.strip().lower().replace("_", "-") if isinstance(value, str) else value
+        name = value.strip().lower().replace("_", "-") if isinstance(value, str) else value
         for mode in cls:
-            if mode.value == told:
+            if mode.value == name:
                 return mode
-        msg = f"parent_mode is {value!r}. {known_names(str(value), [mode.value for mode in cls])}"
-        raise ConfigError(msg)
+        raise ConfigError(f"Unknown parent_mode {value!r}. {known_names(str(value), [mode.value for mode in cls])}")
 
 
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class Segmentation:
-    r"""How text is cut into chunks (spec 004).
+    r"""Settings of a splitter (spec 004).
 
     Args:
-        max_tokens: Most tokens of a chunk, from 50 to 2000.
-        chunk_overlap: Most tokens that two neighbours share, from 0 to half of max_tokens.
-        separator: Where text may be cut, if that gives chunks of at most that size; not empty. What stands between two
-            of them and is too long is cut at line ends and sentences.
+        max_tokens: Maximum tokens of a chunk, from 50 to 2000.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of max_tokens.
+        separator: Preferred place to split, not empty. A piece that is too long is split at line ends and sentences.
 
     Raises:
-        ConfigError: If a value is out of its range. It is a `ValueError`, as spec 004 says.
+        ConfigError: If an argument is invalid. It is a `ValueError`, as spec 004 says.
 
     Example:
         >>> Segmentation(500, 50).separator
@@ -204,22 +202,21 @@ class Segmentation:
     separator: str = "\n\n"
 
     def __post_init__(self) -> None:
-        whole_number("max_tokens", self.max_tokens, MIN_TOKENS, MAX_TOKENS)
-        whole_number("chunk_overlap (at most half of max_tokens)", self.chunk_overlap, 0, self.max_tokens // 2)
-        if not isinstance(self.separator, str) or not self.separator:
-            msg = f"separator is {self.separator!r}; give a text that is not empty, such as '\\n\\n'."
-            raise ConfigError(msg)
+        validate_integer("max_tokens", self.max_tokens, MIN_TOKENS, MAX_TOKENS)
+        validate_integer("chunk_overlap (at most half of max_tokens)", self.chunk_overlap, 0, self.max_tokens // 2)
+        is_valid = isinstance(self.separator, str) and self.separator != ""
+        require(is_valid, "separator", self.separator, "a string that is not empty")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Segmentation:
-        r"""A segmentation from JSON, in this spelling or Dify's.
+        r"""Create a segmentation from JSON, with the names of lazyrag or Dify.
 
         Args:
-            values: ``max_tokens`` (or ``max_length``), ``chunk_overlap`` (0 if it is left out) and ``separator`` (or
-                ``delimiter``), in which ``\n`` and ``\t`` may be spelt out, as people type them.
+            values: ``max_tokens`` (or ``max_length``), ``chunk_overlap`` (0 by default) and ``separator`` (or
+                ``delimiter``), in which ``\n`` and ``\t`` may be escaped, as people type them.
 
         Raises:
-            ConfigError: If a name is unknown or given twice, or a value out of its range.
+            ConfigError: If a name is unknown or repeated, or a value is invalid.
 
         Example:
             >>> Segmentation.from_dict({"delimiter": "\\n", "max_length": 500})
@@ -227,15 +224,14 @@ class Segmentation:
         """
         known = known_values("A segmentation", values, {**_SAME, **dict.fromkeys(cls.__slots__)})
         if "max_tokens" not in known:
-            msg = f"A segmentation needs max_tokens, from {MIN_TOKENS} to {MAX_TOKENS}: {dict(values)!r:.80}."
-            raise ConfigError(msg)
+            raise ConfigError(f"A segmentation needs max_tokens; got {dict(values)!r:.80}.")
         separator = known.get("separator")
         if isinstance(separator, str):
             known["separator"] = separator.replace("\\n", "\n").replace("\\t", "\t")
         return cls(**{name: value for name, value in known.items() if value is not None})
 
     def splitter(self, counter: TokenCounter | str = "utf8") -> RecursiveSplitter:
-        """The transform that cuts so."""
+        """Create the splitter."""
         separators = (self.separator,) if self.separator == "\n" else (self.separator, "\n")
         return RecursiveSplitter(separators, self.max_tokens, self.chunk_overlap, counter=counter)
 
@@ -244,12 +240,12 @@ _SAME: Mapping[str, str | None] = {"max_length": "max_tokens", "delimiter": "sep
 
 
 class RuleGroup(NamedTuple):
-    """A node group that a rule writes.
+    """A node group of a rule.
 
     Args:
         name: Its name.
         transform: Its transform.
-        parent: The group it is made of.
+        parent: Name of its parent group.
     """
 
     name: str
@@ -258,11 +254,11 @@ class RuleGroup(NamedTuple):
 
 
 class RuleGroups(NamedTuple):
-    """Names of the groups of a rule: ``Retriever(docs, groups.child, target=groups.parent)``.
+    """Names of the groups of a rule, for ``Retriever(docs, groups.child, target=groups.parent)``.
 
     Args:
-        parent: What is answered from.
-        child: What is searched; the same one where the rule makes no children.
+        parent: Group whose nodes are returned.
+        child: Group that is searched; the same if the rule has no children.
     """
 
     parent: str
@@ -270,7 +266,7 @@ class RuleGroups(NamedTuple):
 
 
 class GroupOwner(Protocol):
-    """What groups can be defined on: a Document."""
+    """Object on which groups can be defined: a Document."""
 
     @property
     def create_node_group(self) -> Callable[..., None]:
@@ -280,17 +276,17 @@ class GroupOwner(Protocol):
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
-    r"""How documents are cleaned and cut (spec 004): small pieces to be found, their parents to be read.
+    r"""How documents are cleaned and split (spec 004): small chunks for search, their parents as results.
 
     Args:
-        segmentation: How parents are cut; of no use where the parent is the whole document.
-        pre_processing_rules: What is removed before that; see `PreProcessingRules`.
+        segmentation: How to split documents into parents; unused if the parent is the whole document.
+        pre_processing_rules: Cleaning before that; see `PreProcessingRules`.
         parent_mode: A `ParentMode` or its value.
-        subchunk_segmentation: How each parent is cut into children; None makes none.
-        counter: What counts tokens: a TokenCounter or the name of a registered one.
+        subchunk_segmentation: How to split parents into children; None for no children.
+        counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If an argument is of the wrong kind or out of its range. It is a `ValueError`, as spec 004 says.
+        ConfigError: If an argument is invalid. It is a `ValueError`, as spec 004 says.
 
     Example:
         >>> rule = Rule(Segmentation(500, 50), subchunk_segmentation=Segmentation(100, 0, "\n"))
@@ -323,23 +319,23 @@ class Rule:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        RecursiveSplitter(counter=counter)  # refuses what is no counter
+        RecursiveSplitter(counter=counter)  # validates the counter
 
     @classmethod
     def automatic(cls) -> Rule:
-        """Dify's automatic mode: chunks of 500 tokens with 50 of overlap, cut at line ends, without extra spaces."""
+        """Create the rule of Dify's automatic mode: 500 tokens, overlap 50, split at line ends, no extra spaces."""
         return cls(Segmentation(500, 50, "\n"), ["remove_extra_spaces"])
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Rule:
-        r"""A rule from JSON, in this spelling or Dify's.
+        r"""Create a rule from JSON, with the names of lazyrag or Dify.
 
         Args:
             values: The arguments of a Rule by name; or such a mapping under ``"rules"``, beside a ``"mode"``:
-                ``"automatic"``, ``"custom"`` or ``"hierarchical"``. What Dify says of its ``"limits"`` is passed over.
+                ``"automatic"``, ``"custom"`` or ``"hierarchical"``. Dify's ``"limits"`` are ignored.
 
         Raises:
-            ConfigError: If a name or a value is unknown or out of its range, or the rules do not fit the mode.
+            ConfigError: If a name is unknown, a value is invalid, or the rules do not fit the mode.
 
         Example:
             >>> rules = {"parent_mode": "full-doc", "subchunk_segmentation": {"separator": "\n", "max_tokens": 200}}
@@ -350,9 +346,7 @@ class Rule:
         if isinstance(values, Mapping) and "mode" in values:
             known = known_values("A process rule", values, dict.fromkeys(("mode", "rules", "limits")))
             mode, rules = known["mode"], known.get("rules") or {}
-            if mode not in _MODES:
-                msg = f"The mode of a process rule is {mode!r}. {known_names(str(mode), _MODES)}"
-                raise ConfigError(msg)
+            validate_choice("mode of a process rule", mode, ("automatic", "custom", "hierarchical"))
             if mode == "automatic" and not rules:
                 return cls.automatic()
             values = rules
@@ -360,26 +354,23 @@ class Rule:
         rule = cls(**{name: value for name, value in given.items() if value is not None})
         needed = "subchunk_segmentation" if mode == "hierarchical" else "segmentation" if mode is not None else None
         if needed is not None and getattr(rule, needed) is None:
-            msg = f"A process rule of mode {mode!r} needs {needed}, with max_tokens and a separator."
-            raise ConfigError(msg)
+            raise ConfigError(f"A process rule of mode {mode!r} needs {needed}, with max_tokens and a separator.")
         return rule
 
     def groups(self, name: str = "part") -> tuple[RuleGroup, ...]:
-        """The node groups that the rule writes, parents first.
+        """Return the node groups of the rule, parents first.
 
         Args:
-            name: Of the parents' group; the children's is called ``f"{name}-child"``.
+            name: Name of the parents' group; that of the children is ``f"{name}-child"``.
 
         Raises:
-            ConfigError: If it is not said how parents, or the children of whole documents, are cut.
+            ConfigError: If the segmentation of parents, or of whole documents into children, is missing.
         """
         whole = self.parent_mode is ParentMode.FULL_DOC
         if whole and self.subchunk_segmentation is None:
-            msg = "A rule whose parents are whole documents needs subchunk_segmentation=, to cut them into children."
-            raise ConfigError(msg)
+            raise ConfigError("A rule whose parents are whole documents needs subchunk_segmentation=.")
         if not whole and self.segmentation is None:
-            msg = "A rule whose parents are paragraphs needs segmentation=, such as Segmentation(500, 50)."
-            raise ConfigError(msg)
+            raise ConfigError("A rule whose parents are paragraphs needs segmentation=, such as Segmentation(500, 50).")
         splitter = None if whole or self.segmentation is None else self.segmentation.splitter(self.counter)
         parents = RuleGroup(name, RuleParents(self.pre_processing_rules, splitter), LAZY_ROOT_NAME)
         if self.subchunk_segmentation is None:
@@ -388,45 +379,42 @@ class Rule:
 
     @known_keywords
     def create_groups(self, docs: GroupOwner | type[Any], name: str = "part", *, replace: bool = False) -> RuleGroups:
-        """Define the rule's groups on a Document, or on the class for all of them.
+        """Define the rule's groups on a Document, or on the class for all Documents.
 
         Args:
             docs: The Document.
             name: See `groups`.
-            replace: Take the place of other definitions of these names.
+            replace: Whether to replace other definitions of these names.
 
         Returns:
-            The names of both groups.
+            The names of the groups.
 
         Raises:
-            ConfigError: If ``docs`` is no Document; see `groups`.
-            AlreadyRegisteredError: If a name is taken by another definition and ``replace`` is false.
+            ConfigError: If ``docs`` is no Document, and as `groups`.
+            AlreadyRegisteredError: If a name has another definition and ``replace`` is False.
 
         Example:
             >>> from lazyrag import Document
             >>> Rule(Segmentation(500), subchunk_segmentation=Segmentation(100)).create_groups(Document(), "part")
             RuleGroups(parent='part', child='part-child')
         """
-        if not callable(getattr(docs, "create_node_group", None)):
-            msg = f"create_groups got {docs!r:.80} for docs; give a Document, or the class."
-            raise ConfigError(msg)
+        require(callable(getattr(docs, "create_node_group", None)), "docs", docs, "a Document, or the class")
         groups = self.groups(name)
         for group in groups:
-            docs.create_node_group(group.name, group.transform, group.parent, replace=yes_or_no("replace", replace))
+            docs.create_node_group(
+                group.name, group.transform, group.parent, replace=validate_boolean("replace", replace)
+            )
         return RuleGroups(groups[0].name, groups[-1].name)
 
 
-_MODES = ("automatic", "custom", "hierarchical")
-
-
 class RuleParents(NodeTransform):
-    """Whole documents into the parents of a rule: cleaned, then cut, or left whole.
+    """Cleans documents and splits them into the parents of a rule.
 
-    A parent has a span where it stands in the document as it is; one from which something was removed has none.
+    A parent has a span in the document, unless something was removed from it.
 
     Args:
-        rules: What is removed.
-        splitter: Cuts what is left; None leaves it whole.
+        rules: Cleaning rules.
+        splitter: Splits the cleaned text; None keeps it whole.
     """
 
     reads_text_only = True
@@ -439,7 +427,7 @@ class RuleParents(NodeTransform):
             self.identity = f"RuleParents/1 removed={rules.enabled!r} cut={cut!r}"
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The parents of a document's text."""
+        """Clean and split the text of a document."""
         cleaned = self.rules.cleaned(node.get_text())
         spans = [(0, len(cleaned.text))] if self.splitter is None else self.splitter.split(cleaned.text)
         for start, end in spans:
@@ -453,5 +441,4 @@ def _segmentation(what: str, given: Segmentation | Mapping[str, Any] | None) -> 
         return given
     if isinstance(given, Mapping):
         return Segmentation.from_dict(given)
-    msg = f"{what} is {given!r:.80}; give a Segmentation, such as Segmentation(500, 50)."
-    raise ConfigError(msg)
+    raise ConfigError(f"{what} must be a Segmentation, such as Segmentation(500, 50); got {given!r:.80}.")

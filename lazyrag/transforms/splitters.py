@@ -1,4 +1,4 @@
-"""Splitters: text into pieces of a bounded number of tokens, each with its place."""
+"""Splitters of plain text: chunks with a maximum number of tokens and their spans."""
 
 from __future__ import annotations
 
@@ -7,145 +7,266 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Span
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stacked
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
 from lazyrag.text.tokens import TokenCounter, fitting, token_counters
 from lazyrag.transforms.base import NodeTransform, transforms
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
 
 
-class Packer:
-    """Packs a text's parts into spans.
+class TextSplitter(NodeTransform):
+    """Base of splitters that pack the parts of a text into chunks.
 
     Args:
-        chunk_size: Most tokens of a span, at least 1.
-        chunk_overlap: Most tokens that two neighbours share, at least 0 and at most half of chunk_size. None: a fifth
-            of chunk_size, at most 200.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        counter: A TokenCounter or the name of a registered one.
+    """
+
+    reads_text_only = True
+
+    def __init__(self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str) -> None:
+        self._packer = Packer(chunk_size, chunk_overlap, counter)
+        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
+        self.counter = self._packer.counter
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split the node's text into chunks with spans."""
+        text = node.get_text()
+        return chunks(text, self.split(text))
+
+    def split(self, text: str) -> list[Span]:
+        """Return the spans of the chunks of a text, in order; see `Packer.spans`."""
+        return self._packer.spans(text, self._levels(text))
+
+    def _levels(self, text: str) -> list[array[int]]:
+        """Return where parts of a text end, from large parts to small ones."""
+        raise NotImplementedError
+
+    def _set_identity(self, cls: type[NodeTransform], details: str = "") -> None:
+        """Name the settings of a class; not of its subclasses, whose code has to count."""
+        if type(self) is cls:
+            self.identity = f"{cls.__name__}/1 {self._packer.settings}{details}"
+
+
+@known_arguments
+class SentenceSplitter(TextSplitter):
+    """Splits text into chunks of as many whole sentences as fit.
+
+    The spans cover the text without gaps; white space stays with the sentence before it. A sentence that does not fit
+    is cut at the end of a line, a clause or a word, in this order, and inside a user-perceived character only if that
+    alone does not fit. A chunk begins with the end of the previous one: with its last sentences if they fit into the
+    overlap, else with its last words. There is no overlap where that keeps a sentence or a character whole.
+
+    Args:
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
+            chunk_size, at most 200.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If a size is out of its range or the counter is none.
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> splitter = SentenceSplitter(chunk_size=6, chunk_overlap=0)
+        >>> text = "他走了。她也走了。"
+        >>> [text[start:end] for start, end in splitter.split(text)]
+        ['他走了。', '她也走了。']
     """
 
-    def __init__(self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str) -> None:
-        self.size = whole_number("chunk_size", chunk_size, 1)
-        if chunk_overlap is None:
-            chunk_overlap = min(200, self.size // 5)
-        self.overlap = whole_number("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
-        self.counter = token_counters[counter] if isinstance(counter, str) else counter
-        if not callable(getattr(self.counter, "count", None)) or not isinstance(
-            getattr(self.counter, "name", None), str
-        ):
-            msg = f"counter is {counter!r}; give an object with name and count(text). {known_names('', token_counters)}"
-            raise ConfigError(msg)
-        self._fitting = fitting(self.counter)
+    def __init__(
+        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
+    ) -> None:
+        super().__init__(chunk_size, chunk_overlap, counter)
+        self._set_identity(SentenceSplitter)
 
-    @property
-    def told(self) -> str:
-        """All that decides about the spans, for a transform's identity."""
-        return f"size={self.size} overlap={self.overlap} counter={self.counter.name}"
-
-    def spans(self, text: str, levels: Sequence[array[int]]) -> list[Span]:
-        """The spans of a text, in order.
-
-        Args:
-            text: The text.
-            levels: Where its parts end, from large ones (sections) to small ones (sentences): each an ascending array
-                whose last number is ``len(text)``. What is larger than a span is taken apart by the level below it;
-                by the lowest one's parts at the end of a line, a clause, a word, a character.
-
-        Returns:
-            Spans (start, end) with ``count(text[start:end]) <= size``, unless one character alone has more tokens.
-            Each begins at or before the end of the one before and ends behind it; the first begins at 0, the last ends
-            at ``len(text)``. No span for an empty text.
-        """
-        spans: list[Span] = []
-        start = end = 0
-        while end < len(text):
-            start, end = self._next(text, levels, start, end)
-            spans.append((start, end))
-            start = self._overlap_start(text, levels, start, end)
-        return spans
-
-    def _next(self, text: str, levels: Sequence[array[int]], start: int, done: int) -> Span:
-        """The next span: from ``start``, or from ``done`` where that keeps a part or a character whole."""
-        limit = max(self._fitting.fit_forward(text, start, self.size), start + 1)
-        for ends in levels:
-            whole = _last_at_most(ends, limit)
-            if whole > done:
-                return start, whole
-        if start == done:
-            return start, last_break(text, done, limit)
-        fresh = self._next(text, levels, done, done)
-        # Here the overlap fills the span, or tears a part.
-        if limit <= done or any(_last_at_most(ends, fresh[1]) == fresh[1] for ends in levels):
-            return fresh
-        cut = last_break(text, done, limit)
-        return (start, cut) if is_boundary(text, cut) else fresh
-
-    def _overlap_start(self, text: str, levels: Sequence[array[int]], start: int, end: int) -> int:
-        """Where the next span begins: in (start, end], within the overlap of the end."""
-        if not self.overlap or end == len(text):
-            return end
-        earliest = max(self._fitting.fit_backward(text, end, self.overlap), start + 1)
-        for ends in levels:
-            part = ends[bisect_left(ends, earliest)]
-            if part < end:
-                return part
-        return first_word(text, earliest, end)
+    def _levels(self, text: str) -> list[array[int]]:
+        return [sentence_ends(text)]
 
 
-def chunks(text: str, spans: Sequence[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
-    """Nodes for the spans of a text; blank ones are left out."""
-    for start, end in spans:
-        if not text[start:end].isspace():
-            yield DocNode(text=text[start:end], span=(start, end), metadata=metadata)
+@known_arguments
+class CharacterSplitter(TextSplitter):
+    r"""Splits text at one separator into chunks of as many whole pieces as fit.
+
+    The separator stays at the end of its piece, so the spans cover the text without gaps. A piece that does not fit is
+    cut at the end of a line, a clause or a word, in this order.
+
+    Args:
+        separator: Separator between pieces, not empty; a run of white space counts as one.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        counter: A TokenCounter or the name of a registered one.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> splitter = CharacterSplitter("\n", chunk_size=5, chunk_overlap=0)
+        >>> text = "green tea\nblack tea\noolong"
+        >>> [text[start:end] for start, end in splitter.split(text)]
+        ['green tea\n', 'black tea\n', 'oolong']
+    """
+
+    def __init__(
+        self,
+        separator: str = "\n\n",
+        chunk_size: int = 1024,
+        chunk_overlap: int | None = None,
+        *,
+        counter: TokenCounter | str = "utf8",
+    ) -> None:
+        super().__init__(chunk_size, chunk_overlap, counter)
+        require(isinstance(separator, str) and separator != "", "separator", separator, "a string that is not empty")
+        self.separator = separator
+        self._set_identity(CharacterSplitter, f" separator={separator!r}")
+
+    def _levels(self, text: str) -> list[array[int]]:
+        return [_separator_ends(text, self.separator)]
 
 
-def _last_at_most(ends: array[int], limit: int) -> int:
-    """The last of some ascending positions that is not above a limit, or 0."""
-    at = bisect_right(ends, limit)
-    return ends[at - 1] if at else 0
+@known_arguments
+class RecursiveSplitter(TextSplitter):
+    r"""Splits text at the coarsest separator whose pieces fit, into chunks of as many pieces as fit.
+
+    A piece that does not fit is split at the next separator, at last at sentences, clauses and words. Separators stay
+    at the ends of pieces, so the spans cover the text without gaps.
+
+    Args:
+        separators: From coarse to fine, none empty; several in a row, if they are white space, count as one.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        counter: A TokenCounter or the name of a registered one.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> splitter = RecursiveSplitter(chunk_size=9, chunk_overlap=0)
+        >>> text = "Green tea.\n\nBlack tea is oxidised. It keeps."
+        >>> [text[start:end] for start, end in splitter.split(text)]
+        ['Green tea.\n\n', 'Black tea is oxidised. ', 'It keeps.']
+    """
+
+    def __init__(
+        self,
+        separators: Sequence[str] = ("\n\n", "\n"),
+        chunk_size: int = 1024,
+        chunk_overlap: int | None = None,
+        *,
+        counter: TokenCounter | str = "utf8",
+    ) -> None:
+        super().__init__(chunk_size, chunk_overlap, counter)
+        is_valid = is_list_of(separators, str) and all(separators)
+        require(is_valid, "separators", separators, "a list of strings that are not empty")
+        self.separators = tuple(separators)
+        self._set_identity(RecursiveSplitter, f" separators={self.separators!r}")
+
+    def _levels(self, text: str) -> list[array[int]]:
+        return [*(_separator_ends(text, separator) for separator in self.separators), sentence_ends(text)]
 
 
-def closed(ends: array[int], length: int) -> array[int]:
-    """Some ascending ends of parts with the text's own end as the last one."""
-    if length and (not ends or ends[-1] != length):
-        ends.append(length)
-    return ends
+@known_arguments
+class TokenSplitter(TextSplitter):
+    """Splits text into chunks of as many words as fit, regardless of sentences.
+
+    A Chinese, Japanese or Korean character counts as a word. The spans cover the text without gaps; white space stays
+    with the word before it.
+
+    Args:
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size. None: a fifth of
+            chunk_size, at most 200.
+        counter: A TokenCounter or the name of a registered one.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> splitter = TokenSplitter(chunk_size=4, chunk_overlap=0)
+        >>> text = "He left. She left as well."
+        >>> [text[start:end] for start, end in splitter.split(text)]
+        ['He left. ', 'She left as ', 'well.']
+    """
+
+    def __init__(
+        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
+    ) -> None:
+        super().__init__(chunk_size, chunk_overlap, counter)
+        self._set_identity(TokenSplitter)
+
+    def _levels(self, text: str) -> list[array[int]]:
+        return [word_ends(text)]
+
+
+@known_arguments
+class SentenceWindow(NodeTransform):
+    """Splits text into sentences, with the sentences around each in its metadata: ``{"window": "..."}``.
+
+    Search finds the sentence, and the window gives its context. A sentence without a word belongs to the one before it.
+
+    Args:
+        before: Number of sentences before it in the window, at least 0.
+        after: Number of sentences after it, at least 0.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> nodes = SentenceWindow(1, 0)(DocNode(text="Pick it. Wither it. Dry it."))
+        >>> [(node.text, node.metadata["window"]) for node in nodes][1:]
+        [('Wither it. ', 'Pick it. Wither it. '), ('Dry it.', 'Wither it. Dry it.')]
+    """
+
+    reads_text_only = True
+
+    def __init__(self, before: int = 3, after: int = 3) -> None:
+        self.before = validate_integer("before", before, 0)
+        self.after = validate_integer("after", after, 0)
+        if type(self) is SentenceWindow:
+            self.identity = f"SentenceWindow/1 before={self.before} after={self.after}"
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split the node's text into sentences with spans."""
+        text = node.get_text()
+        spans = _sentences(text)
+        for number, (start, end) in enumerate(spans):
+            if not text[start:end].isspace():
+                first, last = spans[max(0, number - self.before)], spans[min(len(spans) - 1, number + self.after)]
+                yield DocNode(text=text[start:end], span=(start, end), metadata={"window": text[first[0] : last[1]]})
 
 
 @known_arguments
 class SemanticSplitter(NodeTransform):
-    """Splits text where its subject changes: between sentences whose vectors lie far apart.
+    """Splits text where its topic changes: between sentences whose embeddings are far apart.
 
-    Each sentence is embedded together with its neighbours. A chunk ends where the cosine distance from one sentence to
-    the next is above the threshold. Chunks below ``min_size`` are joined to a neighbour; those above ``chunk_size``
-    are cut at the ends of sentences. The chunks' spans cover the text without a gap, and share nothing.
+    Each sentence is embedded together with its neighbours. A chunk ends where the cosine distance between neighbouring
+    sentences exceeds the threshold. Chunks below ``min_size`` are merged with a neighbour; those above ``chunk_size``
+    are cut at the ends of sentences. The spans cover the text without gaps and do not overlap.
 
     Args:
-        embed: An `Embedder`, or a callable from a text to a vector. What it says of its identity takes part in the
-            group's fingerprint; for a bare callable, its code does.
-        chunk_size: Most tokens of a chunk, at least 1.
-        min_size: Fewest tokens of a chunk, where its neighbours leave room for it; from 0 to chunk_size.
-        percentile: Split at the distances above this percentile of the text's own, from 0 to 100; 95 where neither it
-            nor ``threshold`` is given.
-        threshold: Split at distances above this one instead, from 0 to 2: the same for every text.
-        window: How many sentences on each side are embedded with one, at least 0.
+        embed: An `Embedder`, or a callable from a text to a vector. The group's fingerprint includes its identity, or
+            the code of a callable without one.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        min_size: Minimum tokens of a chunk, if its neighbours leave room; from 0 to chunk_size.
+        percentile: Split at distances above this percentile of the text's own distances, from 0 to 100; 95 if neither
+            it nor ``threshold`` is given.
+        threshold: Split at distances above this value, from 0 to 2: the same for every text.
+        window: Number of sentences on each side that are embedded with a sentence, at least 0.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If a number is out of its range, both percentile and threshold are given, embed is no embedder or
-            the counter is none.
+        ConfigError: If an argument is invalid, or both percentile and threshold are given.
 
     Source:
         G. Kamradt: 5 Levels of Text Splitting, level 4 (2024).
@@ -158,6 +279,8 @@ class SemanticSplitter(NodeTransform):
     """
 
     reads_text_only = True
+    identity_rests_on: Mapping[str, Any] = EMPTY
+    """Objects that `identity` does not cover: an embed without identity."""
 
     def __init__(
         self,
@@ -175,37 +298,36 @@ class SemanticSplitter(NodeTransform):
         self._embedder = CheckedEmbedder(embedder, "The embed of SemanticSplitter")
         self._packer = Packer(chunk_size, 0, counter)
         self.chunk_size, self.counter = self._packer.size, self._packer.counter
-        self.min_size = whole_number("min_size (at most chunk_size)", min_size, 0, self.chunk_size)
+        self.min_size = validate_integer("min_size (at most chunk_size)", min_size, 0, self.chunk_size)
         if percentile is not None and threshold is not None:
-            msg = f"percentile={percentile!r} and threshold={threshold!r} are both given; give one of them."
-            raise ConfigError(msg)
-        self.threshold = None if threshold is None else _number("threshold", threshold, 2)
-        self.percentile = _number("percentile", 95 if percentile is None else percentile, 100)
-        self.window = whole_number("window", window, 0)
-        if type(self) is SemanticSplitter and embedder.identity:  # a subclass may do anything, so its code has to count
+            raise ConfigError(f"Pass percentile or threshold; got both ({percentile!r}, {threshold!r}).")
+        self.threshold = threshold
+        if threshold is not None:
+            self.threshold = validate_number("threshold", threshold, "a number from 0 to 2", lambda one: 0 <= one <= 2)
+        percentile = 95 if percentile is None else percentile
+        expected = "a number from 0 to 100"
+        self.percentile = validate_number("percentile", percentile, expected, lambda one: 0 <= one <= 100)
+        self.window = validate_integer("window", window, 0)
+        if type(self) is SemanticSplitter:
             split_at = f"percentile={self.percentile}" if threshold is None else f"threshold={self.threshold}"
             self.identity = (
-                f"SemanticSplitter/1 {self._packer.told} min={self.min_size} window={self.window} {split_at} "
+                f"SemanticSplitter/1 {self._packer.settings} min={self.min_size} window={self.window} {split_at} "
                 f"embed={embedder.identity}"
             )
+            self.identity_rests_on = {} if embedder.identity else {"embed": embed}
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it."""
+        """Split the node's text into chunks with spans."""
         text = node.get_text()
         return chunks(text, self.split(text))
 
     def split(self, text: str) -> list[Span]:
-        """The spans of the chunks of a text, in order; together they cover it without a gap.
+        """Return the spans of the chunks of a text, in order; they cover it without gaps.
 
         Raises:
-            EmbeddingError: If a sentence has no vector.
+            EmbeddingError: If a sentence cannot be embedded.
         """
-        sentences: list[Span] = []
-        for start, end in sentence_spans(text):
-            if sentences and not any(map(str.isalnum, text[start:end])):
-                sentences[-1] = (sentences[-1][0], end)
-            else:
-                sentences.append((start, end))
+        sentences = _sentences(text)
         found: list[Span] = []
         for start, end in self._joined(text, self._parts(text, sentences)):
             ends = array("q", (stop - start for _, stop in sentences if start < stop <= end))
@@ -214,7 +336,7 @@ class SemanticSplitter(NodeTransform):
         return found
 
     def _parts(self, text: str, sentences: Sequence[Span]) -> list[Span]:
-        """The stretches between changes of subject."""
+        """Return the spans between changes of topic."""
         if len(sentences) < 2:
             return list(sentences)
         last = len(sentences) - 1
@@ -228,14 +350,14 @@ class SemanticSplitter(NodeTransform):
         lengths = np.linalg.norm(vectors, axis=1)
         products = np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
         scale = lengths[:-1] * lengths[1:]
-        # A vector of zeros says nothing, and so separates nothing.
+        # A zero vector has no direction, so it separates nothing.
         distances = 1 - np.divide(products, scale, out=np.ones_like(products), where=scale > 0)
         limit = float(np.percentile(distances, self.percentile)) if self.threshold is None else self.threshold
         starts = [0, *(at + 1 for at in np.flatnonzero(distances > limit + 1e-9).tolist()), len(sentences)]
         return [(sentences[one][0], sentences[other - 1][1]) for one, other in itertools.pairwise(starts)]
 
     def _joined(self, text: str, parts: Sequence[Span]) -> list[Span]:
-        """Those with fewer tokens than ``min_size`` joined to the one before or behind, where that leaves room."""
+        """Merge parts with fewer tokens than ``min_size`` with a neighbour, if both fit in a chunk."""
         joined: list[Span] = []
         for part in parts:
             if joined:
@@ -251,292 +373,131 @@ class SemanticSplitter(NodeTransform):
         return self.counter.count(text[span[0] : span[1]])
 
 
-def _number(what: str, value: Any, most: float) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= most:
-        msg = f"{what} is {value!r:.80}; give a number from 0 to {most}."
-        raise ConfigError(msg)
-    return float(value)
+def _sentences(text: str) -> list[Span]:
+    """Return the spans of sentences; one without a letter or digit belongs to the one before it."""
+    found: list[Span] = []
+    for start, end in sentence_spans(text):
+        if found and not any(map(str.isalnum, text[start:end])):
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
 
 
-transforms.register("SemanticSplitter", SemanticSplitter)
+class Packer:
+    """Packs the parts of a text into spans; for its arguments see `TextSplitter`."""
+
+    def __init__(self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str) -> None:
+        self.size = validate_integer("chunk_size", chunk_size, 1)
+        if chunk_overlap is None:
+            chunk_overlap = min(200, self.size // 5)
+        self.overlap = validate_integer("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
+        self.counter = token_counters[counter] if isinstance(counter, str) else counter
+        is_counter = callable(getattr(self.counter, "count", None)) and isinstance(
+            getattr(self.counter, "name", None), str
+        )
+        require(is_counter, "counter", counter, f"an object with name and count(text), or one of {[*token_counters]}")
+        self._fitting = fitting(self.counter)
+
+    @property
+    def settings(self) -> str:
+        """Everything that affects the spans, for a transform's identity."""
+        return f"size={self.size} overlap={self.overlap} counter={self.counter.name}"
+
+    def spans(self, text: str, levels: Sequence[array[int]]) -> list[Span]:
+        """Return the spans of a text, in order.
+
+        Args:
+            text: The text.
+            levels: Where its parts end, from large parts (sections) to small ones (sentences): ascending arrays whose
+                last item is ``len(text)``. A part that does not fit is split at the next level, at last at the end of
+                a line, a clause, a word, a character.
+
+        Returns:
+            Spans (start, end) with ``count(text[start:end]) <= size``, unless a single character has more tokens. Each
+            begins at or before the end of the previous one and ends after it; together they cover the text.
+        """
+        spans: list[Span] = []
+        start = end = 0
+        while end < len(text):
+            start, end = self._next(text, levels, start, end)
+            spans.append((start, end))
+            start = self._overlap_start(text, levels, start, end)
+        return spans
+
+    def _next(self, text: str, levels: Sequence[array[int]], start: int, done: int) -> Span:
+        """Return the next span: from ``start``, or from ``done`` if that keeps a part or a character whole."""
+        limit = max(self._fitting.fit_forward(text, start, self.size), start + 1)
+        for ends in levels:
+            whole = _last_at_most(ends, limit)
+            if whole > done:
+                return start, whole
+        if start == done:
+            return start, last_break(text, done, limit)
+        fresh = self._next(text, levels, done, done)
+        # The overlap fills the span, or cuts a part.
+        if limit <= done or any(_last_at_most(ends, fresh[1]) == fresh[1] for ends in levels):
+            return fresh
+        cut = last_break(text, done, limit)
+        return (start, cut) if is_boundary(text, cut) else fresh
+
+    def _overlap_start(self, text: str, levels: Sequence[array[int]], start: int, end: int) -> int:
+        """Return where the next span begins: in (start, end], within the overlap."""
+        if not self.overlap or end == len(text):
+            return end
+        earliest = max(self._fitting.fit_backward(text, end, self.overlap), start + 1)
+        for ends in levels:
+            part = ends[bisect_left(ends, earliest)]
+            if part < end:
+                return part
+        return first_word(text, earliest, end)
+
+
+def chunks(text: str, spans: Sequence[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
+    """Create nodes for the spans of a text that are not blank."""
+    for start, end in spans:
+        if not text[start:end].isspace():
+            yield DocNode(text=text[start:end], span=(start, end), metadata=metadata)
+
+
+def _last_at_most(ends: array[int], limit: int) -> int:
+    """Return the last of some ascending positions that is <= a limit, or 0."""
+    at = bisect_right(ends, limit)
+    return ends[at - 1] if at else 0
+
+
+def closed(ends: array[int], length: int) -> array[int]:
+    """Add the end of the text to the ascending ends of its parts."""
+    if length and (not ends or ends[-1] != length):
+        ends.append(length)
+    return ends
 
 
 _WORD = re.compile(rf"(?:[{CJK_LETTERS}]|[^\s{CJK_LETTERS}]+)\s*|\s+")
 
 
-@known_arguments
-class CharacterSplitter(NodeTransform):
-    r"""Splits text at one separator into chunks of whole pieces, as many as fit.
-
-    The separator stays at the end of its piece, so that the chunks' spans cover the text without a gap. A piece that
-    does not fit is cut at the end of a line, a clause or a word, in this order.
-
-    Args:
-        separator: What stands between pieces, not empty; a run of white space counts as one.
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours share, at least 0 and at most half of chunk_size. None: a fifth
-            of chunk_size, at most 200.
-        counter: A TokenCounter or the name of a registered one.
-
-    Raises:
-        ConfigError: If the separator is no text, a size is out of its range or the counter is none.
-
-    Example:
-        >>> splitter = CharacterSplitter("\n", chunk_size=5, chunk_overlap=0)
-        >>> text = "green tea\nblack tea\noolong"
-        >>> [text[start:end] for start, end in splitter.split(text)]
-        ['green tea\n', 'black tea\n', 'oolong']
-    """
-
-    reads_text_only = True
-
-    def __init__(
-        self,
-        separator: str = "\n\n",
-        chunk_size: int = 1024,
-        chunk_overlap: int | None = None,
-        *,
-        counter: TokenCounter | str = "utf8",
-    ) -> None:
-        [self.separator] = _checked_separators("separator", [separator])
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        if type(self) is CharacterSplitter:  # a subclass may do anything, so its code has to count
-            self.identity = f"CharacterSplitter/1 {self._packer.told} separator={separator!r}"
-
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it."""
-        text = node.get_text()
-        return chunks(text, self.split(text))
-
-    def split(self, text: str) -> list[Span]:
-        """The spans of the chunks of a text, in order; see `lazyrag.transforms.splitters.Packer.spans`."""
-        return self._packer.spans(text, [_ends_behind(text, self.separator)])
-
-
-@known_arguments
-class RecursiveSplitter(NodeTransform):
-    r"""Splits text at the coarsest of several separators whose pieces fit, into chunks of as many pieces as fit.
-
-    What does not fit whole is taken apart by the next separator, at last by sentences, clauses and words. Separators
-    stay at the ends of pieces, so that the chunks' spans cover the text without a gap.
-
-    Args:
-        separators: From coarse to fine, none empty; several in a row, if they are white space, count as one.
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours share, at least 0 and at most half of chunk_size. None: a fifth
-            of chunk_size, at most 200.
-        counter: A TokenCounter or the name of a registered one.
-
-    Raises:
-        ConfigError: If separators are no texts, a size is out of its range or the counter is none.
-
-    Example:
-        >>> splitter = RecursiveSplitter(chunk_size=9, chunk_overlap=0)
-        >>> text = "Green tea.\n\nBlack tea is oxidised. It keeps."
-        >>> [text[start:end] for start, end in splitter.split(text)]
-        ['Green tea.\n\n', 'Black tea is oxidised. ', 'It keeps.']
-    """
-
-    reads_text_only = True
-
-    def __init__(
-        self,
-        separators: Sequence[str] = ("\n\n", "\n"),
-        chunk_size: int = 1024,
-        chunk_overlap: int | None = None,
-        *,
-        counter: TokenCounter | str = "utf8",
-    ) -> None:
-        self.separators = _checked_separators("separators", separators)
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        if type(self) is RecursiveSplitter:
-            self.identity = f"RecursiveSplitter/1 {self._packer.told} separators={self.separators!r}"
-
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it."""
-        text = node.get_text()
-        return chunks(text, self.split(text))
-
-    def split(self, text: str) -> list[Span]:
-        """The spans of the chunks of a text, in order; see `lazyrag.transforms.splitters.Packer.spans`."""
-        levels = [_ends_behind(text, separator) for separator in self.separators]
-        return self._packer.spans(text, [*levels, sentence_ends(text)])
-
-
-@known_arguments
-class TokenSplitter(NodeTransform):
-    """Splits text into chunks of as many words as fit, wherever sentences end.
-
-    A Chinese, Japanese or Korean character counts as a word. The chunks' spans cover the text without a gap; white
-    space stays with the word before it.
-
-    Args:
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours share, at least 0 and at most half of chunk_size. None: a fifth
-            of chunk_size, at most 200.
-        counter: A TokenCounter or the name of a registered one.
-
-    Raises:
-        ConfigError: If a size is out of its range or the counter is none.
-
-    Example:
-        >>> splitter = TokenSplitter(chunk_size=4, chunk_overlap=0)
-        >>> text = "He left. She left as well."
-        >>> [text[start:end] for start, end in splitter.split(text)]
-        ['He left. ', 'She left as ', 'well.']
-    """
-
-    reads_text_only = True
-
-    def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
-    ) -> None:
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        if type(self) is TokenSplitter:
-            self.identity = f"TokenSplitter/1 {self._packer.told}"
-
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it."""
-        text = node.get_text()
-        return chunks(text, self.split(text))
-
-    def split(self, text: str) -> list[Span]:
-        """The spans of the chunks of a text, in order; see `lazyrag.transforms.splitters.Packer.spans`."""
-        return self._packer.spans(text, [word_ends(text)])
-
-
 def word_ends(text: str) -> array[int]:
-    """Where words end, the white space behind them included; a Chinese, Japanese or Korean character is a word."""
-    return _whole(text, (match.end() for match in _WORD.finditer(text)))
+    """Return where words end, with the white space after them. A CJK character is a word."""
+    return _at_boundaries(text, (match.end() for match in _WORD.finditer(text)))
 
 
-def _checked_separators(name: str, given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        msg = f"{name} is {given!r}; give a list of texts, such as ['\\n\\n', '\\n']."
-        raise ConfigError(msg)
-    for one in given:
-        if not isinstance(one, str) or not one:
-            msg = f"{name} has {one!r}; a separator is a text that is not empty, such as '\\n\\n'."
-            raise ConfigError(msg)
-    return tuple(given)
-
-
-def _ends_behind(text: str, separator: str) -> array[int]:
-    """Where pieces end: behind each separator, or behind a run of them that are white space; and the text's end."""
+def _separator_ends(text: str, separator: str) -> array[int]:
+    """Return where pieces end: after each separator, or after a run of separators that are white space."""
     pattern = re.compile(f"(?:{re.escape(separator)})+" if separator.isspace() else re.escape(separator))
-    return _whole(text, (match.end() for match in pattern.finditer(text)))
+    return _at_boundaries(text, (match.end() for match in pattern.finditer(text)))
 
 
-def _whole(text: str, ends: Iterable[int]) -> array[int]:
-    """Those of some ascending positions that tear no character, and the text's end."""
-    kept = array("q", (end for end in ends if is_boundary(text, end)))
-    if text and (not kept or kept[-1] != len(text)):
-        kept.append(len(text))
-    return kept
+def _at_boundaries(text: str, ends: Iterable[int]) -> array[int]:
+    """Keep the ascending positions that are inside no character, and add the end of the text."""
+    return closed(array("q", (end for end in ends if is_boundary(text, end))), len(text))
 
 
-transforms.register("CharacterSplitter", CharacterSplitter)
-transforms.register("RecursiveSplitter", RecursiveSplitter)
-transforms.register("TokenSplitter", TokenSplitter)
-
-
-@known_arguments
-class SentenceSplitter(NodeTransform):
-    """Splits text into chunks of whole sentences, as many as fit.
-
-    The chunks' spans cover the text without a gap; white space stays with the sentence before it. A sentence that
-    does not fit is cut at the end of a line, a clause or a word, in this order, and never inside a character as people
-    see it unless that alone does not fit. A chunk begins with the end of the one before it: with its last sentences
-    if they fit into the overlap, else with its last words; it gives the overlap up where that lets a sentence, or a
-    character, stay whole.
-
-    Args:
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours share, at least 0 and at most half of chunk_size. None: a fifth
-            of chunk_size, at most 200.
-        counter: A TokenCounter or the name of a registered one.
-
-    Raises:
-        ConfigError: If a size is out of its range or the counter is none.
-
-    Example:
-        >>> splitter = SentenceSplitter(chunk_size=6, chunk_overlap=0)
-        >>> text = "他走了。她也走了。"
-        >>> [text[start:end] for start, end in splitter.split(text)]
-        ['他走了。', '她也走了。']
-    """
-
-    reads_text_only = True
-
-    def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
-    ) -> None:
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        if type(self) is SentenceSplitter:  # a subclass may do anything, so its code has to count
-            self.identity = f"SentenceSplitter/1 {self._packer.told}"
-
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it."""
-        text = node.get_text()
-        return chunks(text, self.split(text))
-
-    def split(self, text: str) -> list[Span]:
-        """The spans of the chunks of a text, in order; see `lazyrag.transforms.splitters.Packer.spans`."""
-        return self._packer.spans(text, [sentence_ends(text)])
-
-
-transforms.register("SentenceSplitter", SentenceSplitter)
-
-
-@known_arguments
-class SentenceWindow(NodeTransform):
-    """A node for each sentence, with the sentences around it in its metadata: ``{"window": "..."}``.
-
-    A sentence is found by its own words, and answered from with what stands around it. Sentences without a word count
-    with the one before them.
-
-    Args:
-        before: How many sentences before it the window has, at least 0.
-        after: How many behind it, at least 0.
-
-    Raises:
-        ConfigError: If a number is out of its range.
-
-    Example:
-        >>> nodes = SentenceWindow(1, 0)(DocNode(text="Pick it. Wither it. Dry it."))
-        >>> [(node.text, node.metadata["window"]) for node in nodes][1:]
-        [('Wither it. ', 'Pick it. Wither it. '), ('Dry it.', 'Wither it. Dry it.')]
-    """
-
-    reads_text_only = True
-
-    def __init__(self, before: int = 3, after: int = 3) -> None:
-        self.before = whole_number("before", before, 0)
-        self.after = whole_number("after", after, 0)
-        if type(self) is SentenceWindow:  # a subclass may do anything, so its code has to count
-            self.identity = f"SentenceWindow/1 before={self.before} after={self.after}"
-
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The sentences of the node's text, with their spans in it."""
-        text = node.get_text()
-        spans: list[tuple[int, int]] = []
-        for start, end in sentence_spans(text):
-            if spans and not any(map(str.isalnum, text[start:end])):
-                spans[-1] = (spans[-1][0], end)
-            else:
-                spans.append((start, end))
-        for number, (start, end) in enumerate(spans):
-            if not text[start:end].isspace():
-                first, last = spans[max(0, number - self.before)], spans[min(len(spans) - 1, number + self.after)]
-                yield DocNode(text=text[start:end], span=(start, end), metadata={"window": text[first[0] : last[1]]})
-
-
-transforms.register("SentenceWindow", SentenceWindow)
+for _splitter in (
+    CharacterSplitter,
+    RecursiveSplitter,
+    SemanticSplitter,
+    SentenceSplitter,
+    SentenceWindow,
+    TokenSplitter,
+):
+    transforms.register(_splitter.__name__, _splitter)

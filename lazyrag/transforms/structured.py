@@ -1,4 +1,4 @@
-"""The splitter of HTML."""
+"""Splitters of structured text: source code, JSON, Markdown, HTML."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Span
-from lazyrag.errors import ConfigError, TransformError, known_names, missing_package
+from lazyrag.errors import TransformError, missing_package
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.structure import (
     BLOCKS,
     Block,
-    Tag,
+    Heading,
     Value,
     heading_places,
     html_headings,
@@ -36,10 +36,10 @@ from lazyrag.text.structure import (
 )
 from lazyrag.text.tokens import TokenCounter
 from lazyrag.transforms.base import NodeTransform, transforms
-from lazyrag.transforms.splitters import Packer, chunks, closed, word_ends
-from lazyrag.validation import known_arguments, yes_or_no
+from lazyrag.transforms.splitters import Packer, TextSplitter, chunks, closed, word_ends
+from lazyrag.validation import known_arguments, validate_boolean, validate_choice
 
-# By language: the package that brings its grammar, the function in it, and the suffixes of its files.
+# By language: package of its grammar, function in it, suffixes of its files.
 _GRAMMARS: Mapping[str, tuple[str, str, str]] = {
     "bash": ("tree_sitter_bash", "language", ".bash .sh"),
     "c": ("tree_sitter_c", "language", ".c .h"),
@@ -55,9 +55,6 @@ _GRAMMARS: Mapping[str, tuple[str, str, str]] = {
     "tsx": ("tree_sitter_typescript", "language_tsx", ".tsx"),
     "typescript": ("tree_sitter_typescript", "language_typescript", ".ts"),
 }
-LANGUAGES = tuple(_GRAMMARS)
-"""Names of the languages."""
-
 _BY_SUFFIX = {suffix: name for name, (_, _, suffixes) in _GRAMMARS.items() for suffix in suffixes.split()}
 
 
@@ -65,12 +62,12 @@ class Part(NamedTuple):
     """A node of a syntax tree.
 
     Args:
-        start: Where it begins in the text, in characters.
-        end: Where it ends.
-        kind: What the grammar calls it.
-        depth: How many nodes it stands in.
-        name: The name that it defines; "" where it defines nothing.
-        is_leaf: Whether nothing stands in it: a token.
+        start: Start in the text, in characters.
+        end: End in the text.
+        kind: Type in the grammar.
+        depth: Number of ancestors.
+        name: Name that it defines; "" if it is no definition.
+        is_leaf: Whether it is a token.
     """
 
     start: int
@@ -82,7 +79,7 @@ class Part(NamedTuple):
 
 
 def language_of(path: str) -> str:
-    """The language of a file by its suffix; "" for another one.
+    """Return the language of a file by its suffix; "" if there is none.
 
     Example:
         >>> language_of("brew/Kettle.RS"), language_of("notes.txt")
@@ -91,26 +88,19 @@ def language_of(path: str) -> str:
     return _BY_SUFFIX.get(PurePath(path).suffix.lower(), "")
 
 
-def checked_language(language: Any) -> str:
-    """A language's name.
-
-    Raises:
-        ConfigError: If there is none of that name.
-    """
-    if language not in _GRAMMARS:
-        msg = f"language is {language!r:.80}. {known_names(str(language), LANGUAGES)}"
-        raise ConfigError(msg)
-    return str(language)
-
-
 @functools.cache
 def is_installed(language: str) -> bool:
-    """Whether a language's grammar is there; nothing is imported."""
+    """Whether a language's grammar is installed; nothing is imported."""
     return all(importlib.util.find_spec(package) for package in ("tree_sitter", _GRAMMARS[language][0]))
 
 
 @functools.cache
-def _language(language: str) -> Any:
+def load_grammar(language: str) -> Any:
+    """Import a language's grammar.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
     package, function, _ = _GRAMMARS[language]
     try:
         import tree_sitter
@@ -121,33 +111,24 @@ def _language(language: str) -> Any:
     return tree_sitter.Language(getattr(grammar, function)())
 
 
-def load_grammar(language: str) -> None:
-    """Import a language's grammar.
-
-    Raises:
-        MissingDependencyError: If it is not installed.
-    """
-    _language(language)
-
-
 def syntax(text: str, language: str) -> Iterator[Part]:
-    """The nodes of a text's syntax tree, each before what stands in it; broken code has one, too.
+    """Yield the nodes of a text's syntax tree, parents first. Invalid code has a tree too.
 
     Raises:
         MissingDependencyError: If the language's grammar is not installed.
     """
-    grammar = _language(language)
+    grammar = load_grammar(language)
     import tree_sitter
 
     data = text.encode("utf-8", "surrogatepass")
-    places = _places(text, data)
+    in_characters = int if len(text) == len(data) else _character_offsets(text).__getitem__
     cursor: Any = tree_sitter.Parser(grammar).parse(data).walk()
     depth = 0
     while True:
         node = cursor.node
-        named = _named(node) if _defines(node.type) else None
-        name = "" if named is None else text[places(named.start_byte) : places(named.end_byte)]
-        start, end = places(node.start_byte), places(node.end_byte)
+        named = _name_node(node) if _is_definition(node.type) else None
+        name = "" if named is None else text[in_characters(named.start_byte) : in_characters(named.end_byte)]
+        start, end = in_characters(node.start_byte), in_characters(node.end_byte)
         yield Part(start, end, node.type, depth, name, node.child_count == 0)
         if cursor.goto_first_child():
             depth += 1
@@ -158,8 +139,8 @@ def syntax(text: str, language: str) -> Iterator[Part]:
             depth -= 1
 
 
-def _named(node: Any) -> Any:
-    """The node of the name that a definition gives; in C it stands inside of what is declared."""
+def _name_node(node: Any) -> Any:
+    """Return the node with the name of a definition; in C it is inside the declarator."""
     found = node.child_by_field_name("name")
     inner = node.child_by_field_name("declarator") if node.type == "function_definition" else None
     while found is None and inner is not None:
@@ -168,38 +149,29 @@ def _named(node: Any) -> Any:
     return found
 
 
-def _defines(kind: str) -> bool:
+def _is_definition(kind: str) -> bool:
     return kind in _DEFINING or kind.endswith(("_definition", "_declaration", "_item", "_specifier", "_spec"))
 
 
 _DEFINING = frozenset(["class", "module", "method", "singleton_method", "class_body", "function", "type_spec"])
 
 
-class _Bytes:
-    """From places in bytes to places in characters."""
-
-    def __init__(self, text: str) -> None:
-        self._at = []
-        for number, character in enumerate(text):
-            self._at += [number] * len(character.encode("utf-8", "surrogatepass"))
-        self._at.append(len(text))
-
-    def __call__(self, place: int) -> int:
-        return self._at[place]
+def _character_offsets(text: str) -> list[int]:
+    """Return the character offset of each byte offset in UTF-8."""
+    offsets = []
+    for number, character in enumerate(text):
+        offsets += [number] * len(character.encode("utf-8", "surrogatepass"))
+    return [*offsets, len(text)]
 
 
-def _places(text: str, data: bytes) -> Callable[[int], int]:
-    return int if len(text) == len(data) else _Bytes(text)
-
-
-_DEEPEST = 24  # levels; what is nested deeper is cut at the ends of lines
+_MAX_DEPTH = 24  # deeper nodes are cut at the ends of lines
 _UNINDENTED = re.compile(r"\n(?=\S)")
 _MARGIN = re.compile(r"\n(?=[^\s})\]])")
 _LINE = re.compile(r"\n")
 
 
 class Definition(NamedTuple):
-    """A function, a class or the like, with its dotted path: ``"Kettle.boil"``."""
+    """A function, class or similar, with its dotted path: ``"Kettle.boil"``."""
 
     start: int
     end: int
@@ -207,27 +179,27 @@ class Definition(NamedTuple):
 
 
 @known_arguments
-class CodeSplitter(NodeTransform):
-    r"""Splits source code at its definitions: as many whole functions, classes or statements as fit make a chunk.
+class CodeSplitter(TextSplitter):
+    r"""Splits source code at its definitions, into chunks of as many whole functions, classes or statements as fit.
 
-    What does not fit is taken apart by what stands in it: a class by its methods, a function by its statements, those
-    at the ends of lines; no token is cut in two unless it alone does not fit. A comment stays with what follows it.
-    Chunks say in their metadata what they are of: ``{"definition": "Kettle.boil", "language": "python"}``.
+    What does not fit is split inside: a class at its methods, a function at its statements, a statement at the ends of
+    lines; a token is cut only if it alone does not fit. A comment stays with the code after it. Chunks have their
+    definition and language in the metadata: ``{"definition": "Kettle.boil", "language": "python"}``.
 
-    The grammars are those of tree-sitter (``pip install "lazyrag[code]"``); nothing is downloaded at run time. Where
-    the language is told by the file's suffix and there is no grammar of it, code is cut at definitions as its lines
-    show them: at blank lines and at what begins at the margin.
+    The grammars are those of tree-sitter (``pip install "lazyrag[code]"``); nothing is downloaded at run time. If the
+    suffix names a language whose grammar is not installed, code is split by layout: at blank lines and unindented
+    lines.
 
     Args:
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours share, at least 0 and at most half of chunk_size.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of chunk_size.
         language: One of bash, c, cpp, csharp, go, java, javascript, php, python, ruby, rust, tsx, typescript; None
-            for what the suffix of the document's path says.
+            for that of the suffix of the document's path.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If a size is out of its range, or the language or the counter is none.
-        MissingDependencyError: If a language is given whose grammar is not installed.
+        ConfigError: If an argument is invalid.
+        MissingDependencyError: If the grammar of ``language`` is not installed.
 
     Example:
         >>> code = "def boil(heat):\n    return heat\n\n\nclass Kettle:\n    volume = 1\n"
@@ -237,6 +209,8 @@ class CodeSplitter(NodeTransform):
         Kettle 'class Kettle:\n    volume = 1\n'
     """
 
+    reads_text_only = False  # the language may come from the path
+
     def __init__(
         self,
         chunk_size: int = 1024,
@@ -245,70 +219,62 @@ class CodeSplitter(NodeTransform):
         language: str | None = None,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        self.language = None if language is None else checked_language(language)
-        if self.language is not None:
-            load_grammar(self.language)
-        if type(self) is CodeSplitter:  # a subclass may do anything, so its code has to count
-            told = self.language or "+".join(one for one in LANGUAGES if is_installed(one)) or "lines"
-            self.identity = f"CodeSplitter/1 {self._packer.told} language={told}"
+        super().__init__(chunk_size, chunk_overlap, counter)
+        self.language = language
+        if language is not None:
+            load_grammar(validate_choice("language", language, _GRAMMARS))
+        languages = language or "+".join(one for one in _GRAMMARS if is_installed(one)) or "lines"
+        self._set_identity(CodeSplitter, f" language={languages}")
 
     def path_told(self, path: str) -> str:
-        """What of a document's path decides about its chunks: the language."""
+        """Return the part of a document's path that affects its chunks: the language."""
         return self.language or language_of(path)
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it, their definitions and the language."""
+        """Split the node's text into chunks with spans, definitions and the language."""
         text, language = node.get_text(), self.path_told(node.path)
         levels, definitions = _read(text, language)
         for start, end in self._packer.spans(text, levels):
             own = text[start:end]
             if not own.isspace():
                 inked = (end - len(own.lstrip()), start + len(own.rstrip()))
-                told = {"definition": _definition(definitions, inked), "language": language}
-                metadata = {name: value for name, value in told.items() if value}
+                values = {"definition": _definition(definitions, inked), "language": language}
+                metadata = {name: value for name, value in values.items() if value}
                 yield DocNode(text=own, span=(start, end), metadata=metadata)
 
-    def split(self, text: str) -> list[Span]:
-        """The spans of the chunks of a text, in order; see `lazyrag.transforms.splitters.Packer.spans`."""
-        return self._packer.spans(text, _read(text, self.language or "")[0])
+    def _levels(self, text: str) -> list[array[int]]:
+        return _read(text, self.language or "")[0]
 
 
 def _read(text: str, language: str) -> tuple[list[array[int]], list[Definition]]:
-    """Where parts of a code end, from large to small, and its definitions."""
+    """Return where parts of the code end, from large to small, and its definitions."""
     if language and is_installed(language):
         return _by_grammar(text, language)
     definitions = [
         Definition(one.start, one.end, one.label) for one in (python_definitions(text) if language == "python" else ())
     ]
-    outer = (_line_end(text, one.end) for one in definitions)
-    levels = [outer] if definitions else []
-    found = [_ends(_MARGIN, text), _behind_blank_lines(text), _ends(_LINE, text)]
-    if not definitions:  # a margin behind a blank line is where something new begins
-        found.insert(0, sorted({*found[0]} & {*found[1]}))
-        del found[1]
-    else:
-        del found[0]
-    return [_level(text, ends) for ends in (*levels, *found, word_ends(text))], definitions
+    margins, blanks, lines = _ends(_MARGIN, text), _after_blank_lines(text), _ends(_LINE, text)
+    outer = [_line_end(text, one.end) for one in definitions]
+    # Without definitions, unindented text after a blank line is where something new begins.
+    levels = [outer or {*margins} & {*blanks}, blanks, lines, word_ends(text)]
+    return [_level(text, ends) for ends in levels], definitions
 
 
 def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Definition]]:
     by_depth: dict[int, set[int]] = defaultdict(set)
     tokens: set[int] = set()
     definitions: list[Definition] = []
-    line: list[tuple[int, str]] = []  # the definitions around, with their depths
+    around: list[tuple[int, str]] = []  # enclosing definitions with their depths
     for part in syntax(text, language):
         if part.is_leaf:
             tokens.update((part.start, part.end))
-        while line and line[-1][0] >= part.depth:
-            line.pop()
+        while around and around[-1][0] >= part.depth:
+            around.pop()
         if part.name:
-            line.append((part.depth, part.name))
-            definitions.append(Definition(part.start, part.end, ".".join(name for _, name in line)))
+            around.append((part.depth, part.name))
+            definitions.append(Definition(part.start, part.end, ".".join(name for _, name in around)))
         leads = "comment" in part.kind or "attribute" in part.kind or "decorator" in part.kind
-        if not (leads or part.is_leaf) and 0 < part.depth <= _DEEPEST:  # a bare "{" closes nothing
+        if not (leads or part.is_leaf) and 0 < part.depth <= _MAX_DEPTH:  # a bare "{" closes nothing
             end = _line_end(text, part.end)
             if end and text[end - 1] == "\n":
                 by_depth[part.depth].add(end)
@@ -325,8 +291,8 @@ def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
     return [match.end() for match in pattern.finditer(text)]
 
 
-def _behind_blank_lines(text: str) -> list[int]:
-    """Where lines begin that are not indented and follow a blank one; a pattern of that takes time squared."""
+def _after_blank_lines(text: str) -> list[int]:
+    """Return where unindented lines begin after a blank one; a single pattern would take quadratic time."""
     ends = []
     for end in _ends(_UNINDENTED, text):
         before = text.rfind("\n", 0, end - 1)
@@ -340,7 +306,7 @@ def _level(text: str, ends: Iterable[int]) -> array[int]:
 
 
 def _line_end(text: str, end: int) -> int:
-    """Behind the white space at a place, up to the indent of the line that follows; the place itself within a line."""
+    """Skip white space up to the indentation of the next line; nothing if code follows on the same line."""
     at = end
     while at < len(text) and text[at].isspace():
         at += 1
@@ -351,7 +317,7 @@ def _line_end(text: str, end: int) -> int:
 
 
 def _definition(definitions: Sequence[Definition], span: Span) -> str:
-    """What a chunk is of: the innermost definition around it; else the outermost ones that it touches."""
+    """Return the innermost definition around a chunk, else the outermost ones that it touches."""
     start, end = span
     around = [one for one in definitions if one.start <= start and end <= one.end]
     if around:
@@ -363,35 +329,31 @@ def _definition(definitions: Sequence[Definition], span: Span) -> str:
     return ", ".join(one.path for one in touched)
 
 
-transforms.register("CodeSplitter", CodeSplitter)
-
-
-_FORMS = ("json", "lines")
 _ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in (*range(32), ord('"'), ord("\\"))}
-"""What JSON does not allow in a text, by its code."""
+"""Escapes of characters that JSON does not allow in a string."""
 
 
 @known_arguments
 class JSONSplitter(NodeTransform):
-    """Splits JSON along its structure; every chunk says where it stands: ``{"path": "$.teas[2:5]"}``.
+    """Splits JSON along its structure; chunks have their path in the metadata: ``{"path": "$.teas[2:5]"}``.
 
     A value that fits is one chunk. Of a larger array or object, as many members as fit make a chunk, written as an
-    array or object of their own, so that every chunk is JSON again. A member that does not fit is taken apart itself;
-    a text is at the ends of sentences and words. Several values in one text (JSON Lines) are split like an array.
+    array or object, so that every chunk is JSON. A member that does not fit is split itself; a string is split at the
+    ends of sentences and words. Several values in one text (JSON Lines) are split like an array.
 
-    ``form="lines"`` writes a line for each number, text and literal instead, ``teas[2].name: Longjing``, which is
-    what full-text search and embedding models read best.
+    ``form="lines"`` writes a line for each leaf instead, ``teas[2].name: Longjing``, which suits keyword search and
+    embedding models.
 
-    The loader of ``.json`` files writes such lines itself; this is for JSON that came as text, such as that of
-    `Document.add_texts`, or read by a loader of your own.
+    The loader of ``.json`` files writes such lines itself. This splitter is for JSON that comes as text, such as that
+    of `Document.add_texts` or of a loader of your own.
 
     Args:
-        chunk_size: Most tokens of a chunk, at least 1.
+        chunk_size: Maximum tokens of a chunk, at least 1.
         form: ``"json"`` or ``"lines"``.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If a size is out of its range, the form is unknown or the counter is none.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> splitter = JSONSplitter(chunk_size=8)
@@ -405,16 +367,14 @@ class JSONSplitter(NodeTransform):
     reads_text_only = True
 
     def __init__(self, chunk_size: int = 1024, *, form: str = "json", counter: TokenCounter | str = "utf8") -> None:
-        if form not in _FORMS:
-            msg = f"form is {form!r:.80}. {known_names(str(form), _FORMS)}"
-            raise ConfigError(msg)
+        validate_choice("form", form, ("json", "lines"))
         self._packer = Packer(chunk_size, 0, counter)
         self.chunk_size, self.counter, self.form = self._packer.size, self._packer.counter, form
-        if type(self) is JSONSplitter:  # a subclass may do anything, so its code has to count
-            self.identity = f"JSONSplitter/1 {self._packer.told} form={form}"
+        if type(self) is JSONSplitter:
+            self.identity = f"JSONSplitter/1 {self._packer.settings} form={form}"
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's JSON; those that stand in it as they are have their spans.
+        """Split the node's JSON; chunks that are copied from it have spans.
 
         Raises:
             TransformError: If it is no JSON.
@@ -430,8 +390,8 @@ class JSONSplitter(NodeTransform):
             yield from found
         except ValueError as exc:
             msg = (
-                f"The text is no JSON: {exc}. JSONSplitter takes JSON as it is written, such as that of add_texts; the "
-                "loader of .json files writes lines of 'name: value' instead, which RecursiveSplitter splits."
+                f"The text is no JSON: {exc}. JSONSplitter takes JSON source, such as that of add_texts; the loader of "
+                ".json files writes lines of 'name: value', which RecursiveSplitter splits."
             )
             raise TransformError(msg) from exc
 
@@ -452,7 +412,7 @@ class JSONSplitter(NodeTransform):
                     yield _node(source[start:end], path, (value.value + start, value.value + end))
 
     def _members(self, text: str, container: Value, path: str) -> Iterator[DocNode]:
-        """Runs of members that fit together as a container of their own; what does not fit is taken apart."""
+        """Yield runs of members that fit as a container; a member that does not fit is split."""
         is_array = container.kind == "array"
         opening, ending = "[]" if is_array else "{}"
         members = container.children
@@ -476,7 +436,7 @@ class JSONSplitter(NodeTransform):
                 first += 1
 
     def _pieces(self, source: str, path: str) -> Iterator[DocNode]:
-        """A text's pieces, each a JSON string again; no escape is torn, and there are only those that JSON needs."""
+        """Yield the pieces of a string as JSON strings, with the escapes that JSON needs; none is cut."""
         text = string_value(source)
         inner = text.translate(_ESCAPES)
         places = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
@@ -489,23 +449,23 @@ class JSONSplitter(NodeTransform):
 
     def _lines(self, text: str, value: Value | None = None) -> Iterator[DocNode]:
         held: list[tuple[list[str], str]] = []
-        for steps, told in _leaves(text, value, []) if value is not None else ():
+        for steps, leaf in _leaves(text, value, []) if value is not None else ():
             name = "".join(steps).removeprefix(".")
-            line = f"{name}: {told}" if name else told
+            line = f"{name}: {leaf}" if name else leaf
             if held and not self._fits("\n".join([*(one for _, one in held), line])):
-                yield _of_lines(held)
+                yield _lines_node(held)
                 held = []
             if self._fits(line):
                 held.append((steps, line))
             else:
-                yield from self._of_long_line(name, told, "$" + "".join(steps))
+                yield from self._long_line(name, leaf, "$" + "".join(steps))
         if held:
-            yield _of_lines(held)
+            yield _lines_node(held)
 
-    def _of_long_line(self, name: str, told: str, path: str) -> Iterator[DocNode]:
-        """A line that does not fit in pieces that each repeat its name, where that leaves room for more than it."""
+    def _long_line(self, name: str, leaf: str, path: str) -> Iterator[DocNode]:
+        """Split a line that does not fit; each piece repeats its name, if that leaves room."""
         prefix = f"{name}: " if name and 2 * self.counter.count(f"{name}: ") <= self.chunk_size else ""
-        body = told if prefix or not name else f"{name}: {told}"
+        body = leaf if prefix or not name else f"{name}: {leaf}"
         room = Packer(self.chunk_size - self.counter.count(prefix), 0, self.counter)
         for start, end in room.spans(body, [sentence_ends(body)]):
             if not body[start:end].isspace():
@@ -524,7 +484,7 @@ def _leaves(text: str, value: Value, steps: list[str]) -> Iterator[tuple[list[st
         yield steps, string_value(source) if value.kind == "string" else source
 
 
-def _of_lines(held: Sequence[tuple[list[str], str]]) -> DocNode:
+def _lines_node(held: Sequence[tuple[list[str], str]]) -> DocNode:
     shared: list[str] = []
     for together in zip(*(steps for steps, _ in held), strict=False):
         if len({*together}) > 1:
@@ -533,38 +493,79 @@ def _of_lines(held: Sequence[tuple[list[str], str]]) -> DocNode:
     return _node("\n".join(line for _, line in held), "$" + "".join(shared))
 
 
-transforms.register("JSONSplitter", JSONSplitter)
-
-
 class Section(NamedTuple):
-    """What stands under one heading.
+    """Text under one heading.
 
     Args:
-        start: Where its heading begins.
-        end: Where the next one begins.
-        path: Its heading and those above it: ``"Tea > Picking"``; "" before the first one.
+        start: Start of its heading.
+        end: Start of the next heading.
+        path: Its heading and those above it: ``"Tea > Picking"``; "" before the first heading.
     """
 
     start: int
     end: int
     path: str
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Metadata of its chunks."""
+        return {"heading": self.path} if self.path else {}
+
+
+def sections(text: str, headings: Iterable[Heading]) -> Iterator[Section]:
+    r"""Yield the text before the first heading, if any, and the section of each heading.
+
+    Example:
+        >>> text = "Before\n\n# Tea\n## Water\n"
+        >>> [section.path for section in sections(text, markdown_headings(text))]
+        ['', 'Tea', 'Tea > Water']
+    """
+    places = heading_places(list(headings), len(text))
+    first = places[0].start if places else len(text)
+    if first:
+        yield Section(0, first, "")
+    for place in places:
+        yield Section(place.start, place.end, place.label)
+
+
+class _SectionSplitter(TextSplitter):
+    """Base of splitters that split at headings first."""
+
+    def transform(self, node: DocNode) -> Iterator[DocNode]:
+        """Split the node's text into chunks with spans and headings."""
+        text = node.get_text()
+        for section, spans in self.split(text):
+            yield from chunks(text, spans, section.metadata)
+
+    def split(self, text: str) -> Iterator[tuple[Section, list[Span]]]:  # type: ignore[override]
+        """Yield the sections of a text with the spans of their chunks; they cover the text without gaps."""
+        for section in self._sections(text):
+            own = text[section.start : section.end]
+            spans = self._packer.spans(own, self._section_levels(own, bool(section.path)))
+            yield section, [(section.start + start, section.start + end) for start, end in spans]
+
+    def _sections(self, text: str) -> Iterator[Section]:
+        raise NotImplementedError
+
+    def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
+        raise NotImplementedError
+
 
 @known_arguments
-class MarkdownSplitter(NodeTransform):
+class MarkdownSplitter(_SectionSplitter):
     r"""Splits Markdown at its headings, and longer sections into chunks of as many blocks as fit.
 
-    A block is what stands between empty lines, a table or a fenced piece of code. One that does not fit is taken apart:
-    code and tables at the ends of lines, prose at those of sentences. A heading stays with what follows it. Each chunk
-    says in its metadata under which headings it stands: ``{"heading": "Tea > Picking"}``.
+    A block is a paragraph, a table or fenced code. A block that does not fit is split: code and tables at the ends of
+    lines, prose at the ends of sentences. A heading stays with the text after it. Chunks have their headings in the
+    metadata: ``{"heading": "Tea > Picking"}``.
 
     Args:
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours of one section share, at least 0 and at most half of chunk_size.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours of a section share, from 0 to half of chunk_size.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If a size is out of its range or the counter is none.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> splitter = MarkdownSplitter(chunk_size=20)
@@ -577,51 +578,21 @@ class MarkdownSplitter(NodeTransform):
     reads_text_only = True
 
     def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        if type(self) is MarkdownSplitter:  # a subclass may do anything, so its code has to count
-            self.identity = f"MarkdownSplitter/1 {self._packer.told}"
+        super().__init__(chunk_size, chunk_overlap, counter)
+        self._set_identity(MarkdownSplitter)
 
-    def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their spans in it and their headings."""
-        text = node.get_text()
-        for section, spans in self.split(text):
-            yield from chunks(text, spans, {"heading": section.path} if section.path else {})
+    def _sections(self, text: str) -> Iterator[Section]:
+        return sections(text, markdown_headings(text))
 
-    def split(self, text: str) -> Iterator[tuple[Section, list[Span]]]:
-        """The sections of a text, each with the spans of its chunks; together they cover the text without a gap."""
-        for section in sections(text):
-            own = text[section.start : section.end]
-            spans = self._packer.spans(own, _levels(own, has_heading=bool(section.path)))
-            yield section, [(section.start + start, section.start + end) for start, end in spans]
-
-
-def sections(text: str) -> Iterator[Section]:
-    r"""What stands before the first heading, if anything, and under each of them.
-
-    Example:
-        >>> [section.path for section in sections("Before\n\n# Tea\n## Water\n")]
-        ['', 'Tea', 'Tea > Water']
-    """
-    places = heading_places(list(markdown_headings(text)), len(text))
-    first = places[0].start if places else len(text)
-    if first:
-        yield Section(0, first, "")
-    for place in places:
-        yield Section(place.start, place.end, place.label)
-
-
-def _levels(text: str, *, has_heading: bool) -> list[array[int]]:
-    """Where a section's blocks end, and where sentences and lines of code and tables do."""
-    blocks = list(markdown_blocks(text))
-    # What comes before that would be the heading alone.
-    least = _heading_end(text) if has_heading else 0
-    ends = array("q", (block.end for block in blocks if block.end > least))
-    fine = array("q")
-    for block in blocks:
-        fine.extend(end for end in _ends_within(text, block) if end > least)
-    return [closed(ends, len(text)), closed(fine, len(text))]
+    def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
+        blocks = list(markdown_blocks(text))
+        # An end before that would leave the heading alone.
+        least = _heading_end(text) if has_heading else 0
+        ends = array("q", (block.end for block in blocks if block.end > least))
+        fine = array("q")
+        for block in blocks:
+            fine.extend(end for end in _ends_within(text, block) if end > least)
+        return [closed(ends, len(text)), closed(fine, len(text))]
 
 
 def _ends_within(text: str, block: Block) -> Iterator[int]:
@@ -637,7 +608,7 @@ def _ends_within(text: str, block: Block) -> Iterator[int]:
 
 
 def _heading_end(text: str) -> int:
-    """Where a section's heading ends, which it begins with: ``# Tea``, or a line with another one drawn beneath it."""
+    """Return where the heading of a section ends: ``# Tea``, or a line that is underlined."""
     first, *others = text.splitlines(keepends=True)
     end = len(first)
     if not first.lstrip().startswith("#") and others:
@@ -645,28 +616,25 @@ def _heading_end(text: str) -> int:
     return end + len(text[end:]) - len(text[end:].lstrip())
 
 
-transforms.register("MarkdownSplitter", MarkdownSplitter)
-
-
 @known_arguments
-class HTMLSplitter(NodeTransform):
+class HTMLSplitter(_SectionSplitter):
     r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
 
-    A block is a paragraph, an item, a row, a table. One that does not fit is cut at the ends of sentences, then of
-    words; a tag only where it alone does not fit. Each chunk says in its metadata under which headings it stands:
+    A block is a paragraph, an item, a row, a table. A block that does not fit is split at the ends of sentences, then
+    of words; a tag is cut only if it alone does not fit. Chunks have their headings in the metadata:
     ``{"heading": "Tea > Picking"}``.
 
-    The loader of ``.html`` files gives text without tags; this is for source that came as text, such as that of
-    `Document.add_texts`, or read by a loader of your own.
+    The loader of ``.html`` files returns text without tags. This splitter is for source that comes as text, such as
+    that of `Document.add_texts` or of a loader of your own.
 
     Args:
-        chunk_size: Most tokens of a chunk, at least 1.
-        chunk_overlap: Most tokens that two neighbours of one section share, at least 0 and at most half of chunk_size.
-        text_only: Give the text that a reader sees instead of the source. It is rewritten, so it has no spans.
+        chunk_size: Maximum tokens of a chunk, at least 1.
+        chunk_overlap: Maximum tokens that two neighbours of a section share, from 0 to half of chunk_size.
+        text_only: Return the visible text instead of the source. It is rewritten, so it has no spans.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
-        ConfigError: If a size is out of its range or the counter is none.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> splitter = HTMLSplitter(chunk_size=20, text_only=True)
@@ -686,65 +654,53 @@ class HTMLSplitter(NodeTransform):
         text_only: bool = False,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
-        self.counter = self._packer.counter
-        self.text_only = yes_or_no("text_only", text_only)
-        if type(self) is HTMLSplitter:  # a subclass may do anything, so its code has to count
-            self.identity = f"HTMLSplitter/1 {self._packer.told} text_only={self.text_only}"
+        super().__init__(chunk_size, chunk_overlap, counter)
+        self.text_only = validate_boolean("text_only", text_only)
+        self._set_identity(HTMLSplitter, f" text_only={self.text_only}")
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """The chunks of the node's text, with their headings, and with their spans in it unless they are rewritten."""
-        text = node.get_text()
+        """Split the node's text into chunks with headings, and with spans unless ``text_only`` is set."""
         if not self.text_only:
-            for section, spans in self.split(text):
-                yield from chunks(text, spans, {"heading": section.path} if section.path else {})
+            yield from super().transform(node)
             return
-        for section in _sections(text):
-            seen = html_text(text[section.start : section.end])
-            for start, end in self._packer.spans(seen, [_line_ends(seen), sentence_ends(seen)]):
-                if piece := seen[start:end].strip():
-                    yield DocNode(text=piece, metadata={"heading": section.path} if section.path else {})
+        text = node.get_text()
+        for section in self._sections(text):
+            visible = html_text(text[section.start : section.end])
+            for start, end in self._packer.spans(visible, [_line_ends(visible), sentence_ends(visible)]):
+                if piece := visible[start:end].strip():
+                    yield DocNode(text=piece, metadata=section.metadata)
 
-    def split(self, text: str) -> Iterator[tuple[Section, list[Span]]]:
-        """The sections of a source, each with the spans of its chunks; together they cover it without a gap."""
-        for section in _sections(text):
-            own = text[section.start : section.end]
-            spans = self._packer.spans(own, _html_levels(own, has_heading=bool(section.path)))
-            yield section, [(section.start + start, section.start + end) for start, end in spans]
+    def _sections(self, text: str) -> Iterator[Section]:
+        return sections(text, html_headings(text))
 
-
-def _sections(text: str) -> Iterator[Section]:
-    places = heading_places(list(html_headings(text)), len(text))
-    first = places[0].start if places else len(text)
-    if first:
-        yield Section(0, first, "")
-    for place in places:
-        yield Section(place.start, place.end, place.label)
+    def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
+        return _html_levels(text, has_heading=has_heading)
 
 
 def _html_levels(text: str, *, has_heading: bool) -> list[array[int]]:
-    """Where blocks end, sentences, words and tags; none of them inside a tag."""
+    """Return the ends of blocks, sentences, and words and tags; none is inside a tag."""
     tags = list(html_tags(text))
     least = 0
-    if has_heading:  # what ends before that would be the heading alone
-        least = next((_spaced(text, tag.end) for tag in tags if tag.closes and tag.name == tags[0].name), 0)
+    if has_heading:  # an end before that would leave the heading alone
+        least = next((_skip_space(text, tag.end) for tag in tags if tag.closes and tag.name == tags[0].name), 0)
     opening = {tag.start for tag in tags if tag.name in BLOCKS and not tag.closes}
-    closing = {_spaced(text, tag.end) for tag in tags if tag.name in BLOCKS and tag.closes}
+    closing = {_skip_space(text, tag.end) for tag in tags if tag.name in BLOCKS and tag.closes}
     blocks = sorted(one for one in opening | closing if one > least)
-    outside = _Outside(tags)
+    starts = [tag.start for tag in tags]
+
+    def outside(position: int) -> bool:
+        at = bisect_right(starts, position - 1) - 1
+        return at < 0 or position >= tags[at].end
+
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
     beside = {place for tag in tags for place in (tag.start, tag.end) if place > 0 and is_boundary(text, place)}
     words = sorted(beside.union(end for end in word_ends(text) if outside(end)))
-    return [closed(array("q", ends), len(text)) for ends in (_whole(text, blocks), sentences, words)]
+    whole = [end for end in blocks if is_boundary(text, end)]
+    return [closed(array("q", ends), len(text)) for ends in (whole, sentences, words)]
 
 
-def _whole(text: str, ends: Sequence[int]) -> list[int]:
-    return [end for end in ends if is_boundary(text, end)]
-
-
-def _spaced(text: str, end: int) -> int:
-    """Behind the white space at a place."""
+def _skip_space(text: str, end: int) -> int:
+    """Skip the white space at a position."""
     while end < len(text) and text[end].isspace():
         end += 1
     return end
@@ -755,16 +711,5 @@ def _line_ends(text: str) -> array[int]:
     return closed(array("q", ends), len(text))
 
 
-class _Outside:
-    """Whether a place stands in no tag."""
-
-    def __init__(self, tags: Sequence[Tag]) -> None:
-        self._starts = [tag.start for tag in tags]
-        self._ends = [tag.end for tag in tags]
-
-    def __call__(self, place: int) -> bool:
-        at = bisect_right(self._starts, place - 1) - 1
-        return at < 0 or place >= self._ends[at]
-
-
-transforms.register("HTMLSplitter", HTMLSplitter)
+for _splitter in (CodeSplitter, HTMLSplitter, JSONSplitter, MarkdownSplitter):
+    transforms.register(_splitter.__name__, _splitter)

@@ -475,6 +475,6 @@ def test_sparse_vectors_are_searched_exactly_only(folder):
         folder({"a.txt": "green tea\nblack coffee"}), embed=lambda text: {len(word): 1.0 for word in text.split()}
     )
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    with pytest.raises(ConfigError, match=r"index='ann' searches dense vectors.*are sparse.*index='default'"):
+    with pytest.raises(ConfigError, match=r"index='ann' needs dense vectors.*sparse.*index='default'"):
         Retriever(docs, "line", index="ann")("tea")
     assert [node.text for node in Retriever(docs, "line")("tea")] == ["green tea"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,19 @@ def build_all(docs: Document, groups: Sequence[str], terms: Sequence[str] = ()) 
             Retriever(docs, group)("tea")
 
 
-def dump_rows(docs: Document, label: str) -> Iterator[dict[str, Any]]:
-    """A digest for each group and file, and of each index; some nodes in full; one digest of all, in order."""
+def dump_rows(docs: Document, label: str, added: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
+    """A digest for each group and file, and of each index; some nodes in full; one digest of all, in order.
+
+    Args:
+        docs: The Document.
+        label: Begins the keys of the rows.
+        added: Days to put in place of today's: the last change of texts that were added by a call.
+    """
     rows = canonical.dump(docs)
+    for row in rows:
+        for held in row.values():
+            if isinstance(held, dict) and "last_modified_date" in held and row.get("path") in (added or {}):
+                held["last_modified_date"] = added[row["path"]]
     homes: dict[str, str] = {}
     parts: dict[str, list[str]] = defaultdict(list)
     full: dict[str, list[Any]] = defaultdict(list)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lazyrag import DocNode, Document, MarkdownSplitter, SentenceSplitter, register_similarity
+from lazyrag import DocNode, Document, SentenceSplitter, register_similarity
+from lazyrag.transforms import MarkdownSplitter
 from tests.behaviour.corpus import FIELDS, FILE_METADATA, write_corpus
 
 StoreConf = Mapping[str, Any] | None

@@ -6,25 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lazyrag import (
+from lazyrag import BM25Retriever, Condition, DocNode, HybridRetriever, Reranker, RetrievalChain, Retriever
+from lazyrag.ranking import KeywordSetting, VectorSetting, Weights
+from lazyrag.retrieval import (
     MMR,
     AutoMerge,
-    BM25Retriever,
-    Condition,
-    DocNode,
     FeedbackRetriever,
-    HybridRetriever,
-    KeywordSetting,
     MultiQueryRetriever,
     PriorityRetriever,
-    Reranker,
-    RetrievalChain,
     RetrievalMethod,
-    Retriever,
     ScoreThreshold,
-    VectorSetting,
     WeightedRetriever,
-    Weights,
     Windows,
     retriever_for,
 )

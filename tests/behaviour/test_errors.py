@@ -5,34 +5,34 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import (
-    MMR,
-    AutoMerge,
     BM25Retriever,
     Condition,
     DataType,
     DocField,
     DocNode,
     Document,
-    FeedbackRetriever,
     HybridRetriever,
-    KeywordSetting,
-    MultiQueryRetriever,
-    PriorityRetriever,
     Reranker,
     RetrievalChain,
     Retriever,
-    ScoreThreshold,
     SentenceSplitter,
-    VectorSetting,
-    WeightedRetriever,
-    Weights,
-    Windows,
     explain,
     migrate,
     register_reranker,
     register_similarity,
-    retriever_for,
     why_not,
+)
+from lazyrag.ranking import KeywordSetting, VectorSetting, Weights
+from lazyrag.retrieval import (
+    MMR,
+    AutoMerge,
+    FeedbackRetriever,
+    MultiQueryRetriever,
+    PriorityRetriever,
+    ScoreThreshold,
+    WeightedRetriever,
+    Windows,
+    retriever_for,
 )
 from tests.behaviour.retrievers import chinese, dense, english, hybrid, own_search
 

@@ -360,7 +360,7 @@ class FilteredAfterwards(MapVectorStore):
 
     def search(self, collection, vectors, topk, filter=None):  # noqa: A002
         """Too few."""
-        fields = self._collections[collection].fields.by_key
+        fields = self._collections[collection].by_key
         rankings = super().search(collection, vectors, topk)
         return [[pair for pair in one if filter is None or matches(filter, fields[pair[0]])] for one in rankings]
 
@@ -446,7 +446,7 @@ class WrittenOrder(MapVectorStore):
 
     def scan(self, collection, *, after="", limit=1000):
         """As they came."""
-        keys = [*self._collections[collection].fields.by_key] if collection in self._collections else []
+        keys = [*self._collections[collection].by_key] if collection in self._collections else []
         first = keys.index(after) + 1 if after in keys else 0 if not after else len(keys)
         super().scan(collection, limit=1)
         return self.get(collection, keys[first : first + limit])
@@ -460,7 +460,7 @@ class SharedByAllRows(MapVectorStore):
         rankings = super().search(collection, vectors, topk, filter)
         if not self._collections[collection].schema.is_sparse:
             return rankings
-        fields = self._collections[collection].fields.by_key
+        fields = self._collections[collection].by_key
         every = [(key, 0.0) for key in sorted(fields) if filter is None or matches(filter, fields[key])]
         return [[*one, *(pair for pair in every if pair[0] not in dict(one))][:topk] for one in rankings]
 

@@ -134,13 +134,13 @@ def test_parts_stay_few_and_rows_are_moved_a_few_times(opened, path, monkeypatch
     store = opened()
     store.create(C, SCHEMA)
     written = []
-    kept = store._kept
+    kept = store._file.arrays.write_or_inline
 
-    def spy(block):
-        written.append(len(block))
-        return kept(block)
+    def spy(arrays, inline_below):
+        written.append(len(arrays["keys"]))
+        return kept(arrays, inline_below)
 
-    monkeypatch.setattr(store, "_kept", spy)
+    monkeypatch.setattr(store._file.arrays, "write_or_inline", spy)
     rows = _rows(1000)
     for start in range(0, 1000, 5):
         store.upsert(C, rows[start : start + 5])
@@ -291,17 +291,17 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
     rows = _rows(600)
     monkeypatch.setattr(other, "_merge", lambda collection: None)
     store.upsert(C, rows[:300])
-    kept, turns = store._kept, []
+    kept, turns = store._file.arrays.write_or_inline, []
 
-    def meanwhile(block):
-        made = kept(block)
-        turns.append(len(block))
+    def meanwhile(arrays, inline_below):
+        made = kept(arrays, inline_below)
+        turns.append(len(arrays["keys"]))
         if len(turns) == 2:  # the first is the upsert's own part, the second the merged one
             other.delete(C, keys=[rows[5].key, rows[310].key])
             other.upsert(C, [VectorRow(rows[6].key, -rows[6].vector, rows[6].fields)])
         return made
 
-    monkeypatch.setattr(store, "_kept", meanwhile)
+    monkeypatch.setattr(store._file.arrays, "write_or_inline", meanwhile)
     store.upsert(C, rows[300:])
     assert turns == [300, 600]
     assert store.count(C) == 598
@@ -315,15 +315,15 @@ def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
     """Two upserts whose parts are merged; something happens when they are joined and the new part is not yet kept."""
     store.create(C, SCHEMA)
     store.upsert(C, _rows(100))
-    kept, turns = store._kept, []
+    kept, turns = store._file.arrays.write_or_inline, []
 
-    def interrupted(block):
-        turns.append(len(block))
+    def interrupted(arrays, inline_below):
+        turns.append(len(arrays["keys"]))
         if len(turns) == 2:  # the first is the upsert's own part, the second the merged one
             meanwhile()
-        return kept(block)
+        return kept(arrays, inline_below)
 
-    monkeypatch.setattr(store, "_kept", interrupted)
+    monkeypatch.setattr(store._file.arrays, "write_or_inline", interrupted)
     store.upsert(C, _rows(100, first=100))
     assert turns == [100, 200]
 

@@ -15,10 +15,9 @@ from lazyrag.stores.protocol import VectorSchema
 from lazyrag.testing import SegmentStoreContract, VectorStoreContract
 from lazyrag.testing import suites as segment_store
 from lazyrag.testing import suites as vector_store
-from lazyrag.testing.differential import SCHEMA
-from lazyrag.testing.suites import make_rows
+from lazyrag.testing.rows import SCHEMA, make_rows
 from lazyrag.text.analyzers import analysers
-from lazyrag.validation import whole_number
+from lazyrag.validation import validate_integer
 
 SUITES = [(SegmentStoreContract, MapSegmentStore), (VectorStoreContract, MapVectorStore)]
 SUITE = pytest.mark.parametrize(("suite", "base"), SUITES, ids=["segments", "vectors"])
@@ -98,7 +97,7 @@ def test_a_declared_persistence_must_be_tested(suite, base):
     """A test class that does not say how to reopen the store fails, and so does one that hands back the old object."""
     with pytest.raises(pytest.fail.Exception, match=r"declares the feature 'persistent'.*reopen_store\(store\)"):
         run(suite, declaring(base, "persistent"))
-    with pytest.raises(AssertionError, match="it makes another one"):
+    with pytest.raises(AssertionError, match="must make another store"):
         run(suite, declaring(base, "persistent"), reopen=lambda store: store)
 
 
@@ -139,7 +138,7 @@ class Ranking(declaring(MapSegmentStore, "native text")):
 
     def search_text(self, collection, analyser, terms, topk, filter=None):  # noqa: A002
         """Every row with its count, best first."""
-        whole_number("topk", topk, 1)
+        validate_integer("topk", topk, 1)
         if analyser not in ("en", "zh"):
             msg = f"The analyser {analyser!r} is unknown."
             raise UnsupportedError(msg, store="ranking")

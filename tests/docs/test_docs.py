@@ -9,6 +9,7 @@ with ``cookbook/corpus`` alone, as in a checkout, and each of its sections runs 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import inspect
 import json
 import re
@@ -315,7 +316,9 @@ def test_every_make_target_is_documented():
 
 def test_the_page_of_registries_is_up_to_date():
     """docs/registries.md is what tools/make_docs.py would write now."""
-    done = python("-c", "import runpy; print(end=runpy.run_path('tools/make_docs.py')['page']())")
+    done = python(
+        "-c", "import runpy, sys; sys.path.append('tools'); print(end=runpy.run_path('tools/make_docs.py')['page']())"
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert (DOCS / "registries.md").read_text(encoding="utf-8") == done.stdout
 
@@ -345,6 +348,7 @@ def test_make_docs_checks_and_rewrites(tmp_path: Path):
     """With --check a stale page is an exit status of 1 and stays as it is; without, it is rewritten."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "docs").mkdir()
+    shutil.copy(ROOT / "tools" / "format_table.py", tmp_path / "tools")
     script = str(shutil.copy(ROOT / "tools" / "make_docs.py", tmp_path / "tools"))
     page = tmp_path / "docs" / "registries.md"
     page.write_text("stale", encoding="utf-8")
@@ -366,6 +370,43 @@ def test_relative_links_lead_somewhere(page: Path):
         assert linked.exists(), f"{page.relative_to(ROOT)} links to {target}"
         if anchor:
             assert anchor in anchors_of(linked), f"{page.relative_to(ROOT)} links to {target}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [DOCS / "architecture.md", *sorted((DOCS / "internals").glob("*.md")), *sorted((DOCS / "decisions").glob("*.md"))],
+    ids=lambda page: page.relative_to(DOCS).as_posix(),
+)
+def test_pages_on_the_code_name_code_that_exists(page: Path):
+    """Each module, function and file of the package that the pages on its inside name is there."""
+    text = page.read_text(encoding="utf-8")
+    names = {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(r"^lazyrag(?:\.\w+)+$", code)}
+    assert [name for name in sorted(names) if not is_importable(name)] == []
+    files = re.findall(r"\b(?:lazyrag|tests|tools|benchmarks)/[\w./]+\w", text)
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["english", "chinese"])
+def test_modules_that_have_moved_are_where_the_page_says(folder: Path):
+    """In the table of upgrading.md no old name leads anywhere, and each new one does."""
+    rows = re.findall(
+        r"^\| (`lazyrag\..+) \| `(lazyrag\..+)` \|$", (folder / "upgrading.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert len(rows) > 10
+    assert [new for _, new in rows if not is_importable(new)] == []
+    assert [old for olds, _ in rows for old in re.findall(r"`([\w.]+)`", olds) if is_importable(old)] == []
+
+
+def is_importable(name: str) -> bool:
+    """Whether a dotted name leads to a module, or to something in one."""
+    module, *attributes = name.split(".")
+    found = importlib.import_module(module)
+    for attribute in attributes:
+        module = f"{module}.{attribute}"
+        if not hasattr(found, attribute) and (not inspect.ismodule(found) or importlib.util.find_spec(module) is None):
+            return False
+        found = getattr(found, attribute) if hasattr(found, attribute) else importlib.import_module(module)
+    return True
 
 
 def anchors_of(page: Path) -> list[str]:

@@ -180,8 +180,8 @@ class StoreDocuments:
     @staticmethod
     def lose(docs: Document) -> None:
         """Two vectors are gone."""
-        builder = docs._builder  # behind the Document's back, as a server's trouble is
-        [space] = [one for one in builder.ledger.tree.groups["line"].spaces.values() if one.kind == "vectors"]
+        builder = docs._indexer  # behind the Document's back, as a server's trouble is
+        [space] = [one for one in builder.ledger.tree.groups["line"].indexes.values() if one.kind == "vectors"]
         rows = builder.nodes.vectors.scan(space.collection, limit=2)
         assert builder.nodes.vectors.delete(space.collection, keys=[row.key for row in rows]) == 2
 

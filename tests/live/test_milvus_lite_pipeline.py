@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pymilvus import DataType, MilvusClient
 
-from lazyrag import MilvusCollection, RAGPipeline
+from lazyrag import RAGPipeline
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.operators import MilvusRetriever
+from lazyrag.pipeline import MilvusCollection
 
 ROWS = [
     {

@@ -17,7 +17,7 @@ from werkzeug import Response
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError
 from lazyrag.stores import opensearch as opensearch_client
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.testing.differential import SCHEMA, make_segments
+from lazyrag.testing.rows import SCHEMA, make_segments
 from tests.model_server import PATIENCE_S, answered, everything_shown
 
 C = "lr_rows"
@@ -279,7 +279,7 @@ def test_an_address_of_something_else(server):
     """What does not speak JSON is no OpenSearch."""
     server.clear()
     server.expect_request("/").respond_with_data("{ not JSON", content_type="application/json")
-    with pytest.raises(StoreConnectionError, match="no OpenSearch"):
+    with pytest.raises(StoreConnectionError, match="not OpenSearch"):
         OpenSearchSegmentStore(server.url_for("/"), {}).open()
 
 
@@ -287,7 +287,7 @@ def test_an_address_of_something_else(server):
     ("client_kwargs", "told"),
     [
         ({"verify_cert": True}, "Did you mean 'verify_certs'"),
-        ({"hosts": ["elsewhere"]}, "has the key 'hosts'"),
+        ({"hosts": ["elsewhere"]}, "unknown key 'hosts'"),
         ({"user": "reader"}, "'user' and 'password'"),
         ({"user": "reader", "password": None}, "both of them texts"),
         ({"user": "a", "password": "b", "http_auth": ("a", "b")}, "'http_auth' instead"),

@@ -55,7 +55,7 @@ def test_filters_topk_and_event_loops(docs):
     spring = as_retriever(words(docs), filters={"season": ["spring"]})
     assert [one.node.metadata["source"] for one in spring.retrieve(QueryBundle("tea"))] == ["a"]
     assert len(asyncio.run(as_retriever(words(docs), topk=1).aretrieve("tea"))) == 1
-    with pytest.raises(ConfigError, match="one of nodes"):
+    with pytest.raises(ConfigError, match="retriever of nodes"):
         as_retriever(words(docs, output_format="dict"))
 
 

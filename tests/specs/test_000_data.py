@@ -149,7 +149,7 @@ def test_tuples_are_refused():
     """「**Tuple 格式**: 旧版本支持 `(query, docs)` 元组格式,现已移除」: the error shows the dict to give instead."""
     with pytest.raises(ConfigError, match=r"\(query, docs\) is given up.*retrieval_docs"):
         QAPromptor().execute(("茶?", ["茶"]))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="tuples are given up"):
+    with pytest.raises(ConfigError, match="Tuples are given up"):
         ops.from_legacy(("茶?", ["茶"]))  # type: ignore[arg-type]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from lazyrag import Document, Refiner, Retriever
+from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, GenerationError, RetrievalError
+from lazyrag.generation import Refiner
 from lazyrag.operators import (
     BGEReranker,
     ChromaRetriever,

@@ -136,7 +136,7 @@ def test_pictures_sound_and_video_are_reported(folder, name):
     A picture, sound or video file is named in the report with what to do about it, and the other files are in.
     """
     docs = Document(folder({name: b"\x00\x01", "a.txt": "绿茶"}))
-    with pytest.warns(IngestionWarning, match="1 of 2 files are pictures, sound or films, and are left out"):
+    with pytest.warns(IngestionWarning, match="Skipped 1 of 2 files: images, audio and video need a media reader"):
         assert by_path(docs) == {"a.txt": "绿茶"}
     [failure] = docs.last_report.failed
     assert (failure.path, failure.stage) == (name, "load")
@@ -299,7 +299,7 @@ def test_several_models_without_names_are_refused(folder):
 
     A list of models, which have no names, is a configuration mistake.
     """
-    with pytest.raises(ConfigError, match="give a callable"):
+    with pytest.raises(ConfigError, match="callable"):
         Document(folder({"a.txt": "茶"}), embed=[MyEmbeddingModule(), MyEmbeddingModule()])
 
 

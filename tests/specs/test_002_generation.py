@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import (
-    CallableChatModel,
-    ChatChoice,
-    ChatCompletion,
-    GenerationResult,
-    Generator,
-    HttpChatModel,
-    RAGContext,
-    RetrievalResult,
-)
+from lazyrag import GenerationResult, Generator, HttpChatModel, RAGContext, RetrievalResult
+from lazyrag.models import CallableChatModel, ChatChoice, ChatCompletion
 from lazyrag.models.protocols import TokenLogprob
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")

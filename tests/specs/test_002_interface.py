@@ -439,5 +439,5 @@ def test_notes_on_use_are_there():
     """「应当有使用注意事项」: the class's docstring says what is refused, and what to beware of."""
     told = inspect.getdoc(RAGInterface)
     assert "Raises:" in told
-    assert "is refused when it is made" in told
+    assert "is refused when it is defined" in told
     assert "must leave the other form" in told

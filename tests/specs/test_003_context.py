@@ -69,7 +69,7 @@ def test_tokens_are_counted_by_tiktoken():
         mergeable_ranks={bytes([byte]): byte for byte in range(256)} | {"茶".encode()[:2]: 256, "茶".encode(): 257},
         special_tokens={},
     )
-    counter = lazyrag.TiktokenCounter(encoding)
+    counter = lazyrag.text.TiktokenCounter(encoding)
     assert lazyrag.ContextBuilder(counter=counter).count_tokens("茶茶") == len(encoding.encode("茶茶")) == 2
 
 

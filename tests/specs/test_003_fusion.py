@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from lazyrag import ReciprocalRankFusion
 from lazyrag.errors import ConfigError
+from lazyrag.ranking import ReciprocalRankFusion
 from lazyrag.ranking.fusion import rrf, weighted
 
 VECTORS = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
@@ -69,7 +69,7 @@ def test_several_rankings():
 
 def test_the_constant_is_checked():
     """Not in the specification: k = 0 would still divide, -1 by zero; both are refused."""
-    with pytest.raises(ConfigError, match="above 0, usually 60"):
+    with pytest.raises(ConfigError, match="> 0, usually 60"):
         ReciprocalRankFusion().fuse([VECTORS], k=-1)
 
 

@@ -120,7 +120,7 @@ def test_retrieve_of_a_collection(client):
 def test_a_filter_cannot_leave_its_quotes(client, value):
     """「filters: Optional[Dict]」: what would need escaping is refused, and so is a field that is not there."""
     pipeline = lazyrag.RAGPipeline(EmbeddingManager(), client)
-    with pytest.raises(lazyrag.LazyRAGError, match="'source' has the value"):
+    with pytest.raises(lazyrag.LazyRAGError, match="The filter on 'source' must be"):
         asyncio.run(pipeline.retrieve("绿茶", filters={"source": value}))
     with pytest.raises(lazyrag.LazyRAGError, match="no field"):
         asyncio.run(pipeline.retrieve("绿茶", filters={"source in [] or id": "a"}))
@@ -237,7 +237,7 @@ def test_the_flow(docs):
             seen.append((len(documents), top_k))
             return await super().rerank(query, documents, top_k)
 
-    settings = lazyrag.PipelineSettings(rag_top_k=10, rag_rerank_top_k=5)
+    settings = lazyrag.pipeline.PipelineSettings(rag_top_k=10, rag_rerank_top_k=5)
     pipeline = lazyrag.RAGPipeline(retriever=hybrid, reranker=Counting(), settings=settings)
     context = asyncio.run(pipeline.retrieve_with_context("绿茶用多热的水冲泡？"))
     assert "绿茶用多热的水冲泡？" in asked

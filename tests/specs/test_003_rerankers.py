@@ -12,16 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import (
-    AsyncReranker,
-    CrossEncoderReranker,
-    DocNode,
-    HttpRerankModel,
-    OnnxCrossEncoder,
-    OnnxEmbedder,
-    Reranker,
-)
+from lazyrag import DocNode, HttpRerankModel, OnnxEmbedder, Reranker
 from lazyrag.errors import ConfigError, RetrievalError
+from lazyrag.models import AsyncReranker, CrossEncoderReranker, OnnxCrossEncoder
 from tests.model_server import PATIENCE_S, RawServer
 from tests.shared import read_squad, shared
 from tests.tiny_models import write_cross_encoder
@@ -195,11 +188,11 @@ def test_what_makes_no_sense_is_refused():
     for top_k in (0, -1, 1.5, True):
         with pytest.raises(ConfigError, match="top_k"):
             asyncio.run(AsyncReranker(by_length).rerank("q", ["a"], top_k))
-    with pytest.raises(ConfigError, match="give a list of texts"):
+    with pytest.raises(ConfigError, match="must be a list of strings"):
         AsyncReranker(by_length).get_scores("q", "text")
-    with pytest.raises(RetrievalError, match="got 2 documents and has scores for 1"):
+    with pytest.raises(RetrievalError, match="documents"):
         AsyncReranker(lambda query, documents, top_n: [(0, 1.0)]).get_scores("q", ["a", "b"])
-    with pytest.raises(ConfigError, match="give a callable"):
+    with pytest.raises(ConfigError, match="callable"):
         AsyncReranker(3)
 
 

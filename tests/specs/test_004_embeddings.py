@@ -154,7 +154,7 @@ def test_the_columns_of_a_row():
 @pytest.mark.parametrize("vector", [[], [[1.0]], ["a"], [float("nan")], [float("inf")], [1e39], None])
 def test_what_is_no_vector(vector):
     """What is none does not come into a row."""
-    with pytest.raises(ConfigError, match=r"finite numbers|list of numbers"):
+    with pytest.raises(ConfigError, match="finite numbers"):
         Embedding("small", doc_hash("茶"), "openai").set_embedding(vector)
 
 

@@ -116,13 +116,13 @@ def test_website_crawl():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"datasource_type": "upload_file", "upload_file": 7}, "give a path"),
-        ({"datasource_type": "upload_file", "upload_file": io.StringIO("x")}, "give a path"),
+        ({"datasource_type": "upload_file", "upload_file": 7}, "path"),
+        ({"datasource_type": "upload_file", "upload_file": io.StringIO("x")}, "path"),
         ({"datasource_type": "upload_file", "upload_file": "x", "document_model": "other"}, "Leave it out"),
-        ({"datasource_type": "notion_import", "notion_info": ["x"]}, "give a mapping"),
+        ({"datasource_type": "notion_import", "notion_info": ["x"]}, "mapping"),
         ({"datasource_type": "notion_import", "notion_info": {"token": "x"}}, "Known: base_url"),
         ({"datasource_type": "notion_import", "notion_info": {"notion_page_type": "x"}}, "Known: data_source, dat"),
-        ({"datasource_type": "notion_import", "notion_info": {"notion_access_token": "x"}}, "give the id or the URL"),
+        ({"datasource_type": "notion_import", "notion_info": {"notion_access_token": "x"}}, "notion_obj_id"),
         ({"datasource_type": "website_crawl", "url": "ftp://example.com"}, "has the scheme 'ftp'"),
     ],
 )  # fmt: skip
@@ -134,7 +134,7 @@ def test_what_cannot_be_extracted(setting, message):
 
 def test_others_are_refused(tmp_path):
     """A mapping is no setting, a misspelt keyword names the nearest, and a text stream is told to be binary."""
-    with pytest.raises(ConfigError, match="give an ExtractSetting"):
+    with pytest.raises(ConfigError, match="ExtractSetting"):
         extract({"datasource_type": "upload_file"})
     with pytest.raises(UnknownKeywordError, match="Did you mean 'upload_file'"):
         ExtractSetting("upload_file", upload_fil="x")

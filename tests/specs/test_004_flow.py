@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lazyrag
-from lazyrag import KeywordSetting, ParentMode, Retriever, Rule, Segmentation, VectorSetting, Weights
+from lazyrag import Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.interop import dify
 from lazyrag.interop.dify import (
@@ -23,6 +23,8 @@ from lazyrag.interop.dify import (
     retrieve,
     transform,
 )
+from lazyrag.ranking import KeywordSetting, VectorSetting, Weights
+from lazyrag.transforms import ParentMode, Rule, Segmentation
 
 TEXT = "\n\n".join(f"第{number}段。" + f"{tea}用八十度的水冲泡。" * 6 for number, tea in enumerate("绿红白黑", start=1))
 WEIGHTS = Weights(VectorSetting(0.7, "toy", "characters"), KeywordSetting(0.3))
@@ -79,7 +81,7 @@ def test_long_files_are_cut_as_they_are_read(tmp_path):
     assert {(one.metadata["source"], one.metadata["dataset_id"]) for one in pieces} == {("long.md", "teas")}
     with pytest.raises(ConfigError, match=r"'long\.md' has .* characters.*extract\(setting, rule="):
         extract(setting)
-    with pytest.raises(ConfigError, match="give a Rule"):
+    with pytest.raises(ConfigError, match="a Rule or a ProcessRule"):
         extract(setting, rule="automatic")
 
 
@@ -110,12 +112,12 @@ def test_documents_keep_their_order():
     assert transform([], rule) == []
     with pytest.raises(ConfigError, match="doc_id of its own"):
         transform([documents[0], Document("白茶", {"source": "z"})], rule)
-    with pytest.raises(ConfigError, match="give a Rule"):
+    with pytest.raises(ConfigError, match="a Rule or a ProcessRule"):
         transform(documents, "automatic")
     with pytest.raises(ConfigError, match="'z' is blank"):
         transform([documents[1], Document(" \n", {"source": "z"})], rule)
     for wrong in (documents[0], "tea", ["tea"], None):
-        with pytest.raises(ConfigError, match=r"give a list of lazyrag\.interop\.dify\.Document"):
+        with pytest.raises(ConfigError, match=r"a list of lazyrag\.interop\.dify\.Document"):
             transform(wrong, rule)
 
 
@@ -189,12 +191,12 @@ def test_thresholds_and_bounds(chunks):
             assert all(one.metadata["score"] >= scores[0] for one in kept)
         assert retrieve(vector, "  ") == []
         for query in (None, ["白茶"], 7):
-            with pytest.raises(ConfigError, match=r"query is .*; give a text"):
+            with pytest.raises(ConfigError, match="query must be a string"):
                 retrieve(vector, query)
         for other in (lazyrag.Document(), "teas", Vector):
-            with pytest.raises(ConfigError, match=r"give a Vector.*GroupVector"):
+            with pytest.raises(ConfigError, match=r"vector must be a Vector.*GroupVector"):
                 retrieve(other, "白茶")
-        with pytest.raises(ConfigError, match="give reranker="):
+        with pytest.raises(ConfigError, match="Pass reranker="):
             retrieve(vector, "白茶", "hybrid_search")
         with pytest.raises(ConfigError, match="Did you mean 'hybrid_search'"):
             retrieve(vector, "白茶", "hybrid")
@@ -239,6 +241,6 @@ def test_all_classes_of_the_overview_are_there():
     RerankMode Rule Segmentation ProcessRule""".split()
     assert set(listed) <= set(dify.__all__)
     assert dify.__all__ == sorted(dify.__all__)
-    assert dify.Weights is lazyrag.Weights
-    assert dify.Rule is lazyrag.Rule
-    assert dify.RetrievalMethod is lazyrag.RetrievalMethod
+    assert dify.Weights is lazyrag.ranking.Weights
+    assert dify.Rule is lazyrag.transforms.Rule
+    assert dify.RetrievalMethod is lazyrag.retrieval.RetrievalMethod

@@ -7,8 +7,9 @@ from enum import Enum
 import pytest
 
 import lazyrag
-from lazyrag import Document, RetrievalMethod, Retriever, retriever_for
+from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
+from lazyrag.retrieval import RetrievalMethod, retriever_for
 
 VALUES = {
     "SEMANTIC_SEARCH": "semantic_search",
@@ -103,7 +104,7 @@ def test_what_is_no_method(docs):
 @pytest.mark.parametrize("similarity", ["cosine", "ip"])
 def test_words_are_not_searched_by_embeddings(docs, method, similarity):
     """「全文检索」, 「关键词检索」: by words; a similarity of vectors is an error that says which to give."""
-    with pytest.raises(ConfigError, match=f"'{method}' searches by words.*{similarity}.*'bm25_chinese'"):
+    with pytest.raises(ConfigError, match=f"'{method}' needs a similarity of texts.*{similarity}.*'bm25_chinese'"):
         retriever_for(method, docs, "FineChunk", similarity=similarity)
 
 
@@ -114,7 +115,7 @@ def test_keyword_search_is_a_bm25(docs):
     def same_start(query, node):
         return float(query[:1] == node.text[:1])
 
-    with pytest.raises(ConfigError, match=r"'keyword_search' is BM25.*'same_start'"):
+    with pytest.raises(ConfigError, match=r"'same_start' takes no keyword 'k1'"):
         retriever_for("keyword_search", docs, "FineChunk", similarity="same_start")
     assert retriever_for("full_text_search", docs, "FineChunk", similarity="same_start")("coffee")[0].text == "coffee"
     assert retriever_for("semantic_search", docs, "FineChunk", similarity="same_start")("coffee")

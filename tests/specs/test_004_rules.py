@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from lazyrag import Document, ParentMode, PreProcessingRules, Retriever, Rule, Segmentation
+from lazyrag import Document, Retriever
+from lazyrag.transforms import ParentMode, PreProcessingRules, Rule, Segmentation
 from lazyrag.transforms import dify_rules as rules
 
 

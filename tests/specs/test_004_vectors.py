@@ -171,7 +171,7 @@ def test_ids_are_needed_and_unique(metadata):
     """「`metadata.doc_id` 全局唯一」: none, or the same twice, is an error, and nothing is inserted."""
     with Vector("teas") as made:
         for one in (made, made.store):
-            with pytest.raises(ConfigError, match="each needs one of its own"):
+            with pytest.raises(ConfigError, match="unique text"):
                 one.create([Document("tea", dict(told)) for told in metadata])
         assert made.search_by_full_text("tea") == []
         made.create([])
@@ -393,7 +393,7 @@ def test_what_a_custom_store_must_keep_to():
         with pytest.raises(ConfigError, match="ListVector"):
             made.search_by_vector("tea", 2)
         register_vector_factory("none", lambda *_: "no store")
-        with pytest.raises(ConfigError, match="no BaseVector"):
+        with pytest.raises(ConfigError, match="a BaseVector"):
             Vector("teas", vector_type="none")
     with pytest.raises(ConfigError, match="subclass of BaseVector"):
         register_vector_factory("seven", 7)

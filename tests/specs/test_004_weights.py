@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from lazyrag import KeywordSetting, VectorSetting, Weights
 from lazyrag.errors import ConfigError, UnknownKeywordError
+from lazyrag.ranking import KeywordSetting, VectorSetting, Weights
 from lazyrag.ranking.fusion import weighted
 
 
@@ -49,9 +49,9 @@ def test_the_example():
 @pytest.mark.parametrize("weight", [-0.0001, 1.0001, float("nan"), float("inf"), True, "0.5", None])
 def test_a_weight_lies_between_0_and_1(weight):
     """「0.0-1.0」: "vector_weight must be between 0.0 and 1.0", a ValueError that shows what was given."""
-    with pytest.raises(ValueError, match=r"vector_weight is .* from 0 to 1"):
+    with pytest.raises(ValueError, match=r"vector_weight must be a number from 0 to 1"):
         VectorSetting(weight, "openai", "text-embedding-3-small")
-    with pytest.raises(ValueError, match=r"keyword_weight is .* from 0 to 1"):
+    with pytest.raises(ValueError, match=r"keyword_weight must be .* from 0 to 1"):
         KeywordSetting(weight)
 
 
@@ -64,16 +64,16 @@ def test_the_bounds_are_weights(weight):
 @pytest.mark.parametrize("name", ["", "  ", None, 3])
 def test_names_are_not_blank(name):
     """「embedding_provider_name … 非空」「embedding_model_name … 非空」"""
-    with pytest.raises(ValueError, match=r"embedding_provider_name is .* not blank"):
+    with pytest.raises(ValueError, match=r"embedding_provider_name must be .* not blank"):
         VectorSetting(0.5, name, "text-embedding-3-small")
-    with pytest.raises(ValueError, match=r"embedding_model_name is .* not blank"):
+    with pytest.raises(ValueError, match=r"embedding_model_name must be .* not blank"):
         VectorSetting(0.5, "openai", name)
 
 
 @pytest.mark.parametrize(("vector", "keyword"), [(0.7, 0.2), (0.7, 0.4), (0.0, 0.0), (1.0, 1.0), (0.7, 0.3 + 2e-6)])
 def test_the_weights_add_up_to_1(vector, keyword):
     """「与 keyword_weight 之和为 1」: "Sum of vector_weight and keyword_weight must be 1.0"."""
-    with pytest.raises(ValueError, match="add up to"):
+    with pytest.raises(ValueError, match="sum of the two weights"):
         both(vector, keyword)
 
 
@@ -104,9 +104,9 @@ def test_they_are_values():
 
 def test_what_is_no_setting_is_refused():
     """Not in the specification: a dict in a setting's place, or a misspelt name, is an error that says what to give."""
-    with pytest.raises(ConfigError, match="give a VectorSetting"):
+    with pytest.raises(ConfigError, match="must be a VectorSetting"):
         Weights({"vector_weight": 0.7}, KeywordSetting(0.3))
-    with pytest.raises(ConfigError, match="give a KeywordSetting"):
+    with pytest.raises(ConfigError, match="must be a KeywordSetting"):
         Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), 0.3)
     with pytest.raises(UnknownKeywordError, match="Did you mean 'keyword_weight'"):
         KeywordSetting(keyword_wait=0.3)

@@ -137,7 +137,7 @@ def test_a_long_text_fails_alone(folder, embedder):
     """The package would cut it off silently; that must be asked for."""
     found = CheckedEmbedder(embedder).embed_each([*TEXTS, " "])
     assert [isinstance(one, EmbeddingError) for one in found] == [False, False, False, False, True, True]
-    assert "comes to 33 tokens" in str(found[4])
+    assert "has 33 tokens" in str(found[4])
     cuts = SentenceTransformerEmbedder(folder, device="cpu", too_long="cut")
     expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, prompt_name="document")
     np.testing.assert_allclose(np.array(cuts.embed(TEXTS)), expected, atol=1e-6)
@@ -163,11 +163,11 @@ def test_an_identity_is_of_the_files_and_settings(folder, embedder):
 @pytest.mark.parametrize("adapter", [SentenceTransformerEmbedder, SentenceTransformerCrossEncoder])
 def test_what_is_not_there_is_an_error(adapter, tmp_path):
     """It is looked for on this machine only; other arguments are checked."""
-    with pytest.raises(ConfigError, match="on this machine only; download=True fetches it"):
+    with pytest.raises(ConfigError, match="pass download=True"):
         adapter("nobody/no-such-model")
-    with pytest.raises(ConfigError, match="give a folder, a name"):
+    with pytest.raises(ConfigError, match="must be a folder"):
         adapter(7)
-    with pytest.raises(ConfigError, match="too_long is 'split'"):
+    with pytest.raises(ConfigError, match="too_long 'split'"):
         adapter(tmp_path, too_long="split")
 
 
@@ -188,7 +188,7 @@ def test_scores_are_the_packages_own(classifier):
 
 def test_a_long_pair_fails(classifier):
     """Unless cutting is asked for."""
-    with pytest.raises(RetrievalError, match="comes to 34 tokens"):
+    with pytest.raises(RetrievalError, match="has 34 tokens"):
         SentenceTransformerCrossEncoder(classifier, device="cpu")("cup", TEXTS)
     assert len(SentenceTransformerCrossEncoder(classifier, device="cpu", too_long="cut")("cup", TEXTS)) == len(TEXTS)
 

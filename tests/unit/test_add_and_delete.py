@@ -203,9 +203,9 @@ def test_metadata_of_added_files(shelf):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"two.txt": {"year": 1}}, r"metadata names 'two\.txt', which is not among what is added.*one\.txt"),
-        ({"one.txt": 7}, r"The metadata of 'one\.txt' is 7"),
-        ([("one.txt", {})], "give a mapping of files or ids to metadata"),
+        ({"two.txt": {"year": 1}}, r"metadata names 'two\.txt', which is not among the documents.*one\.txt"),
+        ({"one.txt": 7}, r"The metadata of 'one\.txt' must be a mapping.* 7"),
+        ([("one.txt", {})], "metadata must be a mapping"),
         ({"one.txt": {"file_name": "x"}}, "'file_name', which is built in"),
         ({"one.txt": {"what": object()}}, "what"),
     ],
@@ -234,10 +234,10 @@ def test_a_value_that_does_not_fit_its_field(in_memory):
     ("files", "error", "message"),
     [
         (["nowhere.txt"], DatasetPathError, "does not exist"),
-        ("one.txt", ConfigError, "give a list of paths"),
-        (7, ConfigError, "give a list of paths"),
-        ({" ": "x"}, ConfigError, "ids are texts, not blank"),
-        ([7], ConfigError, "give a path"),
+        ("one.txt", ConfigError, "files must be a list of paths"),
+        (7, ConfigError, "files must be a list of paths"),
+        ({" ": "x"}, ConfigError, "An id of files must be"),
+        ([7], ConfigError, "files must be a path"),
     ],
 )
 def test_files_that_are_none(in_memory, files, error, message):
@@ -251,7 +251,7 @@ def test_files_that_are_none(in_memory, files, error, message):
 
 def test_a_folder_is_no_file(in_memory):
     """A folder is refused, with the place where one goes."""
-    with in_memory.open() as docs, pytest.raises(ConfigError, match="names a folder"):
+    with in_memory.open() as docs, pytest.raises(ConfigError, match="contains a folder"):
         docs.add_files([in_memory.elsewhere])
 
 
@@ -315,7 +315,7 @@ def test_blank_texts(in_memory, texts):
 @pytest.mark.parametrize("texts", ["text", ["text"], {"note": 7}, {7: "text"}, {"note": None}])
 def test_texts_that_are_none(in_memory, texts):
     """What is no mapping of ids to texts is refused."""
-    with in_memory.open() as docs, pytest.raises(ConfigError, match="give a mapping of ids of your own to texts"):
+    with in_memory.open() as docs, pytest.raises(ConfigError, match="texts must be a mapping"):
         docs.add_texts(texts)
 
 
@@ -414,7 +414,7 @@ def test_names_that_are_none(in_memory, names):
     """One text instead of a list would be taken for its letters: it is refused."""
     with in_memory.open() as docs:
         asked(docs)
-        with pytest.raises(ConfigError, match="give a list of files"):
+        with pytest.raises(ConfigError, match="documents must be a list"):
             docs.delete_files(names)
         assert len(paths(docs)) == 3
 
@@ -538,8 +538,8 @@ def test_updates_stay_over_a_restart(stored):
         ({"nobody.txt": {"year": 1}}, r"There is no document 'nobody\.txt'"),
         ({"a.txt": {"year": 1}, "nobody.txt": {}}, r"There is no document 'nobody\.txt'"),
         ({"a.txt": {"file_size": 1}}, "'file_size', which is built in"),
-        ({"a.txt": [("year", 1)]}, "give a mapping of names to values"),
-        ([("a.txt", {})], "give a mapping of files or ids to metadata"),
+        ({"a.txt": [("year", 1)]}, "must be a mapping of names to values"),
+        ([("a.txt", {})], "changes must be a mapping"),
         ({"a.txt": {"what": {1, 2}}}, "what"),
     ],
 )
@@ -584,7 +584,7 @@ def test_a_restricted_view_changes_nothing(in_memory, work, arguments):
         asked(docs)
         before = list(docs.dump())
         view = docs.restricted({"file_name": "a.txt"})
-        with pytest.raises(ConfigError, match=rf"{work}\(\) concerns all of a Document"):
+        with pytest.raises(ConfigError, match=rf"{work}\(\) is not available on a restricted"):
             getattr(view, work)(*arguments)
         assert list(docs.dump()) == before
 

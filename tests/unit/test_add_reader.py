@@ -8,8 +8,9 @@ import zipfile
 
 import pytest
 
-from lazyrag import Document, IngestionWarning, LoadedFile, migrate, register_loader
+from lazyrag import Document, IngestionWarning, migrate, register_loader
 from lazyrag.errors import ConfigError
+from lazyrag.loaders import LoadedFile
 from lazyrag.loaders.records import CsvLoader
 from tests.shelf import conf_of
 
@@ -167,14 +168,14 @@ def test_a_reader_decides_whatever_the_content_is(folder):
 @pytest.mark.parametrize(
     ("pattern", "func", "words"),
     [
-        ("", says("x"), "give a suffix"),
-        (".", says("x"), "give a suffix"),
-        (None, says("x"), "give a suffix"),
-        (["*.log"], says("x"), "give a suffix"),
-        ("TXT", says("x"), r"Give '\.txt' for the suffix; '\*\*/TXT' if the name is meant"),
-        ("*.log", "TextLoader", "give a function of the file's path"),
-        ("*.log", 7, "give a function of the file's path"),
-        ("*.log", dict, "give a function of the file's path"),
+        ("", says("x"), "pattern must be a suffix"),
+        (".", says("x"), "pattern must be a suffix"),
+        (None, says("x"), "pattern must be a suffix"),
+        (["*.log"], says("x"), "pattern must be a suffix"),
+        ("TXT", says("x"), r"Pass '\.txt' for the suffix, or '\*\*/TXT' for the name"),
+        ("*.log", "TextLoader", "must be a function of the path"),
+        ("*.log", 7, "must be a function of the path"),
+        ("*.log", dict, "must be a function of the path"),
         (
             "*.log",
             type("L", (), {"__init__": lambda self, word: None, "load": lambda self, path: ""}),

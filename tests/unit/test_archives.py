@@ -167,7 +167,7 @@ def test_a_part_that_is_no_xml(tmp_path):
     path.write_bytes(zipped({"a.xml": b"<r>"}))
     with (
         open_archive(path, "test container", ".zip") as archive,
-        pytest.raises(LoadError, match=r"its part a\.xml is no XML that can be read"),
+        pytest.raises(LoadError, match=r"its part a\.xml is not valid XML"),
     ):
         archive.xml("a.xml")
 

@@ -29,15 +29,15 @@ from lazyrag.validation import (
     known_arguments,
     known_keywords,
     required_names,
-    text_list,
-    whole_number,
+    validate_integer,
+    validate_texts,
 )
 
 
 @pytest.mark.parametrize("value", [1, 5, np.int8(5), np.uint64(5)])
 def test_a_whole_number_is_one_also_when_numpy_counted_it(value):
     """What comes back is Python's own int."""
-    number = whole_number("topk", value, 1, 5)
+    number = validate_integer("topk", value, 1, 5)
     assert number == value
     assert type(number) is int
 
@@ -45,21 +45,21 @@ def test_a_whole_number_is_one_also_when_numpy_counted_it(value):
 @pytest.mark.parametrize("value", [0, 6, -1, True, False, 2.0, "3", None, np.float64(2), np.bool_(True), [2]])
 def test_anything_else_is_no_whole_number(value):
     """Out of range, truth values, floats and texts: the error says what was given and what is allowed."""
-    with pytest.raises(ConfigError, match=r"^topk is .*give a whole number from 1 to 5\.$"):
-        whole_number("topk", value, 1, 5)
+    with pytest.raises(ConfigError, match=r"^topk must be an integer from 1 to 5; got"):
+        validate_integer("topk", value, 1, 5)
 
 
 def test_a_bound_may_be_open():
     """Without a largest number the message names the least only."""
-    assert whole_number("offset", 10**30, 0) == 10**30
-    with pytest.raises(ConfigError, match=r"whole number of at least 0\.$"):
-        whole_number("offset", -1, 0)
+    assert validate_integer("offset", 10**30, 0) == 10**30
+    with pytest.raises(ConfigError, match="offset must be an integer >= 0; got -1"):
+        validate_integer("offset", -1, 0)
 
 
 def test_a_list_of_texts_becomes_a_tuple():
     """Lists and tuples are taken, and can be empty."""
-    assert text_list("keys", ["a", "茶"]) == text_list("keys", ("a", "茶")) == ("a", "茶")
-    assert text_list("keys", []) == ()
+    assert validate_texts("keys", ["a", "茶"]) == validate_texts("keys", ("a", "茶")) == ("a", "茶")
+    assert validate_texts("keys", []) == ()
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_a_list_of_texts_becomes_a_tuple():
 )
 def test_anything_else_is_no_list_of_texts(value):
     """A single text, what can be read once only, and blank or other items are refused."""
-    with pytest.raises(ConfigError, match=r"keys is .*give a list of texts, none of them blank"):
-        text_list("keys", value)
+    with pytest.raises(ConfigError, match="keys must be a list of strings"):
+        validate_texts("keys", value)
 
 
 def test_the_name_of_a_function():

@@ -159,7 +159,7 @@ def test_a_batch_with_one_that_is_no_vector_is_refused(returned):
 )
 def test_a_batch_needs_one_vector_for_each_text(returned):
     """Too few, too many, or no list at all, however few are asked for: an EmbeddingError that says so."""
-    with pytest.raises(EmbeddingError, match="got 1 texts and returned"):
+    with pytest.raises(EmbeddingError, match="for each of 1 texts; got"):
         checked("k", Batched(2, lambda texts: returned)).embed(["a", "b"])
 
 
@@ -234,7 +234,7 @@ def test_an_embedder_that_lacks_a_member_is_told_which():
         def embed(self, texts, input_type="document"):
             """Nothing."""
 
-    with pytest.raises(ConfigError, match="embed of key 'zh' is a Half, which has no max_tokens, normalised"):
+    with pytest.raises(ConfigError, match="embed of key 'zh' must be an Embedder; Half has no max_tokens, normalised"):
         make_embedders({"zh": Half()})
 
 

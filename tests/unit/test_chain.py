@@ -9,20 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import (
-    MMR,
-    AutoMerge,
-    DocNode,
-    Document,
-    Reranker,
-    RetrievalChain,
-    Retriever,
-    ScoreThreshold,
-    Windows,
-    auto_merge,
-)
+from lazyrag import DocNode, Document, Reranker, RetrievalChain, Retriever
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.mmr import mmr
+from lazyrag.retrieval import MMR, AutoMerge, ScoreThreshold, Windows, auto_merge
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.stages import Stage
 
@@ -187,7 +177,7 @@ def test_mmr_of_sparse_vectors():
 
 def test_mmr_needs_scores_and_vectors(docs, words):
     """What is missing is named."""
-    with pytest.raises(RetrievalError, match="MMR compares scores"):
+    with pytest.raises(RetrievalError, match="MMR needs nodes with scores"):
         MMR()([DocNode(text="a", embeddings={"e": [1.0]})])
     with pytest.raises(ConfigError, match="has 0"):
         MMR()([DocNode(text="a", score=1.0)])
@@ -272,7 +262,7 @@ def test_errors_of_steps_name_them(words):
     for ask in (RetrievalChain(words, broken), RetrievalChain(words, broken).trace):
         with pytest.raises(RetrievalError, match="'broken' raised AttributeError"):
             ask("tea")
-    with pytest.raises(RetrievalError, match="'texts' returned"):
+    with pytest.raises(RetrievalError, match="'texts' must return"):
         RetrievalChain(words, texts)("tea")
     with pytest.raises(RetrievalError, match="above 0"):
         ScoreThreshold(of_best=0.5)([DocNode(text="a", score=-1.0)])
@@ -280,7 +270,7 @@ def test_errors_of_steps_name_them(words):
         Windows()([DocNode(text="a")])
     with pytest.raises(NotRegisteredError):
         RetrievalChain(words, AutoMerge(up_to="nothing"))("tea")
-    with pytest.raises(ConfigError, match="The query is None"):
+    with pytest.raises(ConfigError, match="query must be a string; got None"):
         RetrievalChain(words)(None)
 
 
@@ -351,7 +341,7 @@ def test_chains_stand_where_retrievers_do(docs, words):
     assert scored(RetrievalChain(chain, topk=2)("tea")) == scored(chain("tea", topk=2))
     hybrid = HybridRetriever(chain, Retriever(docs, "line", similarity="cosine"), topk=4)
     assert len(hybrid("tea")) == 4
-    assert chain.descends
+    assert chain.higher_is_better
     assert chain.output_format is None
     assert chain.sources == words.sources
 
@@ -423,6 +413,6 @@ def test_mmr_names_vectors_that_do_not_compare():
 
 def test_a_merged_window_is_not_widened_again(words):
     """The error says so, and not that the Document was built anew; windows node by node can be."""
-    with pytest.raises(ConfigError, match=r"merged window of \d nodes .* Widen once"):
+    with pytest.raises(ConfigError, match=r"merged window of \d nodes .* Use one"):
         RetrievalChain(words, Windows(), Windows())("tea")
     assert RetrievalChain(words, Windows(1, 0, merge=False), Windows(0, 1))("tea")

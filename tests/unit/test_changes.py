@@ -18,7 +18,7 @@ from lazyrag.loaders.directory import FoundFile, Signature, find_files, hash_fil
 
 LONG_AGO_NS = 1_600_000_000 * 10**9
 SECOND = 10**9
-KINDS = ("added", "changed", "remarked", "touched", "unchanged", "moved")
+KINDS = ("added", "changed", "reconfigured", "touched", "unchanged", "moved")
 
 
 def file(identity: str, size: int = 3, mtime_ns: int = LONG_AGO_NS, inode: int = 1) -> FoundFile:
@@ -29,6 +29,11 @@ def file(identity: str, size: int = 3, mtime_ns: int = LONG_AGO_NS, inode: int =
 def known_as(found: FoundFile, content: str, *, seen_ns: int = LONG_AGO_NS + 60 * SECOND, mark: str = "") -> KnownFile:
     """What the ledger knows of a file."""
     return KnownFile(found.identity, found.signature, content, seen_ns, mark)
+
+
+def to_known(one: ComparedFile, seen_ns: int) -> KnownFile:
+    """What the ledger knows of a file after it was ingested."""
+    return KnownFile(one.file.identity, one.file.signature, one.content_hash, seen_ns, one.config_hash)
 
 
 def compared(found, known, contents=None, *, unlisted=(), marks=None, max_deleted=0.5) -> Changes:
@@ -44,7 +49,7 @@ def compared(found, known, contents=None, *, unlisted=(), marks=None, max_delete
         known,
         unlisted=unlisted,
         content_hash=content_hash,
-        mark=lambda one: (marks or {}).get(one.identity, ""),
+        config_hash=lambda one: (marks or {}).get(one.identity, ""),
         max_deleted=max_deleted,
     )
 
@@ -64,7 +69,7 @@ def test_a_new_dataset_is_all_added():
     one = file("a.txt")
     changes = compared([one], [], {"a.txt": "tea"}, marks={"a.txt": "said"})
     assert changes == Changes(added=(ComparedFile(one, "tea", "said"),))
-    assert changes.added[0].to_know(7) == KnownFile("a.txt", one.signature, "tea", 7, "said")
+    assert to_known(changes.added[0], 7) == KnownFile("a.txt", one.signature, "tea", 7, "said")
 
 
 def test_nothing_at_all():
@@ -108,14 +113,14 @@ def test_a_file_without_signature_is_in_doubt():
 
 
 def test_another_mark_is_said_of_the_same_content():
-    """A file of which the user says something else is remarked, unhashed; with other content it is changed."""
+    """A file of which the user says something else is reconfigured, unhashed; with other content it is changed."""
     one = file("a.txt")
     before = known_as(one, "tea", mark="green")
     changes = compared([one], [before], marks={"a.txt": "black"})
-    assert changes == Changes(remarked=(ComparedFile(one, "tea", "black", before),))
+    assert changes == Changes(reconfigured=(ComparedFile(one, "tea", "black", before),))
     other = file("a.txt", size=6)
     assert names(compared([other], [before], {"a.txt": "coffee"}, marks={"a.txt": "black"})) == {"changed": ["a.txt"]}
-    assert names(compared([other], [before], {"a.txt": "tea"}, marks={"a.txt": "black"})) == {"remarked": ["a.txt"]}
+    assert names(compared([other], [before], {"a.txt": "tea"}, marks={"a.txt": "black"})) == {"reconfigured": ["a.txt"]}
 
 
 def test_a_file_that_cannot_be_read():
@@ -137,9 +142,9 @@ def test_other_errors_are_not_swallowed():
 
     here = {"unlisted": (), "max_deleted": 0.5}
     with pytest.raises(FileNotFoundError, match="no loader"):
-        compare([file("a.txt")], [], content_hash=lambda _: "tea", mark=fail, **here)
+        compare([file("a.txt")], [], content_hash=lambda _: "tea", config_hash=fail, **here)
     with pytest.raises(ZeroDivisionError):
-        compare([file("a.txt")], [], content_hash=crash, mark=lambda _: "", **here)
+        compare([file("a.txt")], [], content_hash=crash, config_hash=lambda _: "", **here)
 
 
 def test_a_moved_file_carries_where_it_came_from():
@@ -148,7 +153,7 @@ def test_a_moved_file_carries_where_it_came_from():
     one = file("new/b.txt", inode=9)
     changes = compared([one], [before], {"new/b.txt": "tea"})
     assert changes == Changes(moved=(ComparedFile(one, "tea", "", before),))
-    assert changes.moved[0].to_know(5).identity == "new/b.txt"
+    assert to_known(changes.moved[0], 5).identity == "new/b.txt"
 
 
 def test_a_copy_is_not_moved():
@@ -221,7 +226,7 @@ def test_a_moved_dataset_is_not_withheld():
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), 50])
 def test_a_share_is_from_0_to_1(share):
     """Another number is refused: 50 does not mean per cent."""
-    with pytest.raises(ConfigError, match=r"max_deleted is .*from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"max_deleted must be .*from 0 to 1"):
         compared([], [], max_deleted=share)
 
 
@@ -297,8 +302,8 @@ def model_kind(one, content, mark, old) -> str:
         return "added"
     if in_doubt and content != old.content_hash:
         return "changed"
-    if mark != old.mark:
-        return "remarked"
+    if mark != old.config_hash:
+        return "reconfigured"
     return "touched" if in_doubt else "unchanged"
 
 
@@ -371,7 +376,7 @@ class Disk:
             self.ledger.values(),
             unlisted=(),
             content_hash=content_hash,
-            mark=lambda _: "",
+            config_hash=lambda _: "",
             max_deleted=1.0,
         )
         for kind in KINDS:
@@ -379,7 +384,7 @@ class Disk:
                 if kind == "moved":
                     del self.ledger[one.known.identity]
                 if kind != "unchanged":
-                    self.ledger[one.file.identity] = one.to_know(seen_ns)
+                    self.ledger[one.file.identity] = to_known(one, seen_ns)
         for one in changes.deleted:
             del self.ledger[one.identity]
         return changes
@@ -473,7 +478,7 @@ class Ledger:
             self.known.values(),
             unlisted=listing.unlisted,
             content_hash=content_hash,
-            mark=lambda _: "",
+            config_hash=lambda _: "",
             max_deleted=max_deleted,
         )
         sorted_out = names(changes)
@@ -481,7 +486,7 @@ class Ledger:
             del self.known[one.identity]
         for kind in KINDS:
             for one in getattr(changes, kind):
-                self.known[one.file.identity] = one.to_know(listing.seen_ns)
+                self.known[one.file.identity] = to_known(one, listing.seen_ns)
         sorted_out.pop("unchanged", None)
         return sorted_out
 
@@ -585,7 +590,7 @@ def test_a_file_that_vanishes_between_look_and_hash(ledger):
         ledger.known.values(),
         unlisted=listing.unlisted,
         content_hash=lambda one: hash_file(one.path),
-        mark=lambda _: "",
+        config_hash=lambda _: "",
         max_deleted=0.5,
     )
     assert isinstance(changes.unreadable[0][1], FileNotFoundError)

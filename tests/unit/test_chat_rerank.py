@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import AsyncReranker, DocNode, HttpChatModel, ListwiseRerankModel, PointwiseRerankModel, Reranker
+from lazyrag import DocNode, HttpChatModel, Reranker
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, UnknownKeywordError
+from lazyrag.models import AsyncReranker, ListwiseRerankModel, PointwiseRerankModel
 from lazyrag.models.protocols import ChatChoice, ChatOptions, RerankModel, TokenLogprob
 from lazyrag.models.rerank import read_permutation, read_probability, read_score, read_verdict
 from tests.model_server import answered, failed
@@ -33,134 +34,85 @@ def said(text, logprobs=None):
     return answered({"choices": [choice], "model": "m"})
 
 
-class TestVerdicts:
-    """Yes or no, however it is said."""
+class TestReading:
+    """JSON, or an answer that says nothing else; what is neither counts as unreadable."""
 
     @pytest.mark.parametrize(
-        "text",
+        ("text", "verdict"),
         [
+            *(('{"relevant": true}', True), ("{'relevant': False}", False), ('```json\n{"relevant": true}\n```', True)),
             *(
-                "Yes",
-                "yes.",
-                "**Yes**",
-                "YES!",
-                "Answer: yes",
-                "y",
-                "1",
-                "True",
-                '{"relevant": true}',
-                "It is relevant.",
+                ('<think>{"relevant": true}?</think>{"relevant": false}', False),
+                ('Hm?</think>{"relevant": true}', True),
             ),
-            *("是", "是的。", "答案：是", "这段文字是否相关：相关", "能", "可以回答", "对", "「是」", "Ｙｅｓ"),
-            *("<think>No, wait. Not that.</think>\nYes", "The passage is relevant: yes", "是yes", '"answer": "是"'),
+            *(('Sure: {"relevant": false, "why": "no tea"}', False), ("｛“relevant”：true｝", True)),
+            *(("Yes.", True), ("**no**", False), ("是", True), ("否。", False), ("True", True)),
+            *(
+                ("", None),
+                ("Perhaps", None),
+                ("Not really", None),
+                ("<think>Yes", None),
+                ('{"relevant": "maybe"}', None),
+            ),
+            *(("该段落是关于咖啡的", None), ("Yes and no", None), ("<think>" * 14_000, None)),
         ],
     )
-    def test_these_are_yes(self, text):
-        """In English and Chinese, in JSON, behind a label or a thought."""
-        assert read_verdict(text) is True
+    def test_verdicts(self, text, verdict):
+        """True, false, or one word; a sentence is no verdict."""
+        assert read_verdict(text) is verdict
 
     @pytest.mark.parametrize(
-        "text",
+        ("text", "score"),
         [
-            *("No", "no, it does not", "NO.", "Relevant: No", "n", "0", "false", '{"relevant": false}', "Not relevant"),
+            *(('{"score": 8}', 0.8), ('{"score": 7.5, "why": "3 words match"}', 0.75), ("8", 0.8), ("评分：８分", 0.8)),
             *(
-                "It is irrelevant.",
-                "The passage doesn't answer it.",
-                "It cannot be told",
-                "unrelated",
-                "Verdict: **no**",
+                ("<think>3?</think>Score: 7", 0.7),
+                ('{"score": 11}', None),
+                ("-7", None),
+                ("8 of 10", None),
+                ("tea", None),
             ),
-            *(
-                "否",
-                "不是",
-                "不相关",
-                "没有",
-                "无关",
-                "答：否。",
-                "这段文字不能回答",
-                "是否相关：否",
-                "能否回答：不能",
-                "Ｎｏ",
-            ),
-            *("<think>Yes? The tea...</think> No", "**相关性**：无关"),
+            *(('{"score": true}', None), ("9" * 400, None), ("", None), ("0", 0.0), ("10", 1.0)),
         ],
     )
-    def test_these_are_no(self, text):
-        """Also where yes is a part of it."""
-        assert read_verdict(text) is False
-
-    @pytest.mark.parametrize("text", ["", " ", "Perhaps", "42", "…", "嗯", "Notable", "know", "<think>Yes</think>"])
-    def test_these_are_neither(self, text):
-        """Words that only begin like one are none, and a thought is no answer."""
-        assert read_verdict(text) is None
-
-    def test_a_probability_comes_from_the_word_that_decides(self):
-        """A yes is above one half, a no below. Without one, or with nan, the word alone counts."""
-        word = (TokenLogprob('"', -3.0), TokenLogprob(" Yes", math.log(0.75)), TokenLogprob(".", -1.0))
-        assert read_probability(ChatChoice('"Yes.', logprobs=word)) == pytest.approx(0.875)
-        assert read_probability(ChatChoice("否", logprobs=(TokenLogprob("否", math.log(0.75)),))) == pytest.approx(
-            0.125
-        )
-        assert read_probability(ChatChoice("Yes", logprobs=(TokenLogprob("Ye", -1.0),))) == 1.0
-        assert read_probability(ChatChoice("Yes", logprobs=(TokenLogprob("Yes", math.nan),))) == 1.0
-        assert read_probability(ChatChoice("No", logprobs=(TokenLogprob("No", 0.5),))) == 0.0
-        assert read_probability(ChatChoice("8/10")) == 0.8
-        assert read_probability(ChatChoice("tea")) is None
-
-
-class TestScores:
-    """Numbers, however they are said."""
-
-    @pytest.mark.parametrize(
-        ("text", "most", "score"),
-        [
-            *(
-                ("7", 10, 0.7),
-                ("7.5", 10, 0.75),
-                ("70", 100, 0.7),
-                ("Score: 7", 10, 0.7),
-                ("**Score**: 7 of 10", 10, 0.7),
-            ),
-            *(("7/10", 100, 0.7), ("3 out of 4", 10, 0.75), ("I rate it 70%.", 10, 0.7), ("评分：７分", 10, 0.7)),
-            *(("得分为 7", 10, 0.7), ("7, since 3 of its words match", 10, 0.7), ("Passage 2 gets a 7", 10, 0.7)),
-            *(("yes", 10, 1.0), ("完全无关", 10, 0.0), ("0", 10, 0.0), ("10", 10, 1.0), ('{"score": 7}', 10, 0.7)),
-            *(
-                ("<think>maybe 3</think>7", 10, 0.7),
-                ("11", 10, None),
-                ("-7", 10, None),
-                ("tea", 10, None),
-                ("", 10, None),
-            ),
-            *(("9" * 400, 10, None), ("8/4", 10, 0.8)),
-        ],
-    )
-    def test_a_number_is_found(self, text, most, score):
-        """With its own scale, behind a label, at the beginning, else the last one; out of the range there is none."""
-        assert read_score(text, most) == (None if score is None else pytest.approx(score))
-
-
-class TestPermutations:
-    """Orders, however they are written."""
+    def test_scores(self, text, score):
+        """The value of the JSON, or the only number; out of the range there is none."""
+        assert read_score(text, 10) == (None if score is None else pytest.approx(score))
 
     @pytest.mark.parametrize(
         ("text", "order"),
         [
-            *(("[2] > [1] > [3]", [1, 0, 2]), ("2 > 1 > 3", [1, 0, 2]), ("[2,1,3]", [1, 0, 2]), ("[2]>[1]", [1, 0])),
-            *(("【2】>【1】＞【3】", [1, 0, 2]), ("［2］、［1］、［3］", [1, 0, 2]), ("2，1，3", [1, 0, 2])),
-            *(('{"ranking": [2, 1, 3]}', [1, 0, 2]), ('["2", "1", "3"]', [1, 0, 2]), ('["[2]", "[1]"]', [1, 0])),
-            *(("1. [2]\n2. [1]\n3. [3]", [1, 0, 2]), ("[2]\n[1]\n[3]", [1, 0, 2]), ("2\n1\n3", [1, 0, 2])),
-            *(("[2] > [2] > [1]", [1, 0]), ("[2] > [9] > [1]", [1, 0]), ("[0] > [2] > [1]", [1, 0]), ("[-1]", [0])),
-            *(("Of 1999 passages, I say [3] > [1].", [2, 0]), ("First [1] > [2], or rather [2] > [1]", [1, 0])),
-            *(("<think>[3] > [2] > [1]</think>[1] > [2]", [0, 1]), ("最相关的是【3】", [2]), ("②＞①", [1, 0])),
-            *(("", []), ("None of them.", []), ("9" * 5000, []), ("[99999999]", []), ("[[2]] > [[1]]", [1, 0])),
-            *(("[2] → [1] -> [3]", [1, 0, 2]), ("Passage 2, then passage 1", [1, 0]), ("[2] ≻ [3]", [1, 2])),
+            *(('{"ranking": [2, 1, 3]}', [1, 0, 2]), ('{"ranking": ["2", 1]} for 3 passages', [1, 0])),
+            *(("[2] > [1] > [3]", [1, 0, 2]), ("【2】、【1】", [1, 0]), ("[2,1,3]", [1, 0, 2]), ("2\n1\n3", [1, 0, 2])),
+            *(("[2] > [2] > [9] > [0] > [1]", [1, 0]), ("<think>[3] > [2]</think>[1] > [2]", [0, 1])),
+            *(("", []), ("None of them.", []), ("9" * 5000, []), ('{"ranking": [null, {}, 2.5, 3]}', [2])),
         ],
     )
-    def test_an_order_is_found(self, text, order):
-        """In brackets of all kinds, as JSON, with prose around it; repeated and unknown numbers are passed over."""
+    def test_orders(self, text, order):
+        """The list of the JSON, else all numbers; repeated and unknown ones are ignored."""
         assert read_permutation(text, 3) == order
 
-    @given(st.text() | st.text("[]【】()0123456789>,、 \n\"'-"), st.integers(1, 30))
+    def test_a_probability_comes_from_the_token_of_the_verdict(self):
+        """A yes is above one half, a no below. Without a token, or with nan, the verdict alone counts."""
+        tokens = [('{"', -3.0), ("relevant", -1.0), ('":', -1.0), (" true", math.log(0.75)), ("}", -1.0)]
+        choice = ChatChoice('{"relevant": true}', logprobs=tuple(TokenLogprob(*one) for one in tokens))
+        assert read_probability(choice) == pytest.approx(0.875)
+        assert read_probability(ChatChoice("否", logprobs=(TokenLogprob("否", math.log(0.75)),))) == pytest.approx(
+            0.125
+        )
+        for word, logprob in (("Ye", -1.0), ("Yes", math.nan)):
+            assert read_probability(ChatChoice("Yes", logprobs=(TokenLogprob(word, logprob),))) == 1.0
+        assert read_probability(ChatChoice("No", logprobs=(TokenLogprob("No", 0.5),))) == 0.0
+        assert read_probability(ChatChoice("tea")) is None
+
+    def test_the_words_of_a_thought_have_no_probability(self):
+        """Whether the server leaves them in the text or among the tokens only."""
+        tokens = [("<think>", 0.0), ("No", -9.0), (" wait", -1.0), ("</think>", 0.0), ("No", math.log(0.9))]
+        for text in ("No", "<think>No, wait</think>No"):
+            choice = ChatChoice(text, logprobs=tuple(TokenLogprob(*one) for one in tokens))
+            assert read_probability(choice) == pytest.approx(0.05)
+
+    @given(st.text() | st.text("[]【】()0123456789>,、 \n\"'-{}:"), st.integers(1, 30))
     def test_any_text_gives_distinct_places(self, text, count):
         """In range, and never an error."""
         found = read_permutation(text, count)
@@ -168,14 +120,22 @@ class TestPermutations:
         assert all(0 <= place < count for place in found)
 
     @given(
-        st.permutations(range(8)),
-        st.sampled_from(["[{}]", "【{}】", "{}", '"{}"', "({})"]),
-        st.sampled_from(" > |,|、"),
+        st.permutations(range(8)), st.sampled_from(["[{}]", "【{}】", "{}", '"{}"', "({})"]), st.sampled_from(">,、")
     )
     def test_what_is_written_is_read(self, order, item, between):
         """Every order, in every form."""
         text = f"Here it is: {between.join(item.format(place + 1) for place in order)}."
-        assert read_permutation(text, 8) == (list(order) if between.strip("| ") else read_permutation(text, 8))
+        assert read_permutation(text, 8) == list(order)
+
+    @pytest.mark.parametrize("piece", ["<think>", "1. ", "1,", "[ ", '{"a":', '{"relevant": true, ', "{'", "1\n"])
+    def test_long_answers_are_read_in_time(self, piece):
+        """99,000 characters of one piece after the other."""
+        text = piece * (99_000 // len(piece))
+        started = time.perf_counter()
+        read_verdict(text)
+        read_score(text, 10)
+        read_permutation(text, 9)
+        assert time.perf_counter() - started < 3
 
 
 def quietly(model, query, documents, top_n=None):
@@ -232,13 +192,18 @@ class TestPointwise:
 
     def test_an_endpoint_judges_each_passage(self, model):
         """With temperature 0 and logprobs; the surer a yes, the better, the surer a no, the worse."""
-        by_text = {"coffee": ("No", -0.1), "green tea": ("Yes", -0.2), "snow": ("No", -2.0), "black tea": ("Yes", -0.1)}
+        by_text = {
+            "coffee": (" false", -0.1),
+            "green tea": (" true", -0.2),
+            "snow": (" false", -2.0),
+            "black tea": (" true", -0.1),
+        }
 
         def judge(request):
             prompt = request.get_json()["messages"][-1]["content"]
             [passage] = re.findall("<passage>(.*?)</passage>\n", prompt)
             word, logprob = by_text[passage]
-            return said(word, [(word, logprob)])
+            return said(f'{{"relevant": {word}}}', [('{"relevant":', -0.5), (word, logprob), ("}", -0.5)])
 
         model.faults = [judge] * 4
         with HttpChatModel(model.url, "m") as chat:
@@ -247,6 +212,8 @@ class TestPointwise:
         assert dict(found) == pytest.approx({**sure, 3: (1 + math.exp(-0.1)) / 2})
         assert [place for place, _ in found] == [3, 1, 2, 0]
         assert all((body["temperature"], body["logprobs"]) == (0, True) for body in model.bodies)
+        [schema] = {json.dumps(body["response_format"]["json_schema"]["schema"]["properties"]) for body in model.bodies}
+        assert schema == '{"relevant": {"type": "boolean"}}'
 
     def test_it_is_a_reranker(self):
         """By name, with the model's settings; a rerank model for whoever wants one."""
@@ -259,7 +226,7 @@ class TestPointwise:
     def test_answers_that_cannot_be_read_count_as_nothing(self):
         """With one warning that says how many, at the caller's line."""
         model = PointwiseRerankModel(Answering(["Hm.", "Yes", "Hm.", "No"]), concurrency=1)
-        with pytest.warns(AnswerWarning, match="2 of 4 answers .* those passages count as 0") as caught:
+        with pytest.warns(AnswerWarning, match="2 of 4 answers .* those passages score 0") as caught:
             assert model("q", TEAS) == [(1, 1.0), (0, 0.0), (2, 0.0), (3, 0.0)]
         assert [one.filename for one in caught] == [__file__]
 
@@ -273,7 +240,7 @@ class TestPointwise:
         """Chinese where the query has Chinese in it, unless it is said."""
         for query, language, word in (("茶？", "auto", "查询"), ("tea?", "auto", "Query"), ("茶？", "en", "Query")):
             for scale in ("yes_no", "0-10", "0-100"):
-                chat = Answering(["1"])
+                chat = Answering(['{"relevant": true, "score": 1}'])
                 PointwiseRerankModel(chat, language=language, scale=scale)(query, ["tea"])
                 assert chat.prompts[0].startswith(word)
 
@@ -303,7 +270,7 @@ class TestPointwise:
 
     def test_an_endpoint_that_fails_is_told(self, model):
         """As a RetrievalError with its reason; without documents nothing is asked."""
-        model.faults = [failed(400, "logprobs are not known here")]
+        model.faults = [failed(400, "no"), failed(400, "logprobs are not known here")]  # with a schema, and without
         with HttpChatModel(model.url, "m") as chat:
             with pytest.raises(RetrievalError, match=r"PointwiseRerankModel.*failed.*logprobs are not known here"):
                 PointwiseRerankModel(chat)("q", ["tea"])
@@ -328,7 +295,7 @@ class TestPointwise:
             PointwiseRerankModel(len, options=ChatOptions(n=2))
         with pytest.raises(UnknownKeywordError, match="concurrency"):
             Reranker("PointwiseReranker", model=len, concurency=2)
-        with pytest.raises(ConfigError, match="not blank"):
+        with pytest.raises(ConfigError, match="blank"):
             PointwiseRerankModel(len)(" ", ["tea"])
 
 
@@ -343,11 +310,12 @@ class TestListwise:
 
     def test_an_endpoint_orders_passages(self, model):
         """In one question; the scores are ranks."""
-        model.faults = [said("The order is [2] > [4]. The others do not matter.")]
+        model.faults = [said('{"ranking": [2, 4]}')]
         with HttpChatModel(model.url, "m") as chat:
             assert ListwiseRerankModel(chat)("Which tea?", TEAS) == [(1, 1.0), (3, 0.75), (0, 0.5), (2, 0.25)]
         [body] = model.bodies
         assert body["temperature"] == 0
+        assert body["response_format"]["json_schema"]["schema"]["required"] == ["ranking"]
         assert "[4] <passage>black tea</passage>" in body["messages"][0]["content"]
 
     @pytest.mark.parametrize(
@@ -409,7 +377,7 @@ class TestListwise:
 
     def test_an_endpoint_that_fails_is_told(self, model):
         """As a RetrievalError with its reason."""
-        model.faults = [failed(400, "too long")]
+        model.faults = [failed(400, "no"), failed(400, "too long")]
         with (
             HttpChatModel(model.url, "m") as chat,
             pytest.raises(RetrievalError, match=r"ListwiseRerankModel.*failed.*too long"),
@@ -437,7 +405,7 @@ def test_it_runs_in_any_event_loop(kind):
         return time.monotonic() - started
 
     assert asyncio.run(cancelled()) < 15
-    chat = Answering(["1"])
+    chat = Answering(['{"relevant": true, "ranking": [1]}'])
     assert asyncio.run(AsyncReranker(kind(chat)).rerank("q", ["a", "b"], 1)) == [(0, 1.0)]
 
 

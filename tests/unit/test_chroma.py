@@ -14,14 +14,14 @@ from lazyrag.data.filters import And, Condition, Not, Or
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
 from lazyrag.stores.chroma import (
     ChromaVectorStore,
-    Place,
-    divided,
-    kept_schema,
-    native_value,
-    placed,
-    read,
+    decode_rows,
+    encode_rows,
+    encode_value,
+    read_schema_metadata,
     schema_metadata,
-    written,
+    server_address,
+    split_filter,
+    unit_vectors,
 )
 from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, Pushed, VectorRow, VectorSchema, vector_stores
 from lazyrag.types import SPARSE
@@ -75,9 +75,9 @@ def test_features_depend_on_the_place(kwargs, features):
         ({"index_kwargs": {"hnsw": {"ef_contruction": 5}}}, ["'ef_contruction'", "Did you mean 'ef_construction'?"]),
         ({"index_kwargs": {"M": 16}}, ["'M'", "max_neighbors"]),
         ({"index_kwargs": {"hnsw": {}, "space": "l2"}}, ["nothing beside it"]),
-        ({"index_kwargs": {"hnsw": 5}}, ["{'hnsw': {...}}"]),
+        ({"index_kwargs": {"hnsw": 5}}, ["'hnsw'", "mapping"]),
         ({"index_kwargs": "hnsw"}, ["'hnsw'", "mapping"]),
-        ({"index_kwargs": {"ef_search": 0}}, ["ef_search", "0", "at least 1"]),
+        ({"index_kwargs": {"ef_search": 0}}, ["ef_search", "0"]),
         ({"index_kwargs": {"ef_search": True}}, ["ef_search", "True"]),
         ({"index_kwargs": {"space": "dot"}}, ["'dot'", "cosine, ip, l2"]),
         ({"index_kwargs": {"space": ["l2"]}}, ["['l2']", "cosine, ip, l2"]),
@@ -86,7 +86,7 @@ def test_features_depend_on_the_place(kwargs, features):
         ({"timeout_s": 0}, ["timeout_s", "0"]),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_is_opened(kwargs, told):
+def test_a_wrong_argument_is_refused_before_anything_is_opened(kwargs, told):
     """A ConfigError that says what was given and what is allowed."""
     with pytest.raises(ConfigError) as caught:
         ChromaVectorStore(**kwargs)
@@ -114,7 +114,7 @@ def test_a_message_shows_no_credentials():
 )
 def test_addresses(uri, ssl, expected):
     """Spec 001's ip:port, and whole URLs."""
-    assert str(Place(uri, options={} if ssl is None else {"ssl": ssl})) == expected
+    assert server_address(uri, ssl) == expected
 
 
 def test_sparse_vectors_and_another_space_are_refused_before_anything_is_asked():
@@ -151,7 +151,7 @@ def test_sparse_vectors_and_another_space_are_refused_before_anything_is_asked()
 )
 def test_what_chroma_can_say(filter_, native):
     """In its own words; nothing is left to us."""
-    assert divided(filter_, SCHEMA) == Pushed(native)
+    assert split_filter(filter_, SCHEMA) == Pushed(native)
 
 
 @pytest.mark.parametrize(
@@ -168,15 +168,15 @@ def test_what_chroma_can_say(filter_, native):
 )
 def test_what_chroma_cannot_say_is_ours(filter_):
     """Parts of texts, their order, whole arrays; and what is too large for it."""
-    assert divided(filter_, SCHEMA) == Pushed(rest=filter_)
-    both = divided(And(filter_, Condition("day", "exists")), SCHEMA)
+    assert split_filter(filter_, SCHEMA) == Pushed(rest=filter_)
+    both = split_filter(And(filter_, Condition("day", "exists")), SCHEMA)
     assert both.rest is not None
 
 
 @given(st.text(), st.text())
 def test_a_text_never_changes_the_shape_of_a_filter(one, other):
     """Whatever it holds, it is one value, in ASCII; different texts are different values."""
-    natives = [divided(Condition("author", "eq", text), SCHEMA).native for text in (one, other)]
+    natives = [split_filter(Condition("author", "eq", text), SCHEMA).native for text in (one, other)]
     values = [native["f_author"]["$eq"] for native in natives]
     assert all(value.isascii() and value.isprintable() for value in values)
     assert (values[0] == values[1]) == (one == other)
@@ -192,12 +192,12 @@ def test_rows_survive_their_way_through_metadata(metric):
     vectors[3] *= 1e30
     vectors[4] *= 1e-30
     rows = [VectorRow(f"k{at}", one, {"year": at, "tags": ("a", "b")}) for at, one in enumerate(vectors)]
-    units, metadata = written(rows, VectorSchema(8, metric, SCHEMA))
+    units, metadata = encode_rows(rows, VectorSchema(8, metric, SCHEMA))
     kept = [at for at, one in enumerate(metadata) if "vector" in json.loads(one["lr_rest"])]
     assert kept == ([0, 3, 4, 5] if metric == "cosine" else [])
-    for row, found in zip(rows, read([row.key for row in rows], units, metadata, SCHEMA), strict=True):
+    for row, found in zip(rows, decode_rows([row.key for row in rows], units, metadata, SCHEMA), strict=True):
         assert (found.key, found.vector.tobytes(), found.fields) == (row.key, row.vector.tobytes(), row.fields)
-    assert np.array_equal(placed(vectors, metric), units)
+    assert np.array_equal(unit_vectors(vectors, metric), units)
     if metric == "cosine":
         assert np.linalg.norm(units, axis=1) == pytest.approx([1, 1, 0, 1, 1, 1], abs=1e-6)
 
@@ -215,9 +215,9 @@ def test_fields_come_back_as_they_were(fields, left_out, unusual):
     given_fields = {name: value for name, value in fields.items() if name not in left_out} | unusual
     schema = VectorSchema(2, "cosine", HARD_FIELDS)
     row = VectorRow("k", np.array([1.0, 0.0], np.float32), given_fields)
-    units, metadata = written([row], schema)
+    units, metadata = encode_rows([row], schema)
     there = [{name: value for name, value in one.items() if value is not None} for one in metadata]
-    [found] = read(["k"], units, there, HARD_FIELDS)
+    [found] = decode_rows(["k"], units, there, HARD_FIELDS)
     assert {name: repr(value) for name, value in found.fields.items()} == {
         name: repr(value) for name, value in given_fields.items()
     }
@@ -227,7 +227,7 @@ def test_fields_come_back_as_they_were(fields, left_out, unusual):
 def test_floats_are_integers_in_their_order(one, other):
     """Chroma reads many floats as their neighbours, integers as they are."""
     size = DocField(DataType.DOUBLE)
-    low, high = native_value(size, one), native_value(size, other)
+    low, high = encode_value(size, one), encode_value(size, other)
     assert (low < high, low == high) == (one < other, one == other)
     assert -(2**63) <= low < 2**63
 
@@ -236,7 +236,7 @@ def test_what_filters_read_is_not_written_twice():
     """A row of declared fields has one value for each; another's JSON holds what these do not tell."""
     fields = [{"author": "a", "year": 1}, {"author": "a", "year": 1, "tags": ("x", "y"), "pages": 7}]
     rows = [VectorRow(f"k{at}", np.array([1.0, 0.0], np.float32), one) for at, one in enumerate(fields)]
-    _, [plain, more] = written(rows, VectorSchema(2, "cosine", SCHEMA))
+    _, [plain, more] = encode_rows(rows, VectorSchema(2, "cosine", SCHEMA))
     assert {name: value for name, value in plain.items() if value is not None and name != "lr_missing"} == {
         "f_author": '"a"',
         "f_year": 1,
@@ -248,7 +248,7 @@ def test_another_layout_is_refused():
     """A collection of an earlier version is a SchemaMismatchError that names it and says what to do."""
     earlier = {"lazyrag": json.dumps({"dimension": 2, "metric": "l2", "fields": "{}"})}
     with pytest.raises(SchemaMismatchError, match=r"'lr_c' in Chroma has rows of layout 1.*Drop it and read"):
-        kept_schema(earlier, "lr_c")
+        read_schema_metadata(earlier, "lr_c")
 
 
 def test_a_schema_survives_its_way_through_metadata():
@@ -263,5 +263,5 @@ def test_a_schema_survives_its_way_through_metadata():
             }
         ),
     )
-    assert kept_schema(schema_metadata(schema)) == schema
-    assert kept_schema(None) is None
+    assert read_schema_metadata(schema_metadata(schema)) == schema
+    assert read_schema_metadata(None) is None

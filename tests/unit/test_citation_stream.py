@@ -79,7 +79,7 @@ def test_a_finished_stream_takes_no_more():
 
 def test_a_piece_is_a_text():
     """None, as some services send, is refused by name."""
-    with pytest.raises(ConfigError, match="None; give a text"):
+    with pytest.raises(ConfigError, match="must be a string; got None"):
         CitationManager().stream(SOURCES).feed(None)
 
 

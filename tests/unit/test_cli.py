@@ -74,7 +74,7 @@ def test_a_mistake_in_the_file_ends_with_2_and_its_line(golden, run):
     """One line on the standard error: file, line, what to do."""
     status, output, errors = run("eval", golden("high"))
     assert (status, output) == (2, "")
-    assert "golden.json, line 1: answer@1 is 'high'; give a number above 0 and up to 1." in errors
+    assert "golden.json, line 1: answer@1 must be a number above 0 and at most 1; got 'high'." in errors
 
 
 def test_json_goes_to_the_output_and_to_a_file(golden, tmp_path, run):

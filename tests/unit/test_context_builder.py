@@ -10,8 +10,10 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import CitationManager, ContextBuilder, ContextTemplate, DocNode, Hit, RetrievalResult, TiktokenCounter
+from lazyrag import CitationManager, ContextBuilder, DocNode, Hit, RetrievalResult
 from lazyrag.errors import ConfigError, NotRegisteredError, UnknownKeywordError
+from lazyrag.generation import ContextTemplate
+from lazyrag.text import TiktokenCounter
 from lazyrag.text.sentences import sentence_ends
 
 # Pairs that merge across joints, so that a text has fewer tokens, or more, than its parts.
@@ -150,7 +152,7 @@ def test_without_refuses_other_numbers(index):
     """A number that no source has is refused with the numbers there are."""
     builder = ContextBuilder(counter="utf8")
     context = builder.build("q", hits_of("green", "black"))
-    with pytest.raises(ConfigError, match=r"index is|2 sources"):
+    with pytest.raises(ConfigError, match=r"index|no source"):
         builder.without(context, index)
 
 
@@ -268,7 +270,7 @@ def test_nodes_results_and_other_classes_go_in():
 )
 def test_other_results_are_refused(results):
     """What has no text is no hit; the message says what to give."""
-    with pytest.raises(ConfigError, match="give a"):
+    with pytest.raises(ConfigError, match="result"):
         ContextBuilder(counter="utf8").build("q", results)
 
 
@@ -277,7 +279,7 @@ def test_a_budget_too_small_says_both_numbers():
     with pytest.raises(ConfigError, match=r"take \d+ tokens by 'utf8', and max_tokens is 9"):
         ContextBuilder(counter="utf8").build("How hot?", [], 9)
     for wrong in (0, -1, 2.5, True):
-        with pytest.raises(ConfigError, match="max_tokens is"):
+        with pytest.raises(ConfigError, match="max_tokens"):
             ContextBuilder(counter="utf8").build("q", [], wrong)
 
 
@@ -288,7 +290,7 @@ def test_a_budget_too_small_says_both_numbers():
         ({"language": "fr"}, "Known: auto, en, zh"),
         ({"dedupe": "yes"}, "True or False"),
         ({"counter": 3}, "name and count"),
-        ({"model": " "}, "model is"),
+        ({"model": " "}, "model must be"),
         ({"template": 3}, "ContextTemplate"),
         ({"template": "no place for them"}, "{sources} 0 times"),
         ({"template": "{sources} {sources}"}, "{sources} 2 times"),
@@ -310,9 +312,9 @@ def test_unknown_names_say_the_nearest():
         ContextBuilder(counter="utf9")
     with pytest.raises(UnknownKeywordError, match="counter"):
         ContextBuilder(conter="utf8")
-    with pytest.raises(ConfigError, match="give a text"):
+    with pytest.raises(ConfigError, match="must be a string"):
         ContextBuilder(counter="utf8").build(None, [])
-    with pytest.raises(ConfigError, match="give a text"):
+    with pytest.raises(ConfigError, match="must be a string"):
         ContextBuilder(counter="utf8").count_tokens(None)
 
 

@@ -260,7 +260,7 @@ def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
         found(docs, "FineChunk")
         docs.export(tmp_path / "out")
         told = content(docs)
-    monkeypatch.setattr(transfer, "_AT_ONCE", 2)
+    monkeypatch.setattr(transfer, "_BATCH", 2)
     upserts = []
     with Document(embed=embed, doc_fields=fields, store_conf=stored(tmp_path)) as other:
         segments = type(other.reader.tree.nodes.segments)
@@ -356,13 +356,13 @@ def test_rows_of_deleted_documents_go(tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda docs: docs.update_metadata({3: {}}), "keys are files or ids"),
+        (lambda docs: docs.update_metadata({3: {}}), "A key of metadata must be"),
         (lambda docs: docs.delete_files([3]), "paths relative to the dataset, or ids"),
-        (lambda docs: docs.export(None), "give the path of a folder"),
-        (lambda docs: docs.import_from(3), "give the path of a folder"),
-        (lambda docs: docs.sync(max_deleted="half"), "give a share"),
-        (lambda docs: docs.plan(max_deleted=True), "give a share"),
-        (lambda docs: docs.sync(wait_s=-1), "give a number of seconds"),
+        (lambda docs: docs.export(None), "folder must be the path"),
+        (lambda docs: docs.import_from(3), "folder must be the path"),
+        (lambda docs: docs.sync(max_deleted="half"), "max_deleted must be"),
+        (lambda docs: docs.plan(max_deleted=True), "max_deleted must be"),
+        (lambda docs: docs.sync(wait_s=-1), "wait_s must be"),
         (lambda docs: docs.plan(max_delete=1), "max_delete"),
     ],
 )

@@ -68,7 +68,7 @@ def test_parameters_by_position(path):
     query = "SELECT * FROM teas WHERE price > ?"
     source = DatabaseSource(lambda: sqlite3.connect(path), query, identity="id", parameters=[8])
     assert [item.identity for item in source.load()] == ["1", "2"]
-    with pytest.raises(ConfigError, match="give a mapping"):
+    with pytest.raises(ConfigError, match="must be a mapping"):
         DatabaseSource(f"sqlite:///{path}", query, identity="id", parameters=[8])
 
 
@@ -222,7 +222,7 @@ def test_values_are_checked(values):
 def test_an_open_connection_is_refused():
     """It could not be opened anew for the next run."""
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(ConfigError, match="give a function"):
+    with pytest.raises(ConfigError, match="must be a function"):
         DatabaseSource(connection, "SELECT 1", identity="id")
     connection.close()
 
@@ -266,5 +266,5 @@ def test_a_driver_that_is_not_installed_is_named():
         msg = "No module named 'psycopg'"
         raise ModuleNotFoundError(msg, name="psycopg")
 
-    with pytest.raises(LoadError, match=r"psycopg.*Install that package"):
+    with pytest.raises(LoadError, match=r"psycopg.*Install this driver"):
         list(DatabaseSource(connect, "SELECT 1", identity="id", name="teas").items())

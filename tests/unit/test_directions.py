@@ -5,28 +5,29 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import (
-    MMR,
-    AutoMerge,
     DocNode,
     Document,
-    FeedbackRetriever,
     HybridRetriever,
-    MultiQueryRetriever,
-    PriorityRetriever,
     Reranker,
     RetrievalChain,
     Retriever,
-    ScoreThreshold,
-    WeightedRetriever,
-    Windows,
     register_reranker,
     register_similarity,
 )
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.ranking.fusion import weighted
 from lazyrag.ranking.scores import normalised
+from lazyrag.retrieval import (
+    MMR,
+    AutoMerge,
+    FeedbackRetriever,
+    MultiQueryRetriever,
+    PriorityRetriever,
+    ScoreThreshold,
+    WeightedRetriever,
+    Windows,
+)
 from lazyrag.retrieval.similarity import similarities
-from lazyrag.retrieval.stages import descends
 
 TEXTS = {"a": "tea", "b": "tea pot", "c": "tea pot and two cups"}
 
@@ -105,7 +106,7 @@ class TestSmallerIsBetter:
     def test_a_lowest_of_zero_is_refused(self, docs, keywords):
         """Turned round, all distances are below 0; the message says what to take instead."""
         for method in ("weighted", "comb_mnz", "comb_max"):
-            with pytest.raises(ConfigError, match=r"retriever 2 a smaller.*normalise='min_max'"):
+            with pytest.raises(ConfigError, match=r"Smaller scores of retriever 2.*normalise='min_max'"):
                 HybridRetriever(Retriever(docs, "FineChunk"), by_length(docs), fusion_method=method, **keywords)
 
     def test_over_says_so(self, docs):
@@ -123,7 +124,7 @@ class TestSmallerIsBetter:
 
     def test_several_queries(self, docs):
         """`MultiQueryRetriever` refuses the same."""
-        with pytest.raises(ConfigError, match="smaller score"):
+        with pytest.raises(ConfigError, match="Smaller scores"):
             MultiQueryRetriever(by_length(docs), lambda _: [], fusion_method="weighted", normalise="max")
 
 
@@ -148,28 +149,28 @@ class TestWrappers:
         retriever = by_length(docs)
         retriever.docs = docs
         wrapped = wrap(retriever)
-        assert wrapped.descends is False
+        assert wrapped.higher_is_better is False
         hybrid = HybridRetriever(wrapped, fusion_method="weighted")
         assert paths(hybrid("tea")) == paths(hybrid.trace("tea").nodes) == ["a", "b", "c"]
 
     def test_feedback(self, docs):
         """A retriever that is asked twice has the direction of the one that it asks."""
         feedback = FeedbackRetriever(Retriever(docs, "FineChunk", "apart"), nodes=1)
-        assert feedback.descends is False
+        assert feedback.higher_is_better is False
         assert paths(HybridRetriever(feedback, fusion_method="weighted")("tea")) == ["a", "b", "c"]
-        assert FeedbackRetriever(Retriever(docs, "FineChunk")).descends is True
+        assert FeedbackRetriever(Retriever(docs, "FineChunk")).higher_is_better is True
 
     @pytest.mark.parametrize("kind", [WeightedRetriever, PriorityRetriever])
     def test_mixed_directions_cannot_be_added(self, docs, kind):
         """Distances and BM25 in one list have no common direction: an error by score, no matter by rank."""
         mixed = kind(by_length(docs), Retriever(docs, "FineChunk", "bm25"))
-        assert mixed.descends is None
+        assert mixed.higher_is_better is None
         assert len(HybridRetriever(mixed)("tea")) == 3
         hybrid = HybridRetriever(mixed, fusion_method="weighted")
         for asked in (hybrid, hybrid.trace):
-            with pytest.raises(RetrievalError, match=r"nobody says whether a higher one is better.*rrf"):
+            with pytest.raises(RetrievalError, match=r"of known direction.*rrf"):
                 asked("tea")
-        assert descends(HybridRetriever(mixed)) is True
+        assert HybridRetriever(mixed).higher_is_better is True
 
 
 class TestSteps:
@@ -187,9 +188,9 @@ class TestSteps:
                 """Ten for what came last."""
                 return [node.with_score(10.0 - at) for at, node in enumerate(reversed(nodes))]
 
-        assert RetrievalChain(by_length(docs), Reranker("BM25Reranker")).descends is True
+        assert RetrievalChain(by_length(docs), Reranker("BM25Reranker")).higher_is_better is True
         chain = RetrievalChain(by_length(docs), Ten(), lambda nodes, _: nodes)
-        assert chain.descends is True
+        assert chain.higher_is_better is True
         assert paths(HybridRetriever(chain, fusion_method="weighted")("tea")) == ["c", "b", "a"]
 
     def test_a_step_that_does_not_say(self, docs):
@@ -204,11 +205,11 @@ class TestSteps:
 
         for step in (same, Reranker("as_they_came")):
             chain = RetrievalChain(by_length(docs), step)
-            assert chain.descends is None
+            assert chain.higher_is_better is None
             with pytest.raises(RetrievalError, match="rescores="):
                 HybridRetriever(chain, fusion_method="weighted")("tea")
             assert paths(HybridRetriever(chain)("tea")) == ["a", "b", "c"]
-            assert RetrievalChain(Retriever(docs, "FineChunk"), step).descends is True
+            assert RetrievalChain(Retriever(docs, "FineChunk"), step).higher_is_better is True
         same.rescores = False
         chain = RetrievalChain(by_length(docs), same)
         assert paths(HybridRetriever(chain, fusion_method="weighted")("tea")) == ["a", "b", "c"]
@@ -237,7 +238,7 @@ class TestSteps:
 )
 def test_a_step_that_wants_higher_scores_is_refused_behind_distances(docs, step):
     """A chain that would turn the order round in silence is not made; behind what gives scores of its own it is."""
-    with pytest.raises(ConfigError, match="takes a higher score for a better one"):
+    with pytest.raises(ConfigError, match="expects a higher score to be better"):
         RetrievalChain(by_length(docs), Windows(0, 0), step())
     RetrievalChain(by_length(docs), Reranker("BM25Reranker"), step())
     RetrievalChain(Retriever(docs, "FineChunk", "bm25"), step())

@@ -242,7 +242,7 @@ def test_what_cannot_be_hashed(folder):
         hash_file(root / "b.txt")
     with pytest.raises(OSError, match="directory"):
         hash_file(root / "sub")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         hash_file(root / "pipe.txt")
 
 

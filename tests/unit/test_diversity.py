@@ -148,11 +148,11 @@ def test_of_nothing_nothing_is_chosen():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"lam": 1.1}, "lam is 1.1"),
-        ({"lam": -0.1}, "lam is -0.1"),
-        ({"lam": math.nan}, "lam is nan"),
-        ({"lam": "0.5"}, "lam is '0.5'"),
-        ({"topk": 0}, "topk is 0"),
+        ({"lam": 1.1}, "lam must be .*got 1.1"),
+        ({"lam": -0.1}, "lam must be .*got -0.1"),
+        ({"lam": math.nan}, "lam must be .*got nan"),
+        ({"lam": "0.5"}, "lam must be .*got '0.5'"),
+        ({"topk": 0}, "topk"),
         ({"normalise": "minmax"}, "Did you mean 'min_max'"),
         ({"normalise": "theoretical"}, "lowest"),
     ],
@@ -165,19 +165,19 @@ def test_options_out_of_range_are_refused(options, told):
 
 def test_candidates_and_vectors_must_fit():
     """A row for each candidate, each candidate once, numbers only, finite ones."""
-    with pytest.raises(ConfigError, match=r"shape \(3, 3\) for 4 candidates"):
+    with pytest.raises(ConfigError, match=r"4 candidates; got \(3, 3\)"):
         mmr(RANKING, VECTORS[:3])
-    with pytest.raises(ConfigError, match="shape"):
+    with pytest.raises(ConfigError, match="candidates; got"):
         mmr([], VECTORS)
-    with pytest.raises(ConfigError, match=r"shape \(4,\)"):
+    with pytest.raises(ConfigError, match=r"got \(4,\)"):
         mmr(RANKING, [1, 2, 3, 4])
-    with pytest.raises(ConfigError, match="a square of that side"):
+    with pytest.raises(ConfigError, match="shape \\(n, n\\)"):
         mmr_of_similarities(RANKING, np.eye(3))
-    with pytest.raises(ConfigError, match="names a uid twice"):
+    with pytest.raises(ConfigError, match="has a uid twice"):
         mmr([*RANKING[:3], ("a", 0.2)], VECTORS)
-    with pytest.raises(ConfigError, match="infinite or nan"):
+    with pytest.raises(ConfigError, match="finite numbers"):
         mmr(RANKING, np.where(VECTORS == 3, np.nan, VECTORS))
-    with pytest.raises(ConfigError, match="no table of numbers"):
+    with pytest.raises(ConfigError, match="rows of the same length"):
         mmr(RANKING, [[1, 2], [3], [4], [5]])
-    with pytest.raises(ConfigError, match="infinite or nan"):
+    with pytest.raises(ConfigError, match="infinite one or nan"):
         mmr([("a", math.inf), *RANKING[1:]], VECTORS)

@@ -43,15 +43,6 @@ GOOD = {"data": [item(0, "tea")]}
 EMPTY = head(Content_Length="2") + b"{}"
 
 
-@pytest.fixture(params=["httpx2", "httpx"])
-def library(request, monkeypatch):
-    """Each of the two HTTP libraries, the other one not installed."""
-    pytest.importorskip(request.param)
-    if request.param == "httpx":
-        monkeypatch.setitem(sys.modules, "httpx2", None)
-    return request.param
-
-
 def post(url, body=BODY, **options):
     """One call of an endpoint of its own."""
     with Endpoint(url, KEY, **options) as one:
@@ -107,7 +98,7 @@ class TestSettings:
     )
     def test_other_urls_are_refused_and_show_no_secret(self, url):
         """The message says what a URL looks like, and neither credentials nor a query."""
-        with pytest.raises(ConfigError, match='give one such as "http://localhost') as caught:
+        with pytest.raises(ConfigError, match="base_url must be such as") as caught:
             Endpoint(url)
         assert "hush" not in everything_shown(caught.value)
 
@@ -126,7 +117,7 @@ class TestSettings:
     )
     def test_values_out_of_range_are_refused(self, name, value):
         """The message names the keyword and the value."""
-        with pytest.raises(ConfigError, match=f"{name} is {value!r}"):
+        with pytest.raises(ConfigError, match=f"{name} .*{value!r}"):
             Endpoint("http://localhost", **{name: value})
 
     def test_an_unknown_keyword_names_the_nearest(self):
@@ -135,9 +126,8 @@ class TestSettings:
             Endpoint("http://localhost", timeout=3)
 
     def test_a_missing_library_says_what_to_install(self, monkeypatch):
-        """Neither of the two, or no tenacity."""
+        """No httpx2, or no tenacity."""
         monkeypatch.setitem(sys.modules, "httpx2", None)
-        monkeypatch.setitem(sys.modules, "httpx", None)
         with pytest.raises(MissingDependencyError, match=r"lazyrag\[openai\]"):
             Endpoint("http://localhost")
         monkeypatch.undo()
@@ -248,7 +238,7 @@ class TestSecrets:
 class TestRetries:
     """What is tried again, and when."""
 
-    def test_both_libraries_do_all_of_it(self, model, library):
+    def test_faults_of_the_connection(self, model):
         """An error, then a good answer; a silent server; no server; a stream."""
         model.faults = [failed(500)]
         assert post(model.url) == GOOD
@@ -264,8 +254,6 @@ class TestRetries:
         assert "no connection" in str(fails(gone, retries=0))
         model.faults = [streamed(piece("a"), "[DONE]")]
         assert events(model.url) == ([piece("a"), None], None)
-        loaded = {"httpx2": "httpx2", "httpx": "httpx"}[library]
-        assert Endpoint("http://localhost")._library.__name__ == loaded
 
     @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
     def test_trouble_that_may_pass_is_tried_again(self, model, status):
@@ -503,7 +491,7 @@ class TestStreams:
 
     def test_empty_events_and_comments_say_nothing(self):
         """What keeps a connection open is passed over."""
-        body = b": hello\n\ndata:\n\n" + event(piece("a")) + b"data: [DONE]"
+        body = b": hello\n\ndata:\n\n" + event(piece("a")) + b"data: [DONE]\n\n"
         with RawServer(head("text/event-stream") + body) as server:
             assert events(server.url) == ([piece("a"), None], None)
 

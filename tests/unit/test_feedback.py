@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import Document, FeedbackRetriever, Retriever
+from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
+from lazyrag.retrieval import FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.similarity import moved
 
@@ -179,10 +180,10 @@ def test_a_blank_query_finds_nothing(docs, query):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda docs: FeedbackRetriever(len), "whose queries cannot be moved"),
-        (lambda docs: FeedbackRetriever(Retriever), "whose queries cannot be moved"),
-        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", "bm25")), "whose queries cannot be moved"),
-        (lambda docs: FeedbackRetriever(by_words_alone(docs)), "whose queries cannot be moved"),
+        (lambda docs: FeedbackRetriever(len), "so that queries can be moved"),
+        (lambda docs: FeedbackRetriever(Retriever), "so that queries can be moved"),
+        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", "bm25")), "so that queries can be moved"),
+        (lambda docs: FeedbackRetriever(by_words_alone(docs)), "so that queries can be moved"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", target="CoarseChunk")), "without target="),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), nodes=0), "nodes"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=-1), "weight"),

@@ -287,7 +287,7 @@ def test_what_a_filter_argument_may_be(filters, parsed):
 @pytest.mark.parametrize("filters", ["author == 'A'", ["author"], 5, ("author", "A")])
 def test_anything_else_is_no_filter(filters):
     """The error shows what a filter looks like."""
-    with pytest.raises(ConfigError, match="give a mapping"):
+    with pytest.raises(ConfigError, match="a mapping"):
         parse_filter(filters)
 
 
@@ -325,12 +325,12 @@ def test_both_never_drops_a_filter(first, second, together):
         (("day", "eq", "2024-5-1"), ["DATE", "'2024-05-01'"]),
         (("day", "in", ["20240501"]), ["DATE"]),
         (("public", "eq", 1), ["BOOLEAN", "True or False"]),
-        (("public", "gt", True), ["'gt' needs an ordered field", "BOOLEAN"]),
-        (("public", "contains", True), ["works on text and arrays", "BOOLEAN"]),
-        (("public_year", "contains", 2), ["works on text and arrays", "INT32"]),
-        (("day", "contains", "2024"), ["works on text and arrays", "DATE"]),
-        (("tags", "gt", "a"), ["'gt' needs an ordered field", "ARRAY"]),
-        (("tags", "eq", "a"), ["ARRAY of VARCHAR", "not a list"]),
+        (("public", "gt", True), ["'gt' must be ordered", "BOOLEAN"]),
+        (("public", "contains", True), ["text or an array", "BOOLEAN"]),
+        (("public_year", "contains", 2), ["text or an array", "INT32"]),
+        (("day", "contains", "2024"), ["text or an array", "DATE"]),
+        (("tags", "gt", "a"), ["'gt' must be ordered", "ARRAY"]),
+        (("tags", "eq", "a"), ["ARRAY of VARCHAR", "must be a list"]),
         (("tags", "eq", ["a", 5]), ["VARCHAR", "5"]),
         (("tags", "contains", 5), ["VARCHAR", "5"]),
         (("tags", "in", ["a", 5]), ["VARCHAR", "5"]),
@@ -396,14 +396,14 @@ def test_an_operator_that_is_none_is_refused(op):
 @pytest.mark.parametrize("value", ["abc", b"abc", 5, None, {"a": 1}])
 def test_in_takes_a_list(op, value):
     """A text is not taken for the list of its letters."""
-    with pytest.raises(ConfigError, match="takes a list of values"):
+    with pytest.raises(ConfigError, match="a list of values"):
         Condition("author", op, value)
 
 
 @pytest.mark.parametrize("value", ["yes", 1, None, []])
 def test_exists_takes_true_or_false(value):
     """A value in its place is a slip, not a yes."""
-    with pytest.raises(ConfigError, match="takes True or False"):
+    with pytest.raises(ConfigError, match="True or False"):
         Condition("author", "exists", value)
 
 
@@ -415,7 +415,7 @@ def test_exists_takes_true_or_false(value):
 )
 def test_only_filters_can_be_joined(join, part):
     """A mapping or a text inside a group is refused where it is written."""
-    with pytest.raises(ConfigError, match="is no filter"):
+    with pytest.raises(ConfigError, match="Condition, And, Or or Not"):
         join(part)
 
 
@@ -601,7 +601,7 @@ def test_filters_are_neither_true_nor_false(one):
 @pytest.mark.parametrize("op", ["eq", "!=", ">", "in", "not in", "contains"])
 def test_a_forgotten_value_is_refused(op):
     """Only exists may be written without a value; elsewhere a forgotten one would mean None."""
-    with pytest.raises(ConfigError, match="on 'year' has no value"):
+    with pytest.raises(ConfigError, match="on 'year' is missing"):
         Condition("year", op)
     assert Condition("year", "exists") == Condition("year", "exists", True)
 
@@ -623,5 +623,5 @@ def test_the_syntax_of_other_stores_names_condition():
 def test_contains_with_a_list_names_in(field):
     """contains takes one value; for several the message names in."""
     schema = make_schema({"author": DocField(VARCHAR), "tags": DocField(ARRAY, VARCHAR)})
-    with pytest.raises(ConfigError, match=r"takes one VARCHAR.*use 'in'"):
+    with pytest.raises(ConfigError, match=r"one VARCHAR.*use 'in'"):
         bind_filter(Condition(field, "contains", ["a", "b"]), schema)

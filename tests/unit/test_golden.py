@@ -173,27 +173,27 @@ def test_a_store_alone_is_read_and_not_written(golden, tmp_path):
     ("old", "new", "said"),
     [
         ("documents: texts", "document: texts", "line 1: The file has no entry 'document'.*Did you mean 'documents'"),
-        ("documents: texts", "documents: none", "line 1: documents is 'none'.*is not there"),
-        ("documents: texts", "documents: .", "line 1: documents is '.', which this file lies in"),
+        ("documents: texts", "documents: none", "line 1: documents is 'none'.*does not exist"),
+        ("documents: texts", "documents: .", "line 1: documents is '.', which contains this file"),
         ("documents: texts\n", "name: tea\n", "line 1: The file has neither 'documents' nor 'store_conf'"),
-        ("topk: 3", "topk: three", "line 4: topk is 'three'; give a whole number of at least 1"),
-        ("topk: 3", "topk: 2", "line 17: span_recall@3 looks at 3 nodes, and 2 are asked for"),
+        ("topk: 3", "topk: three", "line 4: topk .*'three'"),
+        ("topk: 3", "topk: 2", "line 17: span_recall@3 looks at 3 nodes, and 2 are retrieved"),
         ("topk: 3", "top_k: 3", "line 4: retriever has no entry 'top_k'.*Did you mean 'topk'"),
         ("path: coffee.txt", "start: 3", "line 15: Entry 1 of spans lacks 'path'"),
-        ("start: 0, end: 10", "start: 7, end: 7", "line 12: end is 7; give a whole number of at least 8"),
+        ("start: 0, end: 10", "start: 7, end: 7", "line 12: end .*7.*"),
         ("start: 0, end: 10", "start: 7", "line 12: Entry 1 of spans has one of 'start' and 'end'"),
         ("references: [80 degrees, eighty degrees]", "reference: 80", "line 9: Question 1 has no entry 'reference'"),
-        ("[80 degrees, eighty degrees]", "80", "line 9: references is 80; give a list"),
-        ("[80 degrees, eighty degrees]", "[80]", "line 9: Entry 1 of references is 80; give a text"),
-        ("    spans:\n      - path: coffee.txt\n", "", "line 13: Question 3 says nothing that must be found"),
-        ("绿茶用多热的水？", "How hot is the water for green tea?", "line 10: .* is asked in line 6 already"),
-        ("answer@1: 1", "answer@1: 90", "line 19: answer@1 is 90; give a number above 0 and up to 1"),
-        ("answer@1: 1", "answer@0: 1", "line 19: The measure 'answer@0' needs a whole number"),
-        ("answer@1: 1", "reciprocal: 1", "line 19: No metric is named 'reciprocal'"),
+        ("[80 degrees, eighty degrees]", "80", "line 9: references must be a list; got 80"),
+        ("[80 degrees, eighty degrees]", "[80]", "line 9: Entry 1 of references must be a string"),
+        ("    spans:\n      - path: coffee.txt\n", "", "line 13: Question 3 has no label"),
+        ("绿茶用多热的水？", "How hot is the water for green tea?", "line 10: .* is already in line 6"),
+        ("answer@1: 1", "answer@1: 90", "line 19: answer@1 must be a number above 0 and at most 1; got 90"),
+        ("answer@1: 1", "answer@0: 1", "line 19: The measure 'answer@0' needs an integer"),
+        ("answer@1: 1", "reciprocal: 1", "line 19: Unknown metric 'reciprocal'"),
         ("answer@1: 1", "recall@1: 1", "line 19: recall@1 reads ids, and no question has any"),
         ("answer@1: 1", "CHAR_recall: 1", "line 19: CHAR_recall is named twice: char_recall is the same"),
         ("answer@1: 1", "char_recall: 1", "line 19: 'char_recall' is given twice"),
-        ("  answer@1: 1", "\tanswer@1: 1", "line 19: This is no YAML"),
+        ("  answer@1: 1", "\tanswer@1: 1", "line 19: This is not YAML"),
         ("thresholds:", "thresholds: {}\nname:", "thresholds is empty"),
     ],
 )
@@ -215,13 +215,13 @@ def test_a_mistake_is_told_with_its_line(golden, old, new, said):
         ),
         ("start: 0, end: 10", "start: 0, end: 100", "line 12: The span ends at 100, and '茶.txt' has 17 characters"),
         ("spans:\n      - path: coffee.txt", "ids: [f00]", "line 13: No node has the id 'f00'"),
-        ("Steep green tea at 80 degrees", "Steep black tea", "line 8: The text 'Steep black tea' does not stand in"),
+        ("Steep green tea at 80 degrees", "Steep black tea", "line 8: The text 'Steep black tea' does not occur in"),
         (
             "- Steep green tea at 80 degrees",
             "- degrees",
-            r"line 8: The text 'degrees' stands in 2 places \(coffee.txt, tea",
+            r"line 8: The text 'degrees' occurs in 2 places \(coffee.txt, tea",
         ),
-        ("- Steep green tea at 80 degrees", "- {text: Roast, path: tea.txt}", "line 8: .*does not stand in 'tea.txt'"),
+        ("- Steep green tea at 80 degrees", "- {text: Roast, path: tea.txt}", "line 8: .*does not occur in 'tea.txt'"),
     ],
 )
 def test_what_does_not_stand_in_the_documents_is_told_with_its_line(golden, old, new, said):
@@ -243,18 +243,18 @@ def test_words_are_found_across_line_ends_and_by_their_path(golden):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("golden.toml", "", "suffix '.toml' tells no format"),
-        ("golden.json", '{"documents": ', "line 1: This is no JSON"),
+        ("golden.toml", "", "Unknown suffix '.toml'"),
+        ("golden.json", '{"documents": ', "line 1: This is not JSON"),
         ("golden.json", '{"a": 1,\n"a": 2}', "line 2: 'a' is given twice"),
-        ("golden.json", '{"a": NaN}', "NaN is no number"),
+        ("golden.json", '{"a": NaN}', "NaN is not a number"),
         ("golden.json", "[" * 60 + "]" * 60, "nested more than 50 deep"),
         ("golden.json", "[" * 100_000 + "]" * 100_000, "nested more than 50 deep"),
-        ("golden.json", "[]", r"line 1: The file is \[\]; give a mapping"),
-        ("golden.yaml", "", "line 1: The file is None; give a mapping"),
+        ("golden.json", "[]", r"line 1: The file must be a mapping .*; got \[\]"),
+        ("golden.yaml", "", "line 1: The file must be a mapping .*; got None"),
         ("golden.yaml", "&a [*a]", "nested more than 50 deep"),
-        ("golden.yaml", "1: 2", "line 1: The name 1 is no text"),
+        ("golden.yaml", "1: 2", "line 1: The name 1 is not a text"),
         ("golden.yaml", "a: 2024-13-45", "line 1: '2024-13-45' cannot be read"),
-        ("golden.yaml", "a: !!python/object:os.system x", "line 1: This is no YAML"),
+        ("golden.yaml", "a: !!python/object:os.system x", "line 1: This is not YAML"),
     ],
 )
 def test_what_is_no_golden_file_is_refused(tmp_path, name, text, said):
@@ -304,7 +304,7 @@ def test_json_is_read_as_the_standard_library_does(value, indent):
 @pytest.mark.parametrize("references", ["80", [""], [80]])
 def test_what_is_no_answer_is_refused(references):
     """A blank answer would stand in every text."""
-    with pytest.raises(ConfigError, match="references is"):
+    with pytest.raises(ConfigError, match="references"):
         has_answer(["text"], references)
 
 
@@ -345,8 +345,8 @@ def test_a_report_is_json_whatever_the_scores(golden):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("  method: semantic", r"line 3: .*method is 'semantic'.*semantic_search"),
-        ("  method: full_text_search\n  similarity: bm", r"line 4: .*similarity is 'bm'.*'bm25'"),
+        ("  method: semantic", r"line 3: Unknown method 'semantic'.*semantic_search"),
+        ("  method: full_text_search\n  similarity: bm", r"line 4: Unknown similarity 'bm'.*'bm25'"),
     ],
 )
 def test_names_in_the_settings_are_told_with_their_line(golden, line, told):

@@ -106,9 +106,9 @@ def test_a_calls_options_take_the_place_of_the_models(model):
 def test_extra_cannot_change_what_the_model_sets(chat, name):
     """Neither for a call nor for all of them."""
     options = ChatOptions(extra={name: 1})
-    with pytest.raises(ConfigError, match=f"extra holds {name}"):
+    with pytest.raises(ConfigError, match=f"extra .*{name}"):
         chat.stream("a", options)
-    with pytest.raises(ConfigError, match=f"extra holds {name}"):
+    with pytest.raises(ConfigError, match=f"extra .*{name}"):
         HttpChatModel("http://localhost", "m", options=options)
 
 
@@ -160,7 +160,7 @@ def test_logprobs(chat, model):
     [choice] = chat.chat("a", ChatOptions(logprobs=True)).choices
     assert choice.logprobs == (TokenLogprob("Te", -0.25), TokenLogprob("a", 0.0))
     model.faults = [answered({"choices": [{"message": {"content": "Tea"}, "logprobs": {"content": [7]}}]})]
-    assert "logprobs are [7]" in broken(lambda: chat.chat("a"))
+    assert "got [7]" in broken(lambda: chat.chat("a"))
 
 
 @pytest.mark.parametrize(
@@ -180,16 +180,16 @@ def test_texts_and_parts_of_text(chat, model, content, text):
     ("answer", "told"),
     [
         (message(None, refusal="I would rather not."), "the model refused, saying 'I would rather not.'"),
-        (message(None, tool_calls=[{"id": "1"}]), "holds no text, but a call of a tool (finish_reason 'stop')"),
+        (message(None, tool_calls=[{"id": "1"}]), "holds no text, but a tool call (finish_reason 'stop')"),
         (message(None, reasoning_content="Let me think"), "reasoning only; raise max_tokens"),
         (message(None), "holds no text (finish_reason 'stop')"),
         (message([]), "holds no text"),
-        (message(7), "content is 7 (int)"),
-        (message([7]), "not a text or a list of parts"),
-        (answered({"choices": []}), "without a candidate"),
-        (answered({"choices": [{}]}), "without a message"),
-        (answered({"choices": 7}), "not {'choices'"),
-        (answered([]), "not {'choices'"),
+        (message(7), "got 7 (int)"),
+        (message([7]), "must be a text or a list of parts"),
+        (answered({"choices": []}), "no candidate"),
+        (answered({"choices": [{}]}), "no message"),
+        (answered({"choices": 7}), "must be {'choices'"),
+        (answered([]), "must be {'choices'"),
         (failed(401, "who are you"), "401 Unauthorized: who are you. Check the key"),
         (failed(400, "too long"), "400 Bad Request: too long."),
     ],
@@ -290,7 +290,7 @@ class TestStreams:
         model.faults = [streamed(piece("green"), piece(" tea"))]
         texts, error = streamed_until_error(chat.stream("a"))
         assert texts == ["green", " tea"]
-        assert "2 pieces came. The answer is incomplete." in error
+        assert "after 2 pieces. The answer is incomplete." in error
 
     def test_a_cut_connection_is_told_after_the_pieces(self):
         """In an event loop too."""
@@ -371,3 +371,37 @@ class TestStreams:
 
             asyncio.run(leave())
             assert server.gone.wait(PATIENCE_S)
+
+
+SCHEMA = {"type": "object", "properties": {"tea": {"type": "string"}}, "required": ["tea"]}
+
+
+class TestJsonSchema:
+    """Structured output, with a schema that the endpoint takes or rejects."""
+
+    def test_it_is_sent_as_response_format(self, chat, model):
+        """And a format in `extra` takes precedence."""
+        chat.chat("tea?", ChatOptions(json_schema=SCHEMA))
+        chat.chat("tea?", ChatOptions(json_schema=SCHEMA, extra={"response_format": {"type": "json_object"}}))
+        chat.chat("tea?")
+        wanted = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
+        formats = [body.get("response_format") for body in model.bodies]
+        assert formats == [wanted, {"type": "json_object"}, None]
+
+    @pytest.mark.parametrize("status", [400, 422])
+    def test_an_endpoint_that_rejects_it_is_asked_without(self, chat, model, status):
+        """Once: the endpoint remembers it for the model."""
+        model.faults = [failed(status, "response_format is unavailable")]
+        for _ in range(3):
+            assert chat.chat("tea?", ChatOptions(json_schema=SCHEMA)).text == "tea?"
+        assert chat.endpoint.without_schema == {"m"}
+        assert ["response_format" in body for body in model.bodies] == [True, False, False, False]
+
+    def test_another_fault_is_not_held_against_the_schema(self, chat, model):
+        """If the request fails without it too, the error is the second one, and the next call sends the schema."""
+        model.faults = [failed(400, "first"), failed(400, "context too long"), failed(401)]
+        for why in ("context too long", "401"):
+            with pytest.raises(GenerationError, match=why):
+                chat.chat("tea?", ChatOptions(json_schema=SCHEMA))
+        assert chat.endpoint.without_schema == set()
+        assert ["response_format" in body for body in model.bodies] == [True, False, True]

@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableLambda
 
 from lazyrag import DataType, DocField, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, UnknownKeywordError
-from lazyrag.interop.embedders import embedder_of
+from lazyrag.interop.frameworks import embedder_of
 from lazyrag.interop.langchain import add_documents, as_retriever, to_document
 
 
@@ -64,7 +64,7 @@ def test_any_retriever_of_nodes_will_do(docs):
     hybrid = HybridRetriever(words(docs), lambda query, filters=None, topk=None: docs.get_nodes("FineChunk"))
     assert len(as_retriever(hybrid).invoke("green")) == 3
     for wrong in (words(docs, output_format="dict"), docs, Retriever, None):
-        with pytest.raises(ConfigError, match="one of nodes"):
+        with pytest.raises(ConfigError, match="retriever of nodes"):
             as_retriever(wrong)
     with pytest.raises(UnknownKeywordError, match="Did you mean 'topk'"):
         as_retriever(words(docs), top_k=1)

@@ -126,7 +126,7 @@ def test_an_embedder_that_fails_is_a_retrieval_error(tmp_path):
 
 def test_an_embedder_must_give_token_vectors():
     """A callable that gives one vector for a text cannot."""
-    with pytest.raises(ConfigError, match="give an embedder with token_embeddings"):
+    with pytest.raises(ConfigError, match="an embedder with token_embeddings"):
         MaxSimModel(len)
 
 

@@ -84,14 +84,14 @@ def plain(tree):
         list(tree.documents.items()),
         {
             name: (
-                (group.id, group.parent, group.fingerprint, group.collection, group.whole),
+                (group.id, group.parent, group.fingerprint, group.collection, group.complete),
                 {uid: chain(build) for uid, build in group.builds.items()},
                 {
                     key: (
-                        (space.id, space.collection, space.dimension, space.whole),
+                        (space.id, space.collection, space.dimension, space.complete),
                         [(one.id, one.file, one.builds.tolist(), one.rows.tolist()) for one in space.parts],
                     )
-                    for key, space in group.spaces.items()
+                    for key, space in group.indexes.items()
                 },
             )
             for name, group in tree.groups.items()
@@ -123,7 +123,7 @@ def test_a_flip_is_seen_as_a_whole(made, tmp_path):
                 assert (root.number, line.number) == tuple(flip.builds.values())
                 assert line.parent is root
                 assert line.uids == tuple(child_uids(root_uid(flip.row.identity), "line", [1, 2]))
-            [space] = tree.groups["line"].spaces.values()
+            [space] = tree.groups["line"].indexes.values()
             assert [part.builds.tolist() for part in space.parts] == [[flips[0].builds[made.line]]]
             assert [one.number for one in ledger.documents.versions(flips[0].row.id)] == [1]
 
@@ -336,7 +336,7 @@ def test_a_space_of_another_identity(made):
         second, dimension = made.ledger.groups.open_space(made.line, "vectors", "default", "m2", "v2")
         assert (second != first, dimension) == (True, 0)
         made.ledger.switch([], [second], [])
-        spaces = made.ledger.tree.groups["line"].spaces
+        spaces = made.ledger.tree.groups["line"].indexes
         assert [space.collection for space in spaces.values() if space.kind == "vectors"] == ["v2"]
         assert made.ledger.groups.dropped_spaces(time.time()) == [(first, "v1")]
         assert made.ledger.groups.vector_collections(made.line) == ["v1"]

@@ -320,38 +320,6 @@ def test_a_term_that_stands_twice_in_the_query_counts_twice():
     assert dict(index.search(["tea", "tea"], 1))["a"] == pytest.approx(2 * dict(index.search(["tea"], 1))["a"])
 
 
-@pytest.mark.parametrize("topk", [0, -1])
-def test_topk_is_at_least_1(topk):
-    """Asking for nothing is a slip."""
-    index = LexicalIndex()
-    index.add(["a"], [["tea"]])
-    with pytest.raises(ConfigError, match=f"topk is {topk}"):
-        index.search(["tea"], topk)
-    assert len(index.search(["tea"], 1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("keys", "documents", "fields"),
-    [
-        (["a", "a"], [["x"], ["y"]], None),
-        (["a"], [["x"], ["y"]], None),
-        (["a", "b"], [["x"]], None),
-        (["a", "b"], [["x"], ["y"]], [{}]),
-        (["a"], [["x"]], [{}, {}]),
-    ],
-)
-def test_rows_that_do_not_go_together_are_refused_whole(keys, documents, fields):
-    """As many documents, and fields if there are any, as distinct keys; otherwise nothing is written."""
-    index = LexicalIndex()
-    index.add(["a", "old"], [["x", "kept"], ["old"]])
-    before = index.search(["x", "old", "kept"], 9)
-    with pytest.raises(ConfigError):
-        index.add(keys, documents, fields)
-    assert index.search(["x", "old", "kept"], 9) == before
-    index.add(["new"], [["new"]])
-    assert [key for key, _ in index.search(["new"], 9)] == ["new"]
-
-
 @pytest.mark.parametrize(
     ("k1", "b", "variant"),
     [(-0.1, 0.75, "lucene"), (1.5, -0.1, "lucene"), (1.5, 1.1, "lucene"), (float("nan"), 0.75, "lucene"),

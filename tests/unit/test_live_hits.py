@@ -36,7 +36,7 @@ class Rows:
 def found(numbers, topk, search, instead=None):
     """What is found of the builds with some numbers."""
     builds = {f"d{number}": Build(number, f"d{number}", "line", None, "[1]") for number in numbers}
-    group = LiveGroup(1, "line", None, "f", "c", whole=True, builds=builds)
+    group = LiveGroup(1, "line", None, "f", "c", complete=True, builds=builds)
     return live_hits(Tree(), group, "c", topk, search, instead=instead)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, LoadedFile, register_loader
+from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, register_loader
 from lazyrag.data.segment import Place
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, UnknownKeywordError
-from lazyrag.loaders import load_file, loaders
+from lazyrag.loaders import LoadedFile, load_file, loaders
 
 
 def returning(result):
@@ -167,9 +167,9 @@ def test_what_a_loader_raises_is_reported_with_its_cause(load):
 @pytest.mark.parametrize(
     ("raised", "told"),
     [
-        (ValueError("It is no table."), "raised ValueError: It is no table. Mend"),
-        (ValueError("no table"), "raised ValueError: no table. Mend"),
-        (ValueError(), "raised ValueError. Mend"),
+        (ValueError("It is no table."), "raised ValueError: It is no table. Fix"),
+        (ValueError("no table"), "raised ValueError: no table. Fix"),
+        (ValueError(), "raised ValueError. Fix"),
     ],
     ids=["full stop", "none", "no words"],
 )
@@ -198,7 +198,7 @@ def test_a_file_that_a_built_in_loader_cannot_read_may_be_damaged(tmp_path):
         def load(self, path):
             raise ValueError(path.name)
 
-    with pytest.raises(LoadError, match=r"loader OwnPdfLoader of \.pdf files raised \w+: .*\. Mend it"):
+    with pytest.raises(LoadError, match=r"loader OwnPdfLoader of \.pdf files raised \w+: .*\. Fix it"):
         load_file(path)
 
 
@@ -428,12 +428,12 @@ def test_all_files_failing_in_a_loader(folder):
 def test_what_is_no_file_is_told(tmp_path):
     """A path to nothing, to a folder, or no path at all: each is told as what it is, whatever its suffix."""
     for missing in ("没有 file.txt", "none", "none.pdf", "none.png"):
-        with pytest.raises(LoadError, match=r"There is no file .*Give the path of an existing one"):
+        with pytest.raises(LoadError, match=r"There is no file .*Pass the path of an existing one"):
             load_file(tmp_path / missing)
-    with pytest.raises(LoadError, match=r"is a folder\. Give the path of a file"):
+    with pytest.raises(LoadError, match=r"is a folder"):
         load_file(tmp_path)
     for no_path in (b"tea.txt", ["tea.txt"], 5, None):
-        with pytest.raises(ConfigError, match=r"path is .*; give the path of a file"):
+        with pytest.raises(ConfigError, match=r"path must be the path of a file"):
             load_file(no_path)
 
 
@@ -447,7 +447,7 @@ def test_a_result_of_a_wrong_type_names_its_loader(tmp_path):
             def load(self, path, returned=returned):
                 return returned
 
-        with pytest.raises(LoadError, match=f"The loader WrongLoader returned {told}; return a LoadedFile"):
+        with pytest.raises(LoadError, match=f"The loader WrongLoader returned {told}; it must return a LoadedFile"):
             load_file(tmp_path / "tea.wrong")
 
 

@@ -225,9 +225,9 @@ def test_without_judgements_there_is_no_mean():
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_k_is_a_whole_number(k):
     """Of at least 1."""
-    with pytest.raises(ConfigError, match="k is"):
+    with pytest.raises(ConfigError, match=r"\bk\b"):
         recall(["a"], {"a": 1}, k)
-    with pytest.raises(ConfigError, match="gain is"):
+    with pytest.raises(ConfigError, match="Unknown gain"):
         ndcg(["a"], {"a": 1}, 1, gain="quadratic")
 
 
@@ -247,7 +247,7 @@ def test_k_is_a_whole_number(k):
 )
 def test_rankings_are_pairs(ranking):
     """Uids alone, or a mapping, would be taken apart into something else and count 0: the error says what to give."""
-    with pytest.raises(ConfigError, match=r"ranking for 'q' is .*give \[\(uid, score\), \.\.\.\]"):
+    with pytest.raises(ConfigError, match=r"ranking of query 'q' must be a list \[\(uid, score\), \.\.\.\]"):
         evaluate({"q": ranking}, {"q": {"d1": 1}})
 
 
@@ -259,7 +259,7 @@ def test_rankings_in_other_hands():
 
 def test_runs_and_judgements_are_mappings():
     """Of queries; and grades by uid, not a list of what is relevant."""
-    with pytest.raises(ConfigError, match=r"give a mapping \{query:"):
+    with pytest.raises(ConfigError, match=r"run must be a mapping \{query:"):
         evaluate([("d1", 1.0)], {"q": {"d1": 1}})
     for judgements in ([{"d1": 1}], {"q": ["d1"]}, None):
         with pytest.raises(ConfigError, match=r"query: \{uid: grade\}"):

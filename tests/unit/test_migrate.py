@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from lazyrag import DataType, DocField, Document, Retriever, migrate
-from lazyrag.document.lease import LedgerPlace
+from lazyrag.document.lease import LedgerConnection
 from lazyrag.errors import ConfigError, StoreBusyError, StoreError, UnsupportedError
 from lazyrag.storage.database import FileFormat
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
@@ -277,9 +277,7 @@ def test_a_store_that_keeps_something_else_is_found_out(tmp_path):
             "vector_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "vectors.db")}},
             "ledger": str(tmp_path / "ledger.db"),
         }
-        with pytest.raises(
-            StoreError, match=r"Cutting does not give back what was written to it: 1 rows of 'lr_default"
-        ):
+        with pytest.raises(StoreError, match=r"Cutting does not return what was written to it: 1 rows of 'lr_default"):
             migrate(source, target)
 
 
@@ -297,22 +295,22 @@ def test_nobody_writes_meanwhile(source, files, tmp_path):
         with pytest.raises(StoreBusyError, match="is being written by"):
             opened(source, files).sync(wait_s=0)
         with closing(StoreFile(tmp_path / "target.db")) as file, pytest.raises(StoreBusyError):
-            LedgerPlace(file, "default", copies=True).lease.held().__enter__()
+            LedgerConnection(file, "default", copies=True).lease.held().__enter__()
 
     migrate(source, target, on_progress=meanwhile)
     assert seen[0].what == "copy lazyllm_root of default"
 
 
 WRONG = {
-    "nowhere": (lambda _: {}, lambda at: conf(at, "new"), ConfigError, "source_conf keeps a Document in memory"),
-    "to nowhere": (lambda at: conf(at, "old"), lambda _: {}, ConfigError, "target_conf keeps a Document in memory"),
+    "nowhere": (lambda _: {}, lambda at: conf(at, "new"), ConfigError, "source_conf describes a Document in memory"),
+    "to nowhere": (lambda at: conf(at, "old"), lambda _: {}, ConfigError, "target_conf describes a Document in memory"),
     "the same": (lambda at: conf(at, "old"), lambda at: conf(at, "old"), ConfigError, "have the same ledger"),
-    "a path": (lambda _: "old.db", lambda at: conf(at, "new"), ConfigError, "source_conf is 'old.db'; give"),
+    "a path": (lambda _: "old.db", lambda at: conf(at, "new"), ConfigError, "source_conf must be .* 'old.db'"),
     "half of it": (
         lambda at: conf(at, "old", vector_store={"type": "map", "kwargs": {"uri": str(at / "vectrs.db")}}),
         lambda at: conf(at, "new"),
         ConfigError,
-        "There is no .*vectrs.db",
+        "vectrs.db, which does not exist",
     ),
     "another way": (
         lambda at: conf(at, "old"),
@@ -324,7 +322,7 @@ WRONG = {
         lambda at: conf(at, "none"),
         lambda at: conf(at, "new"),
         ConfigError,
-        "There is no .*none.db, which source_conf names",
+        "source_conf refers to .*none.db, which does not exist",
     ),
     "taken": (lambda at: conf(at, "old"), lambda at: conf(at, "taken"), StoreError, "holds the Document 'other'"),
 }
@@ -344,7 +342,12 @@ def test_what_cannot_be_copied_is_refused(tmp_path, old, new, kind, told):
 
 @pytest.mark.parametrize(
     ("names", "told"),
-    [(["te"], r"knows no Document 'te'.*tea"), ("tea", "give a list"), ([], "give a list"), (5, "give a list")],
+    [
+        (["te"], r"contains no Document 'te'.*tea"),
+        ("tea", "names must be a list"),
+        ([], "names must be a list"),
+        (5, "names must be a list"),
+    ],
 )
 def test_names_that_are_not_there(tmp_path, names, told):
     """The error names those that are."""
@@ -453,7 +456,7 @@ def test_what_the_target_cannot_keep_is_said_before_anything_is_copied(tmp_path)
     with vector_stores.isolated():
         vector_stores.register("dense", Dense)
         new = conf(tmp_path, "new", vector_store={"type": "dense"})
-        with pytest.raises(UnsupportedError, match="'default' has sparse vectors, and Dense keeps none"):
+        with pytest.raises(UnsupportedError, match="'default' has sparse vectors, which Dense does not support"):
             migrate(old, new)
         with Document(store_conf=new) as docs:
             assert docs.get_nodes() == []
@@ -463,7 +466,7 @@ def test_progress_must_be_a_function(tmp_path):
     """Said before the target is touched."""
     with Document(store_conf=conf(tmp_path, "old")) as docs:
         docs.add_texts({"a": "tea"})
-    with pytest.raises(ConfigError, match="on_progress is 'x'"):
+    with pytest.raises(ConfigError, match=r"on_progress must be .* 'x'"):
         migrate(conf(tmp_path, "old"), conf(tmp_path, "new"), on_progress="x")
 
 
@@ -485,5 +488,5 @@ def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
     monkeypatch.undo()
     with closing(StoreFile(path)) as file, file.reading() as connection:
         assert connection.execute("SELECT fields FROM node_group ORDER BY id").fetchall() == [("{}",), ("",)]
-    with pytest.raises(ConfigError, match=r"did not note the fields of group 'group 1'.*sync\(\)"):
+    with pytest.raises(ConfigError, match=r"did not store the fields of group 'group 1'.*sync\(\)"):
         migrate(conf(tmp_path, "old"), conf(tmp_path, "new"))

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from lazyrag.data.fields import DataType, DocField, check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.errors import StoreError
-from lazyrag.stores.milvus import (
+from lazyrag.stores.milvus_encoding import (
     CUT,
     MOST_COLUMNS,
     columns_of,
-    divided,
-    field_text,
-    field_value,
-    is_told,
+    decode_field,
+    decode_text,
+    encode_field,
+    encode_text,
+    is_decodable,
     key_after,
-    key_among,
+    key_in,
     literal,
-    plain_text,
-    read_text,
+    split_filter,
 )
-from lazyrag.testing.differential import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
+from lazyrag.testing.rows import FIELDS, FILTERS, HARD_TEXTS, SCHEMA
 
 TEXTS = st.one_of(st.sampled_from(HARD_TEXTS), st.text(max_size=6), st.text("ab'\"\\%_{}\ud800\U0001f375", max_size=4))
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -52,7 +52,7 @@ WILD = make_schema(
 
 def holds(expression: str, row: dict[str, Any], schema=WILD) -> bool:
     """What an expression says of a row, by Python, whose words for it are the same."""
-    columns = {column: field_text(schema[name], row.get(name))[:CUT] for name, column in columns_of(schema).items()}
+    columns = {column: encode_field(schema[name], row.get(name))[:CUT] for name, column in columns_of(schema).items()}
     return not expression or bool(eval(expression, {"__builtins__": {}}, {**columns, "key": "a"}))  # noqa: S307
 
 
@@ -62,9 +62,9 @@ def test_texts_of_values_are_ordered_as_the_values(kind: DataType, data: st.Data
     """Of two values the smaller has the smaller text, equal ones have the same, and a missing one the smallest."""
     field = FIELDS_OF[kind]
     one, other = (check_value("x", field, data.draw(VALUES[kind])) for _ in range(2))
-    texts = field_text(field, one), field_text(field, other)
+    texts = encode_field(field, one), encode_field(field, other)
     assert (texts[0] == texts[1], texts[0] < texts[1]) == (one == other, one < other)
-    assert field_text(field, None) < texts[0]
+    assert encode_field(field, None) < texts[0]
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.value)
@@ -73,33 +73,33 @@ def test_values_come_back_from_their_texts(kind: DataType, data: st.DataObject) 
     """In value and type; all but -0.0 and texts that are cut are told."""
     field = FIELDS_OF[kind]
     value = check_value("x", field, data.draw(VALUES[kind]))
-    text = field_text(field, value)
-    assert is_told(field, value, text) == (repr(value) != "-0.0")
-    if is_told(field, value, text):
-        assert repr(field_value(field, text)) == repr(value)
-    assert not is_told(field, (value,), field_text(field, (value,)))
+    text = encode_field(field, value)
+    assert is_decodable(field, value, text) == (repr(value) != "-0.0")
+    if is_decodable(field, value, text):
+        assert repr(decode_field(field, text)) == repr(value)
+    assert not is_decodable(field, (value,), encode_field(field, (value,)))
 
 
 @given(st.lists(FLOATS, max_size=3), st.lists(FLOATS, max_size=3))
 def test_texts_of_arrays_are_equal_where_the_arrays_are(one: list[float], other: list[float]) -> None:
     """Arrays have the same text exactly if they are equal, and an empty one another than a missing one."""
     field = DocField(DataType.ARRAY, DataType.DOUBLE)
-    assert (field_text(field, tuple(one)) == field_text(field, tuple(other))) == (one == other)
-    assert field_text(field, ()) != field_text(field, None)
+    assert (encode_field(field, tuple(one)) == encode_field(field, tuple(other))) == (one == other)
+    assert encode_field(field, ()) != encode_field(field, None)
 
 
 @given(TEXTS, TEXTS)
 def test_keys_come_back_and_keep_their_order(one: str, other: str) -> None:
     """A key's text gives the key again, and sorts as the key does."""
-    assert read_text(plain_text(one)) == one
-    assert (plain_text(one) < plain_text(other)) == (one < other)
+    assert decode_text(encode_text(one)) == one
+    assert (encode_text(one) < encode_text(other)) == (one < other)
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3))
 def test_expressions_hold_no_character_of_a_value(texts: list[str]) -> None:
     """Whatever keys and values hold, between quotes stand letters, digits and full stops only."""
     condition = bind_filter(Condition("name", "in", texts), WILD)
-    expressions = [key_among(texts), key_after(texts[0]), divided(condition, WILD)[0]]
+    expressions = [key_in(texts), key_after(texts[0]), split_filter(condition, WILD)[0]]
     for expression in expressions:
         assert re.fullmatch(r'[a-z0-9]+ (in|>|==) (\[("[A-Za-z0-9.]*",?)*\]|"[A-Za-z0-9.]*")', expression)
 
@@ -144,14 +144,14 @@ _rows = st.fixed_dictionaries(
 def test_both_parts_mean_the_filter(wanted: Filter, row: dict[str, Any]) -> None:
     """A row meets Milvus's part and ours exactly where it meets the filter."""
     bound = bind_filter(wanted, WILD)
-    expression, rest = divided(bound, WILD)
+    expression, rest = split_filter(bound, WILD)
     assert (holds(expression, row) and (rest is None or matches(rest, row))) == matches(bound, row)
 
 
 @pytest.mark.parametrize("wanted", FILTERS, ids=repr)
 def test_the_filters_of_the_contract_are_said_but_for_looks_into_values(wanted: Filter) -> None:
     """Milvus gets all of them, but for substrings and elements, and no expression begins with a negation."""
-    expression, rest = divided(wanted, SCHEMA)
+    expression, rest = split_filter(wanted, SCHEMA)
     looks_inside = any(word in repr(wanted) for word in ("'contains'", "'tags', 'in'", "'tags', 'not in'"))
     assert (rest is not None) == looks_inside
     assert not re.search(r"not \(|!\(", expression)
@@ -167,12 +167,12 @@ def test_texts_that_are_cut_compare_as_the_whole(op: str, length: int) -> None:
     texts = ["x" * (length + more) + end for more in (-1, 0, 1, 2000) for end in ("", "w", "y")]
     for value in texts:
         condition = bind_filter(Condition("name", op, [value] if op == "in" else value), WILD)
-        expression, rest = divided(condition, WILD)
+        expression, rest = split_filter(condition, WILD)
         for text in texts:
             row = {"name": text}
             both = holds(expression, row) and (rest is None or matches(rest, row))
             assert both == matches(condition, row)
-        assert (rest is None) == (len(plain_text(value)) + 1 < CUT)
+        assert (rest is None) == (len(encode_text(value)) + 1 < CUT)
 
 
 def test_fields_beyond_those_with_a_column_are_left_to_us() -> None:
@@ -180,11 +180,11 @@ def test_fields_beyond_those_with_a_column_are_left_to_us() -> None:
     schema = make_schema({f"x{number:03d}": DocField(DataType.INT32) for number in range(MOST_COLUMNS)})
     assert len(columns_of(schema)) == MOST_COLUMNS
     conditions = [bind_filter(Condition(name, "gt", 1), schema) for name in ("x000", f"x{MOST_COLUMNS - 1:03d}")]
-    assert [divided(one, schema) for one in conditions] == [('f6 > "b1"', None), ("", conditions[1])]
-    assert divided(And(*conditions), schema)[1] == conditions[1]
+    assert [split_filter(one, schema) for one in conditions] == [('f6 > "b1"', None), ("", conditions[1])]
+    assert split_filter(And(*conditions), schema)[1] == conditions[1]
 
 
 def test_a_very_long_list_is_left_to_us() -> None:
     """Beyond ten thousand values no message is made of them."""
     condition = bind_filter(Condition("n", "in", list(range(10_001))), WILD)
-    assert divided(condition, WILD) == ("", condition)
+    assert split_filter(condition, WILD) == ("", condition)

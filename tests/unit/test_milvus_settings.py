@@ -16,18 +16,10 @@ from lazyrag.errors import (
     UnknownKeywordError,
     UnsupportedError,
 )
-from lazyrag.stores.milvus import (
-    IndexSettings,
-    Layout,
-    MilvusConnection,
-    MilvusVectorStore,
-    plain_query,
-    row_of,
-    window_of,
-    written,
-)
+from lazyrag.stores.milvus import IndexSettings, MilvusConnection, MilvusVectorStore
+from lazyrag.stores.milvus_encoding import Layout, decode_row, encode_rows, milvus_query, window_of
 from lazyrag.stores.protocol import VectorRow, VectorSchema, vector_stores
-from lazyrag.testing.differential import FIELDS, SCHEMA
+from lazyrag.testing.rows import FIELDS, SCHEMA
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
@@ -43,7 +35,7 @@ SAMPLE = [
 
 def _values(row, schema):
     """One row as Milvus keeps it."""
-    [values] = written([row], schema)
+    [values] = encode_rows([row], schema)
     return values
 
 
@@ -77,24 +69,24 @@ def test_a_path_is_a_file(tmp_path) -> None:
     ("kwargs", "parts"),
     [
         ({"uri": "vectors"}, ["'vectors'", "localhost:19530", ".db"]),
-        ({"uri": ""}, ["uri is ''"]),
+        ({"uri": ""}, ["uri", "localhost:19530"]),
         ({"uri": 19530}, ["19530", "address"]),
         ({"db_name": "tea-time"}, ["'tea-time'", "letters, digits"]),
         ({"db_name": ""}, ["db_name"]),
         ({"client_kwargs": {"db_name": "x"}}, ["'db_name'", "argument of the store"]),
-        ({"client_kwargs": {"timeout": 0}}, ["timeout", "above 0"]),
+        ({"client_kwargs": {"timeout": 0}}, ["timeout", "> 0"]),
         ({"client_kwargs": [1]}, ["client_kwargs", "mapping"]),
         ({"index_kwargs": {"index_typ": "FLAT"}}, ["'index_typ'", "Did you mean 'index_type'"]),
         ({"index_kwargs": {"index_type": "HNSV"}}, ["'HNSV'", "Did you mean 'HNSW'"]),
-        ({"index_kwargs": {"index_type": 1}}, ["give a text"]),
+        ({"index_kwargs": {"index_type": 1}}, ["'index_type'", "must be a text"]),
         ({"index_kwargs": {"metric_type": "COS"}}, ["'COS'", "Known: COSINE, IP, L2"]),
         ({"index_kwargs": {"params": 3}}, ["'params'", "mapping"]),
         ({"index_kwargs": "HNSW"}, ["'HNSW'", "mapping"]),
-        ({"index_kwargs": [{"index_type": "HNSW"}]}, ["without an 'embed_key'"]),
+        ({"index_kwargs": [{"index_type": "HNSW"}]}, ["needs an 'embed_key'"]),
         ({"index_kwargs": [SAMPLE[0], SAMPLE[0]]}, ["two entries", "'vec1'"]),
     ],
 )
-def test_what_cannot_be_right_is_refused_at_once(kwargs, parts) -> None:
+def test_an_invalid_argument_is_refused_at_once(kwargs, parts) -> None:
     """Each wrong argument is a ConfigError that says what was given and what is allowed."""
     with pytest.raises(ConfigError) as caught:
         MilvusVectorStore(**{"uri": "tea.db", **kwargs})
@@ -189,7 +181,7 @@ def test_hard_fields_come_back_as_they_were(fields, left_out) -> None:
     if len(told.get("name") or "") > 20_000:
         told["name"] = None
     told["names"] = told["names"] and tuple(one for one in told["names"] if len(one) < 20_000)
-    read = row_of(_values(VectorRow("k", np.ones(4, np.float32), told), schema), schema)
+    read = decode_row(_values(VectorRow("k", np.ones(4, np.float32), told), schema), schema)
     assert {name: repr(value) for name, value in read.fields.items()} == {
         name: repr(value) for name, value in told.items()
     }
@@ -209,7 +201,7 @@ def test_rows_come_back_equal(fields) -> None:
     """Keys, float32 values and fields, whatever they hold."""
     vector = np.random.default_rng(3).normal(size=4).astype(np.float32)
     row = VectorRow("键 ' \" \\ \ud800", vector, fields)
-    read = row_of(_values(row, DENSE), DENSE)
+    read = decode_row(_values(row, DENSE), DENSE)
     assert (read.key, dict(read.fields)) == (row.key, dict(fields))
     assert read.vector.tobytes() == vector.tobytes()
 
@@ -231,7 +223,7 @@ def test_sparse_rows_come_back_equal_and_odd_ones_are_aside(vector, aside) -> No
     values = _values(VectorRow("k", vector, FIELDS[0]), SPARSE_SCHEMA)
     assert values["row"].startswith("1") == bool(aside)
     assert values["vector"] == (vector if not aside else {0: 1.0})
-    assert row_of(values, SPARSE_SCHEMA).vector == vector
+    assert decode_row(values, SPARSE_SCHEMA).vector == vector
 
 
 def test_dense_vectors_without_length_are_aside_under_the_cosine_only() -> None:
@@ -259,10 +251,10 @@ def test_what_is_longer_than_a_text_of_milvus_is_refused(row: VectorRow) -> None
 def test_queries_that_milvus_cannot_rank_rows_for() -> None:
     """Those without length or beyond float32 under the cosine, and sparse ones with weights below 0."""
     zero, long = np.zeros(4, np.float32), np.full(4, 1e25, np.float32)
-    assert plain_query(zero, DENSE) is plain_query(long, DENSE) is plain_query(long, L2) is None
-    assert plain_query(zero, L2) is zero
-    assert plain_query({1: -1.0}, SPARSE_SCHEMA) is None
-    assert plain_query({1: 1.0, 2**40: -1.0}, SPARSE_SCHEMA) == {1: 1.0}
+    assert milvus_query(zero, DENSE) is milvus_query(long, DENSE) is milvus_query(long, L2) is None
+    assert milvus_query(zero, L2) is zero
+    assert milvus_query({1: -1.0}, SPARSE_SCHEMA) is None
+    assert milvus_query({1: 1.0, 2**40: -1.0}, SPARSE_SCHEMA) == {1: 1.0}
 
 
 def test_a_window_is_no_longer_than_messages_and_milvus_allow() -> None:

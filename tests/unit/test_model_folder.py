@@ -347,7 +347,7 @@ def test_without_modules_nothing_is_known(model):
 def test_an_unknown_pooling_is_refused(model):
     """The error names the file, what it says and what is known."""
     write_steps(model.path, {"pooling_mode": "median"})
-    with pytest.raises(ConfigError, match=r"1_Pooling.config\.json is 'median'.*Known: cls, lasttoken, max, mean"):
+    with pytest.raises(ConfigError, match=r"1_Pooling.config\.json 'median'.*Known: cls, lasttoken, max, mean"):
         read_steps(model)
 
 

@@ -9,20 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import (
-    CharacterSplitter,
-    DocNode,
-    Document,
-    MarkdownSplitter,
-    RecursiveSplitter,
-    Retriever,
-    SentenceWindow,
-    TokenSplitter,
-)
+from lazyrag import DocNode, Document, Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.text.sentences import is_boundary, sentence_spans
 from lazyrag.text.structure import markdown_blocks
 from lazyrag.text.tokens import token_counters
+from lazyrag.transforms import CharacterSplitter, MarkdownSplitter, RecursiveSplitter, SentenceWindow, TokenSplitter
 from lazyrag.transforms.base import run_transform
 
 UTF8 = token_counters["utf8"]
@@ -213,10 +205,10 @@ def test_windows_hold_their_sentences(text, before, after):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: CharacterSplitter(""), "separator has ''"),
-        (lambda: CharacterSplitter(3), "separator has 3"),
-        (lambda: RecursiveSplitter("\n"), r"separators is '\\n'; give a list of texts"),
-        (lambda: RecursiveSplitter(["\n", ""]), "separators has ''"),
+        (lambda: CharacterSplitter(""), "separator must be"),
+        (lambda: CharacterSplitter(3), "separator must be"),
+        (lambda: RecursiveSplitter("\n"), r"separators must be a list"),
+        (lambda: RecursiveSplitter(["\n", ""]), "separators must be a list"),
         (lambda: TokenSplitter(0), "chunk_size"),
         (lambda: MarkdownSplitter(10, 6), "chunk_overlap"),
         (lambda: SentenceWindow(-1), "before"),

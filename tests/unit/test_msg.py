@@ -130,7 +130,7 @@ def test_mails_in_mails(load):
     ("data", "message"),
     [
         (b"From: a@example.com\n\ntext", "no compound file"),
-        (compound({"WordDocument": b"x" * 5000}), "no mail"),
+        (compound({"WordDocument": b"x" * 5000}), "not a mail"),
         (compound(mail(text(0x1000, "a" * 9000)))[:3000], "damaged"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file, loaders, pdf
+from lazyrag.loaders import load_file, loaders
 from tests.shared import SHARED, is_required, shared
 
 CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
@@ -158,7 +158,6 @@ def _damaged(data, rng):
 BY_LOADER = {}
 for _suffix in loaders:
     BY_LOADER.setdefault(loaders[_suffix].__name__, []).append(_suffix)
-BY_LOADER["PdfLoader without pypdfium2"] = [".pdf"]
 OWN_SEEDS = {*WRITTEN, ".zip", *(path.suffix for path in CORPUS.rglob("*"))}
 LOADERS = [
     pytest.param(name, marks=[] if OWN_SEEDS & {*suffixes} else pytest.mark.shared)
@@ -182,8 +181,6 @@ def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, mo
         raise NetworkError
 
     monkeypatch.setattr(socket, "socket", forbidden)
-    if loader.endswith("without pypdfium2"):
-        monkeypatch.setattr(pdf, "is_installed", lambda name: name == "pypdf")
     seeds = _seeds(*BY_LOADER[loader])
     assert seeds
     rng = random.Random(f"{loader} {count}")

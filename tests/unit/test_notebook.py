@@ -89,7 +89,7 @@ def test_a_notebook_of_another_project():
         ('{"cells": [', "cut off"),
         ("[]", "another format"),
         ("[" * 100_000, "another format"),
-        ('{"cells": ' + "7" * 5000 + "}", "no notebook"),
+        ('{"cells": ' + "7" * 5000 + "}", "not a notebook"),
         ("{}", "no list of cells"),
         ('{"worksheets": []}', "no list of cells"),
         ('{"cells": [null, 5, {"source": {"a": 1}, "outputs": [7, {"data": 1}]}]}', "holds no text"),

@@ -6,9 +6,8 @@ import zipfile
 
 import pytest
 
-from lazyrag import LoadedFile
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file, loaders, register_loader
+from lazyrag.loaders import LoadedFile, load_file, loaders, register_loader
 from tests.shared import shared
 
 NAMES = " ".join(
@@ -183,7 +182,7 @@ def test_locked_files(load):
 @pytest.mark.parametrize(
     ("suffix", "name", "words"),
     [
-        (".ods", "fake.odt", r"no spreadsheet: it is of another format than its suffix says\. Save it as \.ods"),
+        (".ods", "fake.odt", r"not a spreadsheet: it is of another format than its suffix says\. Save it as \.ods"),
         (".odt", "docx-tables.docx", r"no text document: .* lacks the part content\.xml"),
         (".odt", "wiki.md", "no text document: it is cut off, encrypted, or of another format"),
         (".ods", "made_zero.md", "no spreadsheet: it is empty"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.filters import Condition, Filter, Or, matches
 from lazyrag.stores.opensearch import FilterDialect, index_fields, index_text
-from lazyrag.stores.protocol import pushed_down
+from lazyrag.stores.protocol import push_down
 from lazyrag.types import Fields
 from tests.hard_fields import ARRAYS, FILTERS, SCALARS, SCHEMA, VALUES, rows
 
@@ -60,7 +60,7 @@ def _sorts(value: Any) -> Any:
 
 def let_through(filter: Filter, fields: Fields) -> bool:  # noqa: A002
     """What the store does with a row: the query, then what the query does not say."""
-    wanted = pushed_down(filter, FilterDialect(SCHEMA))
+    wanted = push_down(filter, FilterDialect(SCHEMA))
     document = json.loads(json.dumps(index_fields(dict(fields))))
     kept = wanted.native is None or holds(wanted.native, document)
     return kept and (wanted.rest is None or matches(wanted.rest, fields))
@@ -76,7 +76,7 @@ def test_a_filter_lets_through_what_the_reference_says(filter: Filter):  # noqa:
 @given(FILTERS)
 def test_values_stay_values(filter: Filter):  # noqa: A002
     """A filter is always compiled; every key of the query is a word of ours, and all of it can be sent as UTF-8."""
-    native = pushed_down(filter, FilterDialect(SCHEMA)).native
+    native = push_down(filter, FilterDialect(SCHEMA)).native
 
     def look(part: Any) -> None:
         if isinstance(part, dict):
@@ -103,19 +103,19 @@ def test_all_but_substrings_is_pushed_down(name: str):
         if name in ARRAYS and operator in ("eq", "ne"):
             operand = [value]
         condition = Condition(name, operator, operand)
-        assert pushed_down(condition, FilterDialect(SCHEMA)).rest is None, condition
+        assert push_down(condition, FilterDialect(SCHEMA)).rest is None, condition
     for rest in (
         Condition("name", "contains", "a"),
         Condition("name", "gt", "a" * 300),
         Condition("name", "le", "\ud800"),
     ):
-        assert pushed_down(rest, FilterDialect(SCHEMA)).rest == rest
+        assert push_down(rest, FilterDialect(SCHEMA)).rest == rest
 
 
 def test_many_values_are_divided():
     """A list that is longer than OpenSearch takes in one query becomes several."""
     condition = Condition("small", "in", list(range(120_000)))
-    native = pushed_down(condition, FilterDialect(SCHEMA)).native
+    native = push_down(condition, FilterDialect(SCHEMA)).native
     assert native is not None
     assert [len(one["terms"]["field.small"]) for one in native["bool"]["should"]] == [50_000, 50_000, 20_000]
 
@@ -123,7 +123,7 @@ def test_many_values_are_divided():
 def test_a_filter_that_nothing_meets():
     """An empty `Or` and an empty list of values are a query that finds nothing."""
     for one in (Or(), Condition("small", "in", [])):
-        assert pushed_down(one, FilterDialect(SCHEMA)).native == {"match_none": {}}
+        assert push_down(one, FilterDialect(SCHEMA)).native == {"match_none": {}}
 
 
 _ANY_TEXT = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(VALUES[SCALARS["name"]])

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.segment import Place, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.opensearch import OpenSearchSegmentStore, Shape, joined_terms, read_segment, shape_of, writer
-from lazyrag.testing.differential import SCHEMA, make_segments
+from lazyrag.stores.opensearch import (
+    OpenSearchSegmentStore,
+    Shape,
+    decode_segment,
+    join_terms,
+    read_shape,
+    segment_encoder,
+)
+from lazyrag.testing.rows import SCHEMA, make_segments
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
 
@@ -48,8 +55,8 @@ _hard_segments = st.builds(Segment._replace, _segments, fields=st.sampled_from(h
 @given(_segments | _hard_segments, _SHAPES)
 def test_a_segment_is_read_as_it_was_written(segment: Segment, schema):
     """Whatever it holds and whichever fields are declared, it comes back equal, and can be sent as UTF-8."""
-    line = writer(Shape({name: schema[name] for name in schema if name in segment.fields}, ()))(segment)
-    read = read_segment(json.loads(line.encode()))
+    line = segment_encoder(Shape({name: schema[name] for name in schema if name in segment.fields}, ()))(segment)
+    read = decode_segment(json.loads(line.encode()))
     assert read == segment
     assert _kinds(read) == _kinds(segment)
 
@@ -63,7 +70,7 @@ def test_what_filters_read_is_not_written_twice():
     """A declared field stands once in a document; one that is not declared, and -0.0, in the text beside."""
     fields = {"author": "陆羽", "sizes": (1.0, -0.0), "pages": 7}
     declared = {"author": DocField(DataType.VARCHAR), "sizes": DocField(DataType.ARRAY, DataType.DOUBLE)}
-    line = writer(Shape(make_schema(declared), ()))(make_segments()[0]._replace(fields=fields))
+    line = segment_encoder(Shape(make_schema(declared), ()))(make_segments()[0]._replace(fields=fields))
     assert line.count("陆羽") == 1
     assert json.loads(json.loads(line)["segment"])[7] == {"sizes": [1.0, -0.0], "pages": 7}
 
@@ -71,8 +78,8 @@ def test_what_filters_read_is_not_written_twice():
 def test_what_is_no_json_is_refused():
     """The error names the node and its group."""
     row = make_segments()[0]._replace(metadata={"when": object()})
-    with pytest.raises(ConfigError, match=rf"Node '{row.uid}' in group 'block' holds what is no JSON value"):
-        writer(Shape({}, ()))(row)
+    with pytest.raises(ConfigError, match=rf"Node '{row.uid}' in group 'block' must hold JSON values only"):
+        segment_encoder(Shape({}, ()))(row)
 
 
 def test_another_layout_is_refused():
@@ -80,12 +87,12 @@ def test_another_layout_is_refused():
     mapping = Shape(SCHEMA, ()).body({})["mappings"]
     del mapping["_meta"]["lazyrag"]["layout"]
     with pytest.raises(SchemaMismatchError, match=r"'lr_rows' in OpenSearch has rows of layout 1.*Drop it and read"):
-        shape_of(mapping, "lr_rows")
+        read_shape(mapping, "lr_rows")
 
 
 def test_a_document_is_one_line_of_utf8():
     """Whatever the row holds: a request of many rows has a line for each."""
-    document = writer(Shape(SCHEMA, ("en", "zh")))
+    document = segment_encoder(Shape(SCHEMA, ("en", "zh")))
     for row in make_segments():
         line = document(row._replace(content=f"{row.content}\n\ud83c"))
         assert "\n" not in line
@@ -96,14 +103,14 @@ def test_a_shape_is_read_from_the_mapping_it_made():
     """Fields with their bounds and defaults, and the analysers; an index without it is somebody else's."""
     tags = DocField(DataType.ARRAY, DataType.VARCHAR, default_value=["a"], max_size=9)
     shape = Shape(make_schema({"tags": tags, "作者": DocField(DataType.VARCHAR)}), ("zh",))
-    assert shape_of(json.loads(json.dumps(shape.body({})["mappings"]))) == shape
-    assert shape_of({}) is None
+    assert read_shape(json.loads(json.dumps(shape.body({})["mappings"]))) == shape
+    assert read_shape({}) is None
 
 
 def test_terms_survive_a_tokenizer_at_white_space():
     """As many pieces as terms, equal ones for equal terms, whatever is in them."""
     terms = ["tea", "绿茶", "green tea", "x" * 300, "\ud83c", "\u3000", "", "tea"]
-    pieces = joined_terms(terms).split()
+    pieces = join_terms(terms).split()
     assert len(pieces) == len(terms)
     assert len({*pieces}) == len({*terms})
     assert (pieces[0], pieces[1], pieces[-1]) == ("tea", "绿茶", "tea")
@@ -121,8 +128,8 @@ def test_addresses_are_texts(uris):
     [
         ({"setting": {}}, "Did you mean 'settings'"),
         ({"mappings": {"properties": {}}}, "doc_fields"),
-        ({"settings": ["number_of_replicas"]}, "give a mapping"),
-        ({"analysers": "zh"}, "give a list of texts"),
+        ({"settings": ["number_of_replicas"]}, "must be a mapping"),
+        ({"analysers": "zh"}, "list of strings"),
         ({"analysers": ["zh_"]}, "Did you mean 'zh'"),
     ],
 )

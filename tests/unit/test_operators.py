@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import Document, Hit, PipelineSettings, RAGPipeline, Reranker, Retriever
+from lazyrag import Document, Hit, RAGPipeline, Reranker, Retriever
 from lazyrag.errors import ConfigError, EvaluationError, GenerationError, RetrievalError
 from lazyrag.evaluation import MeasureReport, PipelineRAG
 from lazyrag.operators import (
@@ -33,6 +33,7 @@ from lazyrag.operators import (
     evaluate_traces,
     latest_results,
 )
+from lazyrag.pipeline import PipelineSettings
 from lazyrag.pipeline.external import ChromaFinder, FaissFinder
 from lazyrag.pipeline.search import RetrieverFinder
 
@@ -95,7 +96,7 @@ class TestRunning:
         assert "generated" in first
         assert isinstance(error, ConfigError)
         assert "generated" in last
-        with pytest.raises(ConfigError, match="query is None"):
+        with pytest.raises(ConfigError, match="query must be a string; got None"):
             flow.batch(many)
 
     def test_a_blank_question_finds_nothing_and_breaks_nothing(self, flow):
@@ -192,14 +193,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("call", "told"),
         [
-            (lambda: RetrieveOperator(3), "give a retriever"),
+            (lambda: RetrieveOperator(3), "retriever must be a retriever"),
             (lambda: RetrieveOperator(lambda query, filters=None, topk=None: [], 0), "topk"),
             (lambda: RetrieveOperator(Document()), "Retriever\\(docs"),
             (lambda: ChromaRetriever(Document(), top_k=3), "Did you mean 'topk'"),
-            (lambda: RerankOperator(3), "reranker is 3"),
+            (lambda: RerankOperator(3), "reranker must be .* got 3"),
             (lambda: RerankOperator("BM25Reranker"), "Reranker\\('BM25Reranker'"),
             (lambda: BGEReranker("no/such/folder"), "no/such/folder"),
-            (lambda: RefinerOperator(3), "refiner is 3"),  # type: ignore[arg-type]
+            (lambda: RefinerOperator(3), "refiner must be .* got 3"),  # type: ignore[arg-type]
             (lambda: RefinerOperator("tree", budgte=3), "budget"),
             (lambda: QAPromptor("no place for the texts"), "sources"),
             (lambda: QAPromptor(language="de"), "auto, en, zh"),  # type: ignore[arg-type]
@@ -210,8 +211,8 @@ class TestRefusals:
             (lambda: Wiki18FAISSRetriever(3), "documents="),
             (lambda: ChromaRetriever(Document(), len), "embeddings of its own"),
             (lambda: QAPromptor().batch({"query": "tea"}), "list of dicts"),  # type: ignore[arg-type]
-            (lambda: QAPromptor()({"query": 3}), "query is 3"),
-            (lambda: QAPromptor()({"query": "tea", "retrieval_docs": "tea"}), "list of texts"),
+            (lambda: QAPromptor()({"query": 3}), "query must be a string; got 3"),
+            (lambda: QAPromptor()({"query": "tea", "retrieval_docs": "tea"}), "list of strings"),
             (lambda: evaluate_traces([{}], [len]), "EvaluateOperator"),  # type: ignore[list-item]
             (lambda: latest_results({"retrieval_docs": ["a"], "retrieval_results": [{}, {}]}), "one dict for each"),
         ],

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import Condition
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import StoreError
 from lazyrag.indexes import bm25
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, LexicalState, TermPart
 from lazyrag.indexes.postings import Vocabulary
@@ -229,18 +229,6 @@ def test_a_part_whose_arrays_do_not_go_together_is_refused(name):
         TermPart.from_arrays(arrays | {name: arrays[name][:-1]})
     with pytest.raises(StoreError, match="A part of an index has"):
         TermPart.from_arrays(arrays | {name: arrays[name][:0]})
-
-
-def test_parts_and_masks_that_do_not_fit_are_refused():
-    """A mask for each part, a truth value for each row, and at least one part to join."""
-    part = TermPart.of_rows(["a", "b"], [["x"], ["y"]])
-    for masks in ([], [np.ones(3, np.bool_)], [None, None]):
-        with pytest.raises(ConfigError, match=r"Parts of \[2\] rows"):
-            TermPart.joined([part], masks)
-        with pytest.raises(ConfigError, match=r"Parts of \[2\] rows"):
-            LexicalState([part], masks)
-    with pytest.raises(ConfigError, match="at least one"):
-        TermPart.joined([], [])
 
 
 def test_a_state_outlives_the_changes_of_its_index():

@@ -1,4 +1,4 @@
-"""Text of PDF pages in the order of reading, alike whichever engine reads them."""
+"""Text of PDF pages in reading order."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfgen.canvas import Canvas
 
-from lazyrag.loaders import pdf, pdf_pypdf
-from lazyrag.loaders.pdf import ENGINES, PdfLoader
+from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.pdf_layout import (
     close_blanks,
     gap_text,
     is_chinese,
     is_joined,
-    join_lines,
     joint,
     logical_text,
     without_repeated_lines,
 )
+from tests.unit.test_pdf import changed, read_as
 
 SONG, BATANG = "STSong-Light", "HYSMyeongJo-Medium"
 for _font in (SONG, BATANG):
@@ -51,14 +50,14 @@ def drawn(*texts, font="Helvetica", size=10) -> bytes:
     return data.getvalue()
 
 
-@pytest.fixture(params=ENGINES)
-def text_of(request, tmp_path):
-    """A function that writes a PDF and returns its text, for each engine."""
+@pytest.fixture
+def text_of(tmp_path):
+    """A function that writes a PDF and returns its text."""
 
     def written_and_read(data: bytes, **arguments) -> str:
         path = tmp_path / "file.pdf"
         path.write_bytes(data)
-        return PdfLoader(engine=request.param, **arguments).load(path).text
+        return PdfLoader(**arguments).load(path).text
 
     return written_and_read
 
@@ -269,28 +268,73 @@ def test_many_threads_read_at_once(tmp_path):
         paths.append(tmp_path / f"{number}.pdf")
         paths[-1].write_bytes(drawn(*column(60, [f"File {number}, line {at}" for at in range(30)])))
     with ThreadPoolExecutor(6) as pool:
-        texts = list(pool.map(lambda path: PdfLoader(engine="pypdfium2").load(path).text, paths * 3))
+        texts = list(pool.map(lambda path: PdfLoader().load(path).text, paths * 3))
     assert [text.split(",")[0] for text in texts] == [f"File {number}" for number in range(12)] * 3
     assert all(text.endswith("line 29") for text in texts)
 
 
-def test_a_pypdf_that_moved_its_fonts_is_read_as_it_reads_itself(tmp_path, monkeypatch):
-    """Where pypdf no longer gives what decodes codes of fonts, its own text is taken, its Chinese lines mended."""
-    monkeypatch.setattr(pdf_pypdf, "font_class", lambda: None)
-    path = tmp_path / "tea.pdf"
-    lines = ["绿茶是未经发酵的茶叶，保留了鲜叶的天然物", "质，杀青时间很短。"]
-    path.write_bytes(drawn(*column(60, lines), font=SONG))
-    assert PdfLoader(engine="pypdf").load(path).text == "".join(lines)
+ARABIC_OF = {"s": "ش", "a": "ا", "y": "ي", "d": "ض", "r": "أ", "k": "خ", "l": "لا", "f": "\ufefb", "m": "م\u0651"}
 
 
-def test_engines_are_tried_in_turn(tmp_path):
-    """A file that pypdfium2 cannot open is read by pypdf, and the metadata say so; one that was named is alone."""
-    path = tmp_path / "late.pdf"
-    path.write_bytes(b"\n" * 3000 + drawn((60, 700, "Green tea")))
-    loaded = PdfLoader().load(path)
-    assert (loaded.text, loaded.metadata["pdf_engine"]) == ("Green tea", "pypdf")
-    with pytest.raises(pdf.LoadError, match="pypdfium2: "):
-        PdfLoader(engine="pypdfium2").load(path)
+def arabic(draw) -> bytes:
+    """A PDF whose Latin letters read as Arabic ones, drawn from left to right, as PDF writers do."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.setFont("Courier", 10)
+    draw(canvas)
+    canvas.save()
+    return changed(data.getvalue(), read_as({**ARABIC_OF, **{one: one for one in "12TE"}}))
+
+
+@pytest.mark.parametrize(
+    ("drawn_as", "text"),
+    [
+        ("dkr yas", "شاي أخض"),
+        ("dkr 12 yas", "شاي 12 أخض"),
+        ("dkr TE yas", "شاي TE أخض"),
+        ("yls", "شلاي"),
+        ("yfs", "شلاي"),
+        ("amy", "يم\u0651ا"),
+    ],
+)
+@pytest.mark.parametrize("spacing", [0, 1.2])
+def test_arabic_lines(text_of, drawn_as, text, spacing):
+    """A line drawn from left to right reads from right to left, letter-spaced or not, with ligatures and marks."""
+    assert text_of(arabic(lambda canvas: canvas.drawString(200, 700, drawn_as, charSpace=spacing))) == text
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_arabic_letters_drawn_one_by_one(text_of, order):
+    """Single letters become words in either drawing order."""
+    placed = [(400 - 6 * at, 700, letter) for at, letter in enumerate("say rkd")]
+
+    def draw(canvas) -> None:
+        for across, up, letter in placed[::order]:
+            canvas.drawString(across, up, letter)
+
+    assert text_of(arabic(draw)) == "شاي أخض"
+
+
+@pytest.mark.parametrize("spacing", [-0.5, 0, 0.5, 1, 1.5, 2, 3, 5])
+@pytest.mark.parametrize("word_spacing", [0, 4])
+def test_letter_spaced_words_stay_words(text_of, spacing, word_spacing):
+    """Character spacing between letters is no space."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    canvas.drawString(60, 700, "LETTER SPACED TEXT", charSpace=spacing, wordSpace=word_spacing)
+    canvas.save()
+    assert text_of(data.getvalue()) == "LETTER SPACED TEXT"
+
+
+@pytest.mark.parametrize("kerning", [-30, 80, 150])
+def test_kerned_letters_stay_words(text_of, kerning):
+    """Adjustments between the letters of a string are no spaces, up to a sixth of the font size."""
+    data = io.BytesIO()
+    canvas = Canvas(data)
+    shown = " ".join(f"({letter}) {-kerning}" for letter in "GREEN TEA")
+    canvas._code.append(f"BT 1 0 0 1 60 700 Tm /F1 10 Tf [{shown}] TJ ET")
+    canvas.save()
+    assert text_of(data.getvalue()) == "GREEN TEA"
 
 
 @given(st.lists(LETTERS, min_size=1, max_size=30))
@@ -311,13 +355,6 @@ def test_nothing_but_blanks_is_lost(text):
     assert close_blanks(closed) == closed
     if not any(map(is_chinese, text)):
         assert closed == text
-
-
-@given(st.lists(st.text(LETTERS | st.just(" "), max_size=12).map(str.strip), max_size=8))
-def test_joining_lines_loses_nothing_but_hyphens(lines):
-    """Lines that are joined keep all of their letters, in order."""
-    kept = join_lines(lines)
-    assert "".join(kept.split()).replace("-", "") == "".join("".join(lines).split()).replace("-", "")
 
 
 @given(st.lists(HANGUL, min_size=1).map("".join), st.lists(HANGUL, min_size=1).map("".join))

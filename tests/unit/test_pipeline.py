@@ -10,14 +10,11 @@ import time
 import pytest
 
 from lazyrag import (
-    AsyncReranker,
     BM25Retriever,
     ContextBuilder,
     Document,
     Hit,
     HybridRetriever,
-    MilvusCollection,
-    PipelineSettings,
     RAGContext,
     RAGPipeline,
     Reranker,
@@ -26,6 +23,8 @@ from lazyrag import (
     Retriever,
 )
 from lazyrag.errors import ConfigError, RetrievalError, UnknownKeywordError
+from lazyrag.models import AsyncReranker
+from lazyrag.pipeline import MilvusCollection, PipelineSettings
 from lazyrag.retrieval.stages import callable_name
 from tests.model_server import PATIENCE_S
 from tests.tiny_models import write_cross_encoder
@@ -109,8 +108,8 @@ class TestRetrieve:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"query": 7}, "query is 7"),
-            ({"query": "tea", "top_k": 0}, "top_k is 0"),
+            ({"query": 7}, "7"),
+            ({"query": "tea", "top_k": 0}, "top_k"),
             ({"query": "tea", "filters": {"colour": "green"}}, "colour"),
         ],
     )
@@ -196,7 +195,7 @@ class TestFinders:
             ({}, "got nothing to find hits with"),
             ({"embedding_manager": len}, "got embedding_manager to find"),
             ({"retriever": len, "milvus_client": object()}, "got milvus_client, retriever to find"),
-            ({"retriever": 7}, "retriever is 7"),
+            ({"retriever": 7}, "retriever must be .* got 7"),
             ({"retriever": Document}, "RAGPipeline.over"),
             ({"retriever": lambda query: []}, "cannot be called with"),
             ({"embedding_manager": len, "milvus_client": object()}, "has no search"),
@@ -215,10 +214,10 @@ class TestFinders:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"reranker": 7}, "reranker is 7"),
-            ({"context_builder": "utf8"}, "context_builder is 'utf8'"),
-            ({"settings": {"rag_top_k": 5}}, "has no rag_top_k"),
-            ({"name": ""}, "name is ''"),
+            ({"reranker": 7}, "reranker must be .* got 7"),
+            ({"context_builder": "utf8"}, "context_builder must be .* got 'utf8'"),
+            ({"settings": {"rag_top_k": 5}}, "settings must be PipelineSettings"),
+            ({"name": ""}, "name must be .* got ''"),
             ({"capture_content": "yes"}, "capture_content"),
             ({"generator": 7}, "7"),
         ],
@@ -296,7 +295,7 @@ class TestOver:
 
     def test_something_else_than_documents_is_refused(self):
         """By name."""
-        with pytest.raises(ConfigError, match="give a Document"):
+        with pytest.raises(ConfigError, match="a Document or a list"):
             RAGPipeline.over("folder", "FineChunk")
 
 
@@ -404,7 +403,7 @@ class TestContext:
 
     def test_a_budget_that_is_too_small_is_an_error(self, docs):
         """With both numbers."""
-        with pytest.raises(ConfigError, match="max_tokens is 5"):
+        with pytest.raises(ConfigError, match="max_tokens"):
             RAGPipeline.over(docs, "FineChunk").sync.retrieve_with_context("green tea", max_tokens=5)
 
 
@@ -489,7 +488,7 @@ def test_a_collection_shows_what_it_lacks():
     assert MilvusCollection(FakeClient(), "articles").name == "articles"
     with pytest.raises(ConfigError, match="has no search"):
         MilvusCollection("http://localhost:19530")
-    with pytest.raises(ConfigError, match="embedding_manager is 7"):
+    with pytest.raises(ConfigError, match="embedding_manager must be"):
         RAGPipeline(7, FakeClient())
 
 
@@ -508,5 +507,5 @@ def test_the_waiting_methods_name_unknown_keywords_too():
         pipeline.sync.retrieve("tea", topk=3)
     with pytest.raises(ConfigError, match="12"):
         pipeline.sync.stream(12)
-    with pytest.raises(ConfigError, match="give a Document"):
+    with pytest.raises(ConfigError, match="a Document or a list"):
         RAGPipeline.over("corpus", "FineChunk")

@@ -13,9 +13,7 @@ import pytest
 
 from lazyrag import (
     Answer,
-    AnswerDelta,
     BM25Retriever,
-    ChatOptions,
     CitationManager,
     ContextBuilder,
     Document,
@@ -26,6 +24,8 @@ from lazyrag import (
     RAGPipeline,
 )
 from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError
+from lazyrag.generation import AnswerDelta
+from lazyrag.models import ChatOptions
 from lazyrag.pipeline.run import NOT_FOUND
 from tests.model_server import PATIENCE_S, RawServer, answered, event, failed, head, piece, streamed
 
@@ -476,10 +476,10 @@ class TestBatches:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"queries": "tea"}, "queries is 'tea'"),
-            ({"queries": ["tea", 7]}, "give a list of texts"),
-            ({"queries": ["tea"], "concurrency": 0}, "concurrency is 0"),
-            ({"queries": ["tea"], "on_error": "ignore"}, "on_error is 'ignore'"),
+            ({"queries": "tea"}, "queries must be .* got 'tea'"),
+            ({"queries": ["tea", 7]}, "list of strings"),
+            ({"queries": ["tea"], "concurrency": 0}, "concurrency"),
+            ({"queries": ["tea"], "on_error": "ignore"}, "Unknown on_error 'ignore'"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, pipeline, arguments, message):

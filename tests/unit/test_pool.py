@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag.document import ingest as pool
-from lazyrag.document.ingest import executor_of, ordered
+from lazyrag.document.ingest import map_in_order, worker_pool
 
 LONG_S = 0.06  # longer than what is done without threads
 WAIT_S = 30.0
@@ -47,7 +47,7 @@ def slow(function):
 def test_without_threads():
     """Each item comes with what is made of it, in order, made when it is asked for and not before."""
     called = []
-    results = ordered(None, 1, lambda item: called.append(item) or item * 2, [1, 2, 3])
+    results = map_in_order(None, 1, lambda item: called.append(item) or item * 2, [1, 2, 3])
     assert called == []
     assert next(results) == (1, 2)
     assert called == [1]
@@ -56,7 +56,7 @@ def test_without_threads():
 
 def test_nothing_to_do(executor):
     """No items, no results."""
-    assert list(ordered(None, 1, str, [])) == list(ordered(executor, 3, str, [])) == []
+    assert list(map_in_order(None, 1, str, [])) == list(map_in_order(executor, 3, str, [])) == []
 
 
 @settings(max_examples=25)
@@ -71,14 +71,14 @@ def test_the_order_is_that_of_the_items(waits, workers):
 
     items = list(enumerate(waits))
     with ThreadPoolExecutor(workers) as executor:
-        assert list(ordered(executor, workers, work, items)) == [(item, item) for item in items]
+        assert list(map_in_order(executor, workers, work, items)) == [(item, item) for item in items]
 
 
 def test_quick_work_stays_in_this_thread(executor, monkeypatch):
     """What is done in no time is not handed over: that would cost more than it."""
     monkeypatch.setattr(pool, "_WORTH_A_THREAD_S", WAIT_S)  # on a busy machine nothing is done in no time
     here = threading.get_ident()
-    assert {name for _, name in ordered(executor, 3, lambda _: threading.get_ident(), range(5))} == {here}
+    assert {name for _, name in map_in_order(executor, 3, lambda _: threading.get_ident(), range(5))} == {here}
 
 
 def test_a_pause_does_not_start_threads(executor, monkeypatch):
@@ -91,8 +91,8 @@ def test_a_pause_does_not_start_threads(executor, monkeypatch):
         time.sleep(LONG_S if item % 2 else 0)
         return threading.get_ident()
 
-    assert {name for _, name in ordered(executor, 3, work, range(4))} == {here}
-    names = [name for _, name in ordered(executor, 3, slow(lambda _: threading.get_ident()), range(4))]
+    assert {name for _, name in map_in_order(executor, 3, work, range(4))} == {here}
+    names = [name for _, name in map_in_order(executor, 3, slow(lambda _: threading.get_ident()), range(4))]
     assert names[:2] == [here, here]
     assert here not in names[2:]
 
@@ -108,7 +108,7 @@ def test_long_work_is_done_at_the_same_time(executor):
         barrier.wait()
         return item
 
-    assert [result for _, result in ordered(executor, 3, meet, range(7))] == list(range(7))
+    assert [result for _, result in map_in_order(executor, 3, meet, range(7))] == list(range(7))
 
 
 def test_an_exception_is_a_result(executor):
@@ -118,7 +118,7 @@ def test_an_exception_is_a_result(executor):
         return 6 // item
 
     for threads, function in ((None, invert), (executor, slow(invert))):
-        results = list(ordered(threads, 3, function, [0, 1, 0, 3]))
+        results = list(map_in_order(threads, 3, function, [0, 1, 0, 3]))
         assert [item for item, _ in results] == [0, 1, 0, 3]
         assert [result if isinstance(result, int) else type(result) for _, result in results] == [
             ZeroDivisionError,
@@ -137,7 +137,7 @@ def test_what_runs_ahead_is_bounded(executor):
             taken.append(number)
             yield number
 
-    results = ordered(executor, 3, slow(str), endless())
+    results = map_in_order(executor, 3, slow(str), endless())
     for _ in range(3):
         next(results)
     assert len(taken) <= 3 + 3 * 4 + 1
@@ -148,7 +148,7 @@ def test_what_runs_ahead_is_bounded(executor):
 def test_who_stops_asking_starts_nothing_more(executor):
     """What waits is cancelled when the results are let go of."""
     done = []
-    results = ordered(executor, 3, slow(done.append), range(1000))
+    results = map_in_order(executor, 3, slow(done.append), range(1000))
     next(results)
     next(results)
     results.close()
@@ -169,7 +169,7 @@ def test_an_interrupt_without_threads(at):
             raise StopItError
         return item
 
-    results = ordered(None, 1, work, range(6))
+    results = map_in_order(None, 1, work, range(6))
     for expected in range(at):
         assert next(results) == (expected, expected)
     with pytest.raises(StopItError):
@@ -191,7 +191,7 @@ def test_an_interrupt_with_threads(executor):
             may_end.wait(WAIT_S)
         return item
 
-    results = ordered(executor, 3, work, range(50))
+    results = map_in_order(executor, 3, work, range(50))
     assert next(results) == (0, 0)
     threading.Timer(LONG_S, may_end.set).start()
     given = []
@@ -235,7 +235,7 @@ def test_an_interrupt_while_waiting(executor):
             seen.wait(WAIT_S)
         return item
 
-    results = ordered(executor, 3, work, items())
+    results = map_in_order(executor, 3, work, items())
     given = [next(results)[0]]
     before = signal.signal(signal.SIGINT, interrupt)
     try:
@@ -250,9 +250,9 @@ def test_an_interrupt_while_waiting(executor):
 
 def test_one_worker_needs_no_threads():
     """For one worker, or one item, there is no pool."""
-    with executor_of(1, 100, "owner") as executor:
+    with worker_pool(1, 100, "owner") as executor:
         assert executor is None
-    with executor_of(4, 1, "owner") as executor:
+    with worker_pool(4, 1, "owner") as executor:
         assert executor is None
 
 
@@ -262,7 +262,7 @@ def test_the_threads_end_with_the_block():
     gate = threading.Event()
 
     def leave():
-        with executor_of(2, 100, "owner") as executor:
+        with worker_pool(2, 100, "owner") as executor:
             for number in range(100):
                 executor.submit(lambda number=number: gate.wait(WAIT_S) and done.append(number))
             threading.Timer(LONG_S, gate.set).start()

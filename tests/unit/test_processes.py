@@ -18,7 +18,7 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.document import document as opening
-from lazyrag.document import indexer as builder
+from lazyrag.document import indexer
 from lazyrag.errors import StaleNodeError, StoreBusyError, StoreError
 from tests.interpreter import ROOT, waiting
 
@@ -459,7 +459,7 @@ def test_a_sync_that_waits_keeps_no_question_waiting(library, first):
 
 def test_a_busy_store_names_who_writes(library, monkeypatch):
     """Who needs what is not built, while another program writes, learns which program that is and what to do."""
-    monkeypatch.setattr(builder, "_WAIT_S", 0.2)
+    monkeypatch.setattr(indexer, "_WAIT_S", 0.2)
     with library.open() as docs:
         build(docs)
     with library.process(HOLDING) as process, library.open() as docs:
@@ -528,7 +528,7 @@ def test_an_expired_lease_of_another_machine(library):
 
 def test_a_lease_of_another_machine(library, monkeypatch):
     """It may be running: it is not taken over, and named by machine and program."""
-    monkeypatch.setattr(builder, "_WAIT_S", 0.2)
+    monkeypatch.setattr(indexer, "_WAIT_S", 0.2)
     with library.open() as docs:
         build(docs)
         hold_elsewhere(library, time.time() + 3600)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, matches
-from lazyrag.stores.protocol import Pushed, pushed_down
+from lazyrag.stores.protocol import Pushed, push_down
 from lazyrag.types import Fields
 
 ROWS: list[Fields] = [{"year": year, "name": name} for year in (None, 2000, 2001) for name in (None, "a", "b")]
@@ -72,7 +72,7 @@ _dialects = st.builds(
 @given(_filters, _dialects)
 def test_both_parts_together_mean_the_filter(wanted: Filter, dialect: _Functions) -> None:
     """A row passes the backend's part and ours exactly where it satisfies the filter."""
-    pushed = pushed_down(wanted, dialect)
+    pushed = push_down(wanted, dialect)
     for row in ROWS:
         by_parts = (pushed.native is None or pushed.native(row)) and (pushed.rest is None or matches(pushed.rest, row))
         assert by_parts == matches(wanted, row)
@@ -82,13 +82,13 @@ def test_both_parts_together_mean_the_filter(wanted: Filter, dialect: _Functions
 def test_a_language_that_says_everything_leaves_nothing(wanted: Filter) -> None:
     """With all operators, negation and falsehood there is no rest."""
     every = frozenset(["eq", "ne", "gt", "le", "exists", "in"])
-    assert pushed_down(wanted, _Functions(every, negates=True, has_never=True)).rest is None
+    assert push_down(wanted, _Functions(every, negates=True, has_never=True)).rest is None
 
 
 def test_what_can_be_said_is_said() -> None:
     """Of a conjunction the backend gets the parts that it knows, and only the others are left."""
     known, unknown = Condition("year", "gt", 2000), Condition("name", "contains", "a")
-    pushed = pushed_down(And(known, unknown), _Functions(frozenset(["gt"]), negates=True, has_never=True))
+    pushed = push_down(And(known, unknown), _Functions(frozenset(["gt"]), negates=True, has_never=True))
     assert pushed.native is not None
     assert pushed.rest == unknown
 
@@ -96,4 +96,4 @@ def test_what_can_be_said_is_said() -> None:
 @pytest.mark.parametrize("wanted", [None, And(), Or(And(), Condition("year", "eq", 2000))])
 def test_no_condition_is_no_restriction(wanted: Filter | None) -> None:
     """A filter that always holds asks nothing of anybody."""
-    assert pushed_down(wanted, _Functions(frozenset(), negates=False, has_never=False)) == Pushed()
+    assert push_down(wanted, _Functions(frozenset(), negates=False, has_never=False)) == Pushed()

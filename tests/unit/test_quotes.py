@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import CitationManager, Hit, QuoteCheck
+from lazyrag import CitationManager, Hit
+from lazyrag.generation import QuoteCheck
 from lazyrag.generation.citations import QuotedText, quotations
 
 TEA = "Green tea: use water of about 80 degrees,\nand wait 1.5 minutes — it doesn't keep."
@@ -60,7 +61,7 @@ def test_a_quotation_that_does_not(quote: str):
     """Other numbers, parts of words and another order are other words."""
     [check] = checks(f"They say {quote} [1].")
     assert (check.ok, check.found, check.span) == (False, None, None)
-    assert "stands in none of the sources" in check.problem
+    assert "no source contains them" in check.problem
 
 
 @pytest.mark.parametrize("marks", ["“”", "「」", "『』", '""'])
@@ -77,7 +78,7 @@ def test_another_source_is_named():
     [check] = checks("“可以保存六个月” [1]。")
     assert (check.ok, check.found, check.indices) == (False, 2, (1,))
     assert CitationManager().resolve("“可以保存六个月” [1]。", SOURCES).problems == (check.problem,)
-    assert check.problem == "The words '可以保存六个月' are quoted from [1], but it stands in [2]."
+    assert check.problem == "The words '可以保存六个月' are quoted from [1], but they are in [2]."
 
 
 @pytest.mark.parametrize(

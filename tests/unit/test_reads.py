@@ -13,20 +13,17 @@ from contextlib import contextmanager
 import pytest
 
 from lazyrag import (
-    AutoMerge,
     DataType,
     DocField,
     Document,
-    FeedbackRetriever,
     HybridRetriever,
-    MultiQueryRetriever,
     Reranker,
     RetrievalChain,
     Retriever,
-    Windows,
     register_similarity,
 )
 from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, StaleNodeError
+from lazyrag.retrieval import AutoMerge, FeedbackRetriever, MultiQueryRetriever, Windows
 from tests.interpreter import waiting
 
 DOCUMENTS = 4
@@ -777,7 +774,7 @@ class TestSubclasses:
 
         class Counted(Retriever):
             def __call__(self, query, filters=None, topk=None):
-                calls.append(len(self._towards[0]))
+                calls.append(0 if self._feedback is None else len(self._feedback[0]))
                 return super().__call__(query, filters, topk)[:1]
 
         counted = Counted(docs, "FineChunk")

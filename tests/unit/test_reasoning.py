@@ -123,7 +123,7 @@ def test_a_beginning_like_the_prompts_is_an_answer():
 @pytest.mark.parametrize(
     ("text", "answer", "told"),
     [
-        ("80\x00 degrees\x1b[1m", "80 degrees[1m", "Control characters were taken out of the answer: 2."),
+        ("80\x00 degrees\x1b[1m", "80 degrees[1m", "Control characters were removed from the answer: 2."),
         ("tea \ud83c", "tea \ufffd", "(lone surrogates) in the answer became U+FFFD: 1."),
         ("\udf75\ud83c", "\ufffd\ufffd", "(lone surrogates) in the answer became U+FFFD: 2."),
     ],

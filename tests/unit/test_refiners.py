@@ -110,7 +110,7 @@ def test_a_node_is_refined_by_its_children(tmp_path):
         docs.activate_group("lines")
         [root] = docs.get_nodes(group="lazyllm_root")
         tree = part_of_node(root, "lines")
-        with pytest.raises(ConfigError, match=r"No node group 'line' is made of.*Did you mean 'lines'"):
+        with pytest.raises(ConfigError, match=r"has no child group 'line'.*Did you mean 'lines'"):
             part_of_node(root, "line")
     assert len(tree.parts) == 3
     assert TreeRefiner().refine("How hot?", [tree], budget=9, counter=UTF8) == ["Hot water of 80 degrees."]

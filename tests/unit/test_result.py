@@ -105,23 +105,23 @@ def test_metadata_is_anything():
     [{"context_ids": ["1"]}, {"scores": [0.1, 0.2, 0.3]}, {"context_ids": []}, {"hits": HITS}],
 )
 def test_columns_of_another_length_are_refused(columns):
-    """Every context has its id and its score, or none has; the error gives both lengths."""
-    name, column = next(iter(columns.items()))
-    with pytest.raises(ConfigError, match=rf"{name} has {len(column)} entries and contexts 2"):
+    """Every context has its id and its score, or none has; the error names the column."""
+    [name] = columns
+    with pytest.raises(ConfigError, match=rf"{name}.*2 contexts"):
         RetrievalResult(["a", "b"], **columns)
 
 
 def test_one_text_is_no_list_of_contexts():
     """A text would be taken for its letters."""
-    with pytest.raises(ConfigError, match="give a list of texts"):
+    with pytest.raises(ConfigError, match="a list of texts"):
         RetrievalResult("abc")
 
 
 def test_an_unknown_field_is_refused():
     """A misspelt name in a stored result does not get lost."""
-    with pytest.raises(ConfigError, match=r"no field 'context'.*Known: contexts, context_ids, scores, metadata"):
+    with pytest.raises(ConfigError, match=r"no field 'context'.*Did you mean 'contexts'"):
         RetrievalResult.from_dict({"contexts": ["a"], "context": ["b"]})
-    with pytest.raises(ConfigError, match=r"no field 'answer'.*Known: response"):
+    with pytest.raises(ConfigError, match="no field 'answer'"):
         GenerationResult.from_dict({"response": "a", "answer": "b"})
 
 

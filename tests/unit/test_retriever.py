@@ -129,7 +129,7 @@ class TestRanking:
     @pytest.mark.parametrize("query", [None, 3, ["tea"], b"tea"])
     def test_a_query_that_is_no_text_is_refused(self, query):
         """Only text can be asked."""
-        with pytest.raises(ConfigError, match="give a text"):
+        with pytest.raises(ConfigError, match="query must be a string"):
             Retriever(Document(), "FineChunk", "bm25")(query)
 
     def test_an_empty_document_answers_nothing(self):
@@ -304,18 +304,18 @@ class TestEmbedKeys:
 
     def test_a_single_text_is_no_list_of_keys(self, docs):
         """embed_keys="words" would be read letter by letter: it is refused."""
-        with pytest.raises(ConfigError, match="embed_keys is 'words'; give a list"):
+        with pytest.raises(ConfigError, match="embed_keys"):
             Retriever(docs, LAZY_ROOT_NAME, embed_keys="words")
 
     @pytest.mark.parametrize("make", [iter, set, dict.fromkeys, lambda keys: (key for key in keys)])
     def test_only_lists_of_keys_are_taken(self, docs, make):
         """An iterator could be read once only and a set has no order: they are refused."""
-        with pytest.raises(ConfigError, match=r"embed_keys is .*give a list of texts"):
+        with pytest.raises(ConfigError, match=r"embed_keys"):
             Retriever(docs, LAZY_ROOT_NAME, embed_keys=make(["words"]))
 
     def test_no_key_is_refused(self, docs):
         """An empty list is neither all keys nor any."""
-        with pytest.raises(ConfigError, match="embed_keys is an empty list"):
+        with pytest.raises(ConfigError, match="at least one embed key"):
             Retriever(docs, LAZY_ROOT_NAME, embed_keys=[])
 
     def test_a_hit_carries_the_vector_it_was_found_by(self, docs):
@@ -353,7 +353,7 @@ class TestEmbedKeys:
 
     def test_a_text_similarity_has_no_use_for_keys(self, docs):
         """bm25 with embed_keys is a contradiction, not ignored."""
-        with pytest.raises(ConfigError, match="no use for embed_keys"):
+        with pytest.raises(ConfigError, match="omit embed_keys"):
             Retriever(docs, LAZY_ROOT_NAME, "bm25", embed_keys=["words"])
 
     def test_vectors_are_made_only_for_keys_that_are_searched(self, folder):
@@ -444,7 +444,7 @@ class TestSeveralDocuments:
         docs = Document()
         text, pdf = docs.restricted({"file_type": ".txt"}), docs.restricted({"file_type": ".pdf"})
         for several in ([docs, text], [text, pdf], [text, Document(), text]):
-            with pytest.raises(ConfigError, match="twice, as it is or restricted"):
+            with pytest.raises(ConfigError, match="the same Document twice"):
                 Retriever(several, "FineChunk", "bm25")
         assert Retriever([docs, Document()], "FineChunk", "bm25")("tea") == []
 
@@ -656,13 +656,13 @@ class TestIndex:
     def test_native_search_of_several_documents_has_no_common_order(self):
         """A server ranks each Document by its own statistics: asking several is refused, saying so."""
         ask = Retriever([Document(), Document()], "FineChunk", "bm25", index="native")
-        with pytest.raises(ConfigError, match=r"over 2 Documents;.*scores do not compare\. Ask one Document"):
+        with pytest.raises(ConfigError, match=r"2 Documents together.*scores do not compare\. Search one Document"):
             ask("tea")
 
     @pytest.mark.parametrize("given", [{"k1": 1.2}, {"b": 0.5}, {"variant": "okapi"}], ids=repr)
     def test_native_search_has_parameters_of_its_own(self, given):
         """Those of our BM25 are refused, each by its name, when the Retriever is made."""
-        with pytest.raises(ConfigError, match=rf"index='native' got '{next(iter(given))}'.*Leave it out"):
+        with pytest.raises(ConfigError, match=rf"index='native' takes no '{next(iter(given))}'.*Omit it"):
             Retriever(Document(), "FineChunk", "bm25", index="native", **given)
 
     def test_native_search_takes_an_analyser(self):
@@ -677,7 +677,7 @@ class TestIndex:
             return len(set(query) & set(node.get_text()))
 
         for similarity in ("cosine", "shared_letters"):
-            with pytest.raises(ConfigError, match=rf"'{similarity}' is none by terms\. Use similarity='bm25' or"):
+            with pytest.raises(ConfigError, match=rf"'{similarity}' does not\. Use similarity='bm25' or"):
                 Retriever(Document(embed=embed), "FineChunk", similarity, index="native")
 
 

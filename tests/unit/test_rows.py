@@ -117,14 +117,6 @@ def test_rows_are_numbered_on_from_part_to_part():
     assert LiveRows([], []).keys(np.array([], np.intp)) == []
 
 
-@pytest.mark.parametrize("alive", [[], [None], [None, [True]], [None, [True] * 3], [[[True, True]], None]])
-def test_masks_that_do_not_fit_are_refused(alive):
-    """One for each part, a truth value for each row; the error says what there is."""
-    blocks = [RowBlock.of(["a", "b"], None), RowBlock.of(["c", "d"], None)]
-    with pytest.raises(ConfigError, match=r"Parts of \[2, 2\] rows"):
-        LiveRows(blocks, [None if mask is None else np.array(mask, np.bool_) for mask in alive])
-
-
 def test_fields_of_one_file_are_evaluated_once(monkeypatch):
     """Rows that share a Fields object share its verdict, and the next rows over the same block ask nothing again."""
     asked = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import (
-    ChatOptions,
     Document,
     GenerationResult,
     HttpChatModel,
@@ -18,6 +17,7 @@ from lazyrag import (
 from lazyrag.errors import ConfigError, GenerationError, InterfaceError, RetrievalError
 from lazyrag.evaluation import RetrieverRAG, Sample, evaluate, make_sample, prepare, to_ragas_dataset
 from lazyrag.evaluation.interface import FIELDS, passages_prompt
+from lazyrag.models import ChatOptions
 
 TEXTS = {
     "tea.txt": "Steep green tea at 80 degrees.",
@@ -56,7 +56,7 @@ def retriever(docs):
 )
 def test_a_field_of_another_type_is_refused(field, value):
     """The message names the field, what was given and what is needed."""
-    with pytest.raises(ConfigError, match=f"A sample's {field} is .*; give "):
+    with pytest.raises(ConfigError, match=rf"Sample\.{field} must be "):
         Sample(**{field: value})
 
 
@@ -71,20 +71,20 @@ def test_what_is_unknown_is_left_out_and_what_is_empty_is_not():
 
 def test_a_dataset_of_nothing_is_refused():
     """RAGAS would say so with an index that is out of range."""
-    with pytest.raises(ConfigError, match="got no sample"):
+    with pytest.raises(ConfigError, match="at least one sample"):
         to_ragas_dataset([])
 
 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"question": "q"}, "Record 2 has no field 'question'"),
+        ({"question": "q"}, "Record 2 has the unknown field 'question'"),
         ({"user_input": "q", "referense": "r"}, "Did you mean 'reference'"),
-        ({"user_input": "q", "response": "r"}, "Record 2 has the field 'response', which the system gives"),
-        ({"reference": "r"}, "Record 2 has the question None; give a text"),
-        ({"user_input": 3}, "Record 2 has the question 3"),
-        ({"user_input": "q", "reference_context_ids": "n1"}, "Record 2: A sample's reference_context_ids is 'n1'"),
-        ("q", "Record 2 is 'q'; give a mapping"),
+        ({"user_input": "q", "response": "r"}, "Record 2 has the field 'response', which the system fills"),
+        ({"reference": "r"}, "'user_input' of record 2 must be a string; got None"),
+        ({"user_input": 3}, "'user_input' of record 2 must be a string; got 3"),
+        ({"user_input": "q", "reference_context_ids": "n1"}, "Record 2: Sample.reference_context_ids must be .*'n1'"),
+        ("q", "Record 2 must be a mapping .*; got 'q'"),
     ],
 )
 def test_a_record_that_is_none_is_told_by_its_number(retriever, record, said):
@@ -95,7 +95,7 @@ def test_a_record_that_is_none_is_told_by_its_number(retriever, record, said):
 
 def test_what_is_no_system_is_refused(retriever):
     """A retriever alone, and systems whose batches return something else."""
-    with pytest.raises(InterfaceError, match="give an object of a subclass of RAGInterface"):
+    with pytest.raises(InterfaceError, match="an instance of a subclass of RAGInterface"):
         prepare([{"user_input": "q"}], retriever)
 
     class Short(RetrieverRAG):
@@ -107,7 +107,7 @@ def test_what_is_no_system_is_refused(retriever):
             return ["a"]
 
     for broken in (Short, Texts):
-        with pytest.raises(InterfaceError, match="return a list of 2 RetrievalResults, one for each question"):
+        with pytest.raises(InterfaceError, match="return a list of 2 items, each a RetrievalResult"):
             prepare([{"user_input": "q"}, {"user_input": "r"}], broken(retriever), generate=False)
 
 

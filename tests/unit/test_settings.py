@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lazyrag import Document, PipelineSettings, RAGPipeline, Settings
+from lazyrag import Document, RAGPipeline
 from lazyrag.errors import ConfigError, UnknownKeywordError
+from lazyrag.pipeline import PipelineSettings, Settings
 from lazyrag.pipeline.settings import read_settings
 
 

@@ -21,7 +21,7 @@ AES = frozenset(["r6-empty-password.pdf", "copy-protected.pdf"])
 WITHOUT_AES = importlib.util.find_spec("cryptography") is None
 
 ERRORS = {
-    "no-text": r"no text|is no mail",
+    "no-text": r"no text|is not a mail",
     "no-text-or-parse-error": r"no text|is empty|empty file",
     "parse-error": r"breaks at|nested deeper|cut off|damaged",
     "parse-error-or-text": r"damaged|another format|could not be read",

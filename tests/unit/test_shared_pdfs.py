@@ -1,4 +1,4 @@
-"""The real PDFs of the shared data: each gives what its manifest expects, with either engine."""
+"""The real PDFs of the shared data: each gives what its manifest expects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.pdf import ENGINES, PdfLoader
+from lazyrag.loaders.pdf import PdfLoader
 from tests.shared import SHARED, shared
 
 pytestmark = pytest.mark.shared
@@ -24,8 +24,6 @@ ENTRIES = (
     else {}
 )
 SLOW = {"failure-after-repair.pdf"}
-# An Arabic word that one glyph stands for: the engines take its letters apart differently.
-UNLIKE = {"habibi.pdf", "failure-after-repair.pdf"}
 EACH = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in ENTRIES]
 
 
@@ -33,19 +31,18 @@ def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", EACH)
-def test_each_file_is_read_or_reported_as_its_manifest_says(name, engine):
+def test_each_file_is_read_or_reported_as_its_manifest_says(name):
     """What must be read holds the strings of its manifest and has its pages; what may fail fails as a LoadError."""
     entry, path = ENTRIES[name], shared("data", "docs", name)
     if entry["error"] is None:
-        loaded = PdfLoader(engine=engine).load(path)
+        loaded = PdfLoader().load(path)
         assert [one for one in entry["contains"] if _folded(one) not in _folded(loaded.text)] == []
         assert len(loaded.places) == entry.get("pages", len(loaded.places))
         assert not [one for one in loaded.text if "\u2f00" <= one <= "\u2fdf"]
         return
     try:
-        loaded = PdfLoader(engine=engine).load(path)
+        loaded = PdfLoader().load(path)
     except LoadError as exc:
         says = {"password": "needs a password", "no-text": "no text layer on any page: only pictures on page 1"}
         assert says.get(entry["error"], "") in str(exc)  # noqa: PT017  some may be read as well
@@ -55,23 +52,17 @@ def test_each_file_is_read_or_reported_as_its_manifest_says(name, engine):
         assert all(_folded(one) in _folded(loaded.text) for one in entry["contains"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_password_of_the_manifest_opens(engine):
+def test_the_password_of_the_manifest_opens():
     """The encrypted file is read with the password that its manifest names."""
     for name, entry in ENTRIES.items():
         if "password" in entry:
-            loaded = PdfLoader(entry["password"], engine=engine).load(shared("data", "docs", name))
+            loaded = PdfLoader(entry["password"]).load(shared("data", "docs", name))
             assert all(_folded(one) in _folded(loaded.text) for one in entry["contains"])
 
 
-@pytest.mark.parametrize("name", [name for name, one in ENTRIES.items() if one["error"] is None and name not in UNLIKE])
-def test_both_engines_give_the_same_text(name):
-    """The engines do not know of each other: that they agree on each letter and line end says that both are right."""
-    first, second = (PdfLoader(engine=engine).load(shared("data", "docs", name)) for engine in ENGINES)
-    assert first.text == second.text
-    assert first.places == second.places
-    different = {one for one in first.metadata if first.metadata[one] != second.metadata.get(one)}
-    assert different == {"pdf_engine"}
+def test_an_arabic_word_of_one_glyph_is_in_reading_order():
+    """The letters that one glyph stands for are not reversed."""
+    assert PdfLoader().load(shared("data", "docs", "habibi.pdf")).text.split()[1] == "ح\u064eبيبي"
 
 
 def test_columns_of_a_paper_are_read_in_order():

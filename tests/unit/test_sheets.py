@@ -379,7 +379,7 @@ def test_arguments_are_checked(loader):
     """A wrong or unknown argument is told when the loader is made."""
     with pytest.raises(ConfigError, match="in braces"):
         loader(template="tea")
-    with pytest.raises(ConfigError, match="give one of them"):
+    with pytest.raises(ConfigError, match="exclude each other"):
         loader(fields=["tea"], template="{tea}")
     with pytest.raises(UnknownKeywordError, match="Did you mean 'fields'"):
         loader(field=["tea"])
@@ -399,7 +399,7 @@ def test_labels_of_rows_are_no_bomb():
         ("password_protected.xlsx", "needs a password"),
         ("empty.xlsx", "holds no text"),
         ("test.xls", r"that of old office programs\. Save it as \.xlsx"),
-        ("docx-tables.docx", "no workbook: it is of another format"),
+        ("docx-tables.docx", "not a workbook: it is of another format"),
         ("wiki.md", "cut off, encrypted, or of another format"),
         ("made_zero.docx", "no workbook: it is empty"),
     ],
@@ -425,10 +425,10 @@ def test_the_old_format():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("test.xlsx", "no workbook of the old format, but perhaps of the new one. Save it as .xlsx."),
-        ("wiki.md", "no workbook of the old format: Unsupported format, or corrupt file"),
-        ("made_zero.md", "no workbook: it is empty. Save it again as .xls or .xlsx."),
-        ("fake-email.msg", "no workbook of the old format"),
+        ("test.xlsx", "not a workbook of the old format, but perhaps of the new one. Save it as .xlsx."),
+        ("wiki.md", "not a workbook of the old format: Unsupported format, or corrupt file"),
+        ("made_zero.md", "not a workbook: it is empty. Save it again as .xls or .xlsx."),
+        ("fake-email.msg", "not a workbook of the old format"),
     ],
 )
 def test_what_is_no_workbook_of_the_old_format(tmp_path, capfd, name, words):

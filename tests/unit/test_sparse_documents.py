@@ -13,7 +13,7 @@ import pytest
 
 from lazyrag import Document, Retriever, register_similarity
 from lazyrag.data.fields import make_schema
-from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StoreError
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.similarity import cosine, ip, nearest
 from lazyrag.stores.protocol import VectorRow, VectorSchema
@@ -130,8 +130,8 @@ def test_a_text_without_weights_is_no_failure_and_never_found(folder):
 @pytest.mark.parametrize(
     ("embed", "similarity", "message"),
     [
-        (weights, "cosine", r"similarity='cosine'.*'default' are sparse.*inner product.*similarity='ip'.*embed_keys="),
-        (letters, "ip", r"similarity='ip'.*'default' are dense.*cosine.*similarity='cosine'.*embed_keys="),
+        (weights, "cosine", r"similarity='cosine'.*'default'.*are sparse.*inner product.*'ip'.*embed_keys="),
+        (letters, "ip", r"similarity='ip'.*'default'.*are dense.*cosine.*'cosine'.*embed_keys="),
     ],
 )
 def test_another_metric_than_the_collections_is_refused(folder, embed, similarity, message):
@@ -215,7 +215,7 @@ def test_several_documents_are_ranked_together(tmp_path):
         expected = Retriever(together, "line", topk=4)(question)
         assert [hit.score for hit in found] == [hit.score for hit in expected]
     other = in_lines(tmp_path / "0", embed=letters)
-    with pytest.raises(ConfigError, match="dense and those of another are sparse"):
+    with pytest.raises(ConfigError, match="dense vectors in one Document and sparse"):
         Retriever([docs[1], other], "line")("tea")
 
 
@@ -304,7 +304,7 @@ def test_an_export_moves_sparse_vectors(folder, tmp_path):
     np.savez(broken, **cut)
     with (
         in_lines(embed=embed, store_conf=conf(tmp_path / "c.db")) as docs,
-        pytest.raises(ConfigError, match="sparse vectors"),
+        pytest.raises(StoreError, match="npz of the export"),
     ):
         docs.import_from(tmp_path / "out")
 
@@ -354,7 +354,7 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
             "missing" if kind == "gone" else "dimension" if kind == "dense" else "damaged"
         }
         if kind == "dense":
-            assert "the vectors have 2 numbers, and by the ledger they are sparse" in str(problems[0])
+            assert "the vectors have 2 numbers, and in the ledger they are sparse" in str(problems[0])
         assert docs.repair() == ()
         assert told(Retriever(docs, "line")("green tea")) == expected
         assert list(docs.dump()) == dump

@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import (
+from lazyrag import DocNode, SentenceSplitter
+from lazyrag.text.structure import html_tags, html_text
+from lazyrag.text.tokens import token_counters
+from lazyrag.transforms import (
     CharacterSplitter,
     CodeSplitter,
-    DocNode,
     HTMLSplitter,
     JSONSplitter,
     MarkdownSplitter,
     RecursiveSplitter,
     SemanticSplitter,
-    SentenceSplitter,
     SentenceWindow,
     TokenSplitter,
 )
-from lazyrag.text.structure import html_tags, html_text
-from lazyrag.text.tokens import token_counters
 from lazyrag.transforms.base import run_transform
 
 UTF8 = token_counters["utf8"]

@@ -104,7 +104,7 @@ def test_another_definition(shelf):
         docs.activate_group("line")
         docs.create_node_group("line", transform=lambda text: text.split("\n")[:1], replace=True)
         assert not groups(docs)["line"].is_current
-        assert "line: 7 nodes (defined otherwise now)" in str(docs.status())
+        assert "line: 7 nodes (definition changed)" in str(docs.status())
         docs.activate_group("line")
         assert groups(docs)["line"] == GroupStatus("line", True, True, 3, 3, ())
 
@@ -118,7 +118,7 @@ def test_a_group_of_another_program(stored):
         docs.sync()
         word = groups(docs)["word"]
         assert (word.is_current, word.is_whole, word.documents) == (False, False, 2)
-        assert "defined otherwise now, not whole" in str(docs.status())
+        assert "definition changed, incomplete" in str(docs.status())
     with stored.open() as docs:
         docs.activate_group("word")
         assert groups(docs)["word"] == GroupStatus("word", True, True, 3, 11, ())

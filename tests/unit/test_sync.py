@@ -153,7 +153,7 @@ def withheld_until_confirmed(shelf, docs):
     before = list(docs.dump())
     shelf.remove(*FILES)
     with pytest.warns(
-        IngestionWarning, match=r"3 of 3 files are gone.*Their documents are kept; sync\(max_deleted=1\)"
+        IngestionWarning, match=r"3 of 3 files are missing.*Their documents are kept; call sync\(max_deleted=1\)"
     ):
         report = docs.sync()
     assert report == IngestReport(withheld=("a.txt", "b.txt", "c.txt"))
@@ -168,7 +168,7 @@ def test_the_share_that_may_be_deleted(tmp_path):
     with shelf.open() as docs:
         asked(docs)
         shelf.remove(*(f"{number:02}.txt" for number in range(11)))
-        with pytest.warns(IngestionWarning, match="11 of 30 files are gone"):
+        with pytest.warns(IngestionWarning, match="11 of 30 files are missing"):
             assert len(docs.sync(max_deleted=0.2).withheld) == 11
         assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("word3")] == ["word3"]
         assert len(docs.sync().deleted) == 11
@@ -180,7 +180,7 @@ def test_a_share_that_is_none(shelf, max_deleted):
     """It is refused with what is allowed, and nothing is changed."""
     with shelf.open() as docs:
         asked(docs)
-        with pytest.raises(ConfigError, match=r"max_deleted is .*from 0 to 1"):
+        with pytest.raises(ConfigError, match=r"max_deleted must be .*from 0 to 1"):
             docs.sync(max_deleted=max_deleted)
         assert len(lines(docs)) == 6
 
@@ -191,7 +191,7 @@ def test_what_is_withheld_comes_back(shelf):
         asked(docs)
         shutil.move(shelf.dataset, shelf.root / "aside")
         shelf.dataset.mkdir()
-        with pytest.warns(IngestionWarning, match="are gone"):
+        with pytest.warns(IngestionWarning, match="are missing"):
             docs.sync()
         shelf.dataset.rmdir()
         shutil.move(shelf.root / "aside", shelf.dataset)
@@ -297,7 +297,7 @@ def test_the_first_failure_can_be_raised(shelf):
 
 def test_an_unknown_on_error(shelf):
     """A misspelt value is refused: it would be taken for the other one."""
-    with shelf.open() as docs, pytest.raises(ConfigError, match=r"on_error is 'rise'.*collect"):
+    with shelf.open() as docs, pytest.raises(ConfigError, match=r"Unknown on_error 'rise'.*collect"):
         docs.sync(on_error="rise")
 
 
@@ -361,8 +361,8 @@ def test_both_of_two_equal_files_are_deleted(shelf):
 @pytest.mark.parametrize(
     ("conf", "words"),
     [
-        ({"ledger": "ledger.db"}, "a store that lies in memory"),
-        ({"segment_store": {"type": "map"}, "ledger": "ledger.db"}, "a store that lies in memory"),
+        ({"ledger": "ledger.db"}, "a store in memory"),
+        ({"segment_store": {"type": "map"}, "ledger": "ledger.db"}, "a store in memory"),
         ({"segmentstore": {"type": "map"}}, "Did you mean 'segment_store'"),
     ],
 )
@@ -438,8 +438,8 @@ def test_deleting_reaches_every_store(shelf, monkeypatch):
 
 def live_vectors(docs):
     """Every vector that the store gives out for the group's own keys, and for the first hundred builds of any."""
-    nodes, tree = docs._builder.nodes, docs._builder.ledger.tree
-    [space] = [one for one in tree.groups["line"].spaces.values() if one.kind == "vectors"]
+    nodes, tree = docs._indexer.nodes, docs._indexer.ledger.tree
+    [space] = [one for one in tree.groups["line"].indexes.values() if one.kind == "vectors"]
     keys = [f"{node.uid}-{build}" for node in docs.get_nodes("line") for build in range(100)]
     return nodes.vectors.get(space.collection, keys)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, Retriever, register_similarity
-from lazyrag.document.nodes import NodeTables
+from lazyrag.document.nodes import NodeCache
 from lazyrag.errors import StaleNodeError
 from lazyrag.retrieval.similarity import Similarity, _best
 
@@ -52,12 +52,12 @@ def pages(docs, embed_key=None, filters=None):
 
 def read(docs, embed_key=None, filters=None):
     """The same, read from the stores."""
-    kept = docs._builder.tables
-    docs._builder.tables = NodeTables(docs._builder.nodes, most_bytes=0)
+    kept = docs._indexer.node_cache
+    docs._indexer.node_cache = NodeCache(docs._indexer.nodes, most_bytes=0)
     try:
         return pages(docs, embed_key, filters)
     finally:
-        docs._builder.tables = kept
+        docs._indexer.node_cache = kept
 
 
 def told(pages):
@@ -100,7 +100,7 @@ def test_nodes_are_read_once_for_each_state(docs, folder):
 def test_a_group_that_is_too_large_is_read_with_each_question(docs):
     """Where nodes do not fit into the bound, they are read anew, and the answers are the same."""
     expected = told(pages(docs))
-    docs._builder.tables = NodeTables(docs._builder.nodes, most_bytes=1_000)
+    docs._indexer.node_cache = NodeCache(docs._indexer.nodes, most_bytes=1_000)
     first, second = pages(docs), pages(docs)
     assert told(first) == told(second) == expected
     assert not set(identities(first).values()) & set(identities(second).values())
@@ -109,7 +109,7 @@ def test_a_group_that_is_too_large_is_read_with_each_question(docs):
 def test_tables_share_their_bound(docs):
     """The table that was not used for the longest time makes room for another one."""
     docs.create_node_group("word", transform=str.split)
-    tables = docs._builder.tables = NodeTables(docs._builder.nodes, most_bytes=40_000)
+    tables = docs._indexer.node_cache = NodeCache(docs._indexer.nodes, most_bytes=40_000)
     for group in ("line", "word", "line", "word"):
         docs.reader.read(lambda snapshot, group=group: list(snapshot.scan(group, None)))
         assert len(tables._tables) == 1

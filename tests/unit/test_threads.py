@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from lazyrag import CallableChatModel, Hit, RAGPipeline
+from lazyrag import Hit, RAGPipeline
+from lazyrag.models import CallableChatModel
 from lazyrag.models import concurrency as threads
 from lazyrag.models.concurrency import in_thread
 from tests.model_server import PATIENCE_S
@@ -22,7 +23,7 @@ def test_what_waits_for_a_thread_within_one_never_waits_for_ever():
         return [Hit("1", rewriter.chat(query).text, 1.0)]
 
     pipeline = RAGPipeline(retriever=finds)
-    questions = [f"tea {number}" for number in range(2 * threads._MOST)]
+    questions = [f"tea {number}" for number in range(2 * threads._POOL_SIZE)]
     found = pipeline.sync.batch_retrieve(questions, concurrency=len(questions))
     assert [result[0].text for result in found] == [question.upper() for question in questions]
 
@@ -32,7 +33,7 @@ def test_a_call_that_waits_for_a_thread_is_taken_back():
     let_go, called = threading.Event(), []
 
     async def main():
-        busy = [asyncio.ensure_future(in_thread(let_go.wait, PATIENCE_S)) for _ in range(threads._MOST)]
+        busy = [asyncio.ensure_future(in_thread(let_go.wait, PATIENCE_S)) for _ in range(threads._POOL_SIZE)]
         await asyncio.sleep(0)
         waiting = asyncio.ensure_future(in_thread(called.append, 1))
         await asyncio.sleep(0)

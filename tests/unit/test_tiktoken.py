@@ -10,8 +10,9 @@ import tiktoken
 import tiktoken.registry
 from tiktoken.load import load_tiktoken_bpe
 
-from lazyrag import ContextBuilder, DocNode, SentenceSplitter, TiktokenCounter
+from lazyrag import ContextBuilder, DocNode, SentenceSplitter
 from lazyrag.errors import ConfigError
+from lazyrag.text import TiktokenCounter
 from lazyrag.text import tokens as module
 from lazyrag.text.tokens import counter_for_model
 from tests.interpreter import python
@@ -133,7 +134,8 @@ def test_without_the_package():
         """
 import sys
 sys.modules["tiktoken"] = None
-from lazyrag import ContextBuilder, TiktokenCounter
+from lazyrag import ContextBuilder
+from lazyrag.text import TiktokenCounter
 print(ContextBuilder().counter.name)
 try:
     TiktokenCounter("cl100k_base")

@@ -13,7 +13,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from lazyrag import ChatOptions, GenerationResult, Hit, Message
+from lazyrag import GenerationResult, Hit
+from lazyrag.models import ChatOptions, Message
 from lazyrag.models import concurrency as background
 from lazyrag.pipeline.tracing import (
     chat_span,

@@ -460,7 +460,7 @@ def _held(nodes, tree, group):
 
 def _held_vectors(nodes, tree, group):
     """Where its vectors lie, and the same keys."""
-    [collection] = [one.collection for one in tree.groups[group].spaces.values() if one.kind == "vectors"]
+    [collection] = [one.collection for one in tree.groups[group].indexes.values() if one.kind == "vectors"]
     return nodes.vectors, collection, _held(nodes, tree, group)[2]
 
 
@@ -594,7 +594,7 @@ def test_vectors_that_are_no_numbers(made_in_files, tmp_path, monkeypatch):
     shelf.plant(Fault("", plant, "", ""))
     with shelf.open() as docs:
         assert told(docs.verify()) == {("dimension", "line by default", name) for name in FILES}
-        assert "a number that is not finite" in str(docs.verify()[0])
+        assert "are not finite" in str(docs.verify()[0])
         assert docs.repair() == ()
         assert shelf.embed.calls == []
         assert list(docs.dump()) == made_in_files.dump
@@ -733,7 +733,7 @@ def test_a_text_that_is_lost_stays_a_problem(made, tmp_path):
         for _ in range(2):
             [left] = docs.repair()
             assert (left.kind, left.where, left.document) == ("missing", LAZY_ROOT_NAME, "note")
-            assert "no source" in str(left)
+            assert "its source is gone" in str(left)
         assert "rose hip" not in [node.text for node in docs.get_nodes("line")]
         assert "mint" in [node.text for node in docs.get_nodes("line")]
         docs.add_texts({"note": "rose hip"})
@@ -827,7 +827,7 @@ def test_a_restricted_view_looks_after_nothing(made, tmp_path, work):
     """Both concern all of a Document: a view of a part is told to ask the whole."""
     with made.copied(tmp_path).open() as docs:
         view = docs.restricted({"file_name": "a.txt"})
-        with pytest.raises(ConfigError, match=rf"{work}\(\) concerns all of a Document"):
+        with pytest.raises(ConfigError, match=rf"{work}\(\) is not available on a restricted"):
             getattr(view, work)()
 
 

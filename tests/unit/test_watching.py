@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, IngestionWarning, IngestReport, Watcher
-from lazyrag.document import changes as file_events
+from lazyrag.document import changes
 from lazyrag.document import watch as watching
-from lazyrag.document.changes import WatchedFiles, events_by_looking, events_of_system, make_dataset
-from lazyrag.document.watch import Patience
+from lazyrag.document.changes import WatchedFiles, file_events, make_dataset, poll_files
 from lazyrag.errors import ConfigError, DatasetPathError, IngestionError
 from tests.shelf import Lines, Shelf
 
@@ -161,7 +160,7 @@ class Hand:
 
     def watcher(self, debounce_s, max_wait_s, **arguments):
         """Started, with the first sync done."""
-        made = Watcher("the test", self.sync, self.events, Patience(debounce_s, max_wait_s), **arguments).start()
+        made = Watcher("the test", self.sync, self.events, debounce_s, max_wait_s, **arguments).start()
         self.synced.get(timeout=PATIENCE_S)
         return made
 
@@ -244,7 +243,7 @@ def test_the_pauses_grow(monkeypatch):
         tried.append(now[0])
         raise IngestionError("no server")
 
-    watcher = Watcher("the test", sync, lambda _stop: iter(()), Patience(0.0, 0.0), on_error=lambda _: None)
+    watcher = Watcher("the test", sync, lambda _stop: iter(()), 0.0, 0.0, on_error=lambda _: None)
     while len(tried) < 10:
         watcher._step(False)
         now[0] += 0.5
@@ -257,7 +256,7 @@ def test_a_change_shortens_the_pause(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
     hand = Hand()
-    watcher = Watcher("the test", hand.sync, hand.events, Patience(0.0, 0.0), on_error=lambda _: None)
+    watcher = Watcher("the test", hand.sync, hand.events, 0.0, 0.0, on_error=lambda _: None)
     hand.error = IngestionError("no server")
     for now[0] in (0.0, 1.0, 3.0, 7.0):
         watcher._step(False)
@@ -295,7 +294,7 @@ def test_watching_that_fails_later_begins_again():
             raise DatasetPathError("no more watches")
         yield from hand.events(stop)
 
-    watcher = Watcher("the test", hand.sync, events, Patience(0.0, 0.0), on_error=lambda _: None).start()
+    watcher = Watcher("the test", hand.sync, events, 0.0, 0.0, on_error=lambda _: None).start()
     with watcher:
         until(lambda: watcher.syncs == 2)
         hand.given.put(True)
@@ -314,7 +313,7 @@ def test_who_waits_is_heard_while_watching_is_broken():
             raise DatasetPathError("no more watches")
         yield from hand.events(stop)
 
-    with Watcher("the test", hand.sync, events, Patience(0.0, 0.0), on_error=lambda _: None).start() as watcher:
+    with Watcher("the test", hand.sync, events, 0.0, 0.0, on_error=lambda _: None).start() as watcher:
         until(lambda: len(watcher.errors) == 1)
         assert watcher.wait_for_sync(timeout_s=watching._LONGEST_PAUSE_S / 2) is not None
 
@@ -330,7 +329,7 @@ def test_one_warning_for_a_row_of_errors():
             watcher.notify()
             until(lambda: len(watcher.errors) >= 3)
     assert [one.category for one in caught] == [IngestionWarning]
-    assert "The watcher of the test goes on after an error. IngestionError: no server." in str(caught[0].message)
+    assert "The watcher of the test continues after an error. IngestionError: no server." in str(caught[0].message)
 
 
 @pytest.mark.usefixtures("_quick_pauses")
@@ -358,7 +357,7 @@ def test_callbacks_that_raise_stop_nothing():
         with hand.watcher(0.0, 0.0, on_report=publish) as watcher:
             assert watcher.wait_for_sync(PATIENCE_S) == IngestReport()
     assert [str(one) for one in watcher.errors] == ["the bus is gone"] * 2
-    assert "The function publish" in str(caught[0].message)
+    assert "The callback publish" in str(caught[0].message)
 
 
 def test_reports_go_to_any_callable(shelf):
@@ -492,7 +491,7 @@ def test_the_stores_own_files_are_no_change(tmp_path):
     """With the store inside the dataset's folder a sync leads to no other one; a file beside it does."""
     shelf = Shelf(tmp_path, {"a.txt": "green tea"}, embed=None)
     store, stop = shelf.dataset / "store.db", threading.Event()
-    events = events_of_system(WatchedFiles.of(make_dataset(shelf.dataset, None, None), store), stop, 0.05)
+    events = file_events(WatchedFiles.of(make_dataset(shelf.dataset, None, None), store), stop, 0.05)
     assert next(events) is False
     with shelf.open(store=store) as docs:
         lines(docs)
@@ -517,7 +516,7 @@ def test_a_store_inside_the_folder_is_followed_to_its_end(tmp_path):
 def test_hidden_files_are_no_change(tmp_path):
     """What a sync passes over wakes nobody: hidden files and folders, and lock files of office programs."""
     shelf, stop = Shelf(tmp_path, {"sub/a.txt": "green tea"}), threading.Event()
-    events = events_of_system(WatchedFiles.of(make_dataset(shelf.dataset, None, None), None), stop, 0.05)
+    events = file_events(WatchedFiles.of(make_dataset(shelf.dataset, None, None), None), stop, 0.05)
     assert next(events) is False
     shelf.write({".hidden": "x", "~$a.docx": "x", "sub/.a.txt.swp": "x", ".git/index": "x"})
     assert not any(changes_in(events))
@@ -532,14 +531,14 @@ def test_looking_sees_an_edit_of_the_same_second_and_length(tmp_path, monkeypatc
     path = shelf.dataset / "a.txt"
     os.utime(path, ns=(1_700_000_000_000_000_000,) * 2)
     dataset = make_dataset(shelf.dataset, None, None)
-    events = events_by_looking(dataset, WatchedFiles.of(dataset, None), stop, 0.01, 0.02)
+    events = poll_files(dataset, WatchedFiles.of(dataset, None), stop, 0.01, 0.02)
     assert next(events) is False
     assert not any(changes_in(events))
     path.write_text("black te", encoding="utf-8")
     os.utime(path, ns=(1_700_000_000_500_000_000,) * 2)
     until(lambda: next(events))
     assert not any(changes_in(events))
-    monkeypatch.setattr(file_events, "_SETTLED_NS", 1 << 62)
+    monkeypatch.setattr(changes, "_RACY_NS", 1 << 62)
     until(lambda: next(events))  # now it counts as written just before
     assert not any(changes_in(events))
     monkeypatch.undo()
@@ -554,7 +553,7 @@ def test_looking_leaves_the_store_alone(tmp_path):
     shelf, stop = Shelf(tmp_path, {"a.txt": "green tea"}), threading.Event()
     os.utime(shelf.dataset / "a.txt", ns=(1_700_000_000_000_000_000,) * 2)
     dataset, store = make_dataset(shelf.dataset, None, None), shelf.dataset / "store.db"
-    events = events_by_looking(dataset, WatchedFiles.of(dataset, store), stop, 0.01, 0.01)
+    events = poll_files(dataset, WatchedFiles.of(dataset, store), stop, 0.01, 0.01)
     next(events)
     (shelf.dataset / "store.db-wal").write_text("x", encoding="utf-8")
     assert not any(changes_in(events))
@@ -607,7 +606,7 @@ def test_waiting_ends(shelf):
     release = threading.Event()
     hand = Hand()
     watcher = Watcher(
-        "the test", lambda: (release.wait(PATIENCE_S), IngestReport())[1], hand.events, Patience(0.0, 0.0), wait_inside
+        "the test", lambda: (release.wait(PATIENCE_S), IngestReport())[1], hand.events, 0.0, 0.0, wait_inside
     )
     watcher.start()
     assert watcher.wait_for_sync(0.01) is None
@@ -616,13 +615,13 @@ def test_waiting_ends(shelf):
     watcher.close()
     with pytest.raises(ConfigError, match="the test is closed"):
         watcher.wait_for_sync()
-    assert "in the thread that syncs" in str(inside[0])
+    assert "another thread" in str(inside[0])
 
 
 def test_a_second_watcher_is_refused(shelf):
     """One Document has one watcher at a time; after it is closed there may be another."""
     with watched(shelf) as (docs, watcher):
-        with pytest.raises(ConfigError, match="is watched already"):
+        with pytest.raises(ConfigError, match="already has an active Watcher"):
             docs.watch()
         watcher.close()
         with docs.watch(**QUICK) as another:
@@ -654,17 +653,17 @@ async def asynchronous(told):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"debounce_s": -1}, "debounce_s is -1"),
-        ({"debounce_s": True}, "debounce_s is True"),
-        ({"max_wait_s": float("inf")}, "max_wait_s is inf"),
-        ({"debounce_s": 5, "max_wait_s": 1}, "Give max_wait_s at least as many seconds"),
-        ({"poll_s": 0}, "poll_s is 0"),
-        ({"poll_s": "1"}, "poll_s is '1'"),
-        ({"max_deleted": 2}, "max_deleted is 2"),
-        ({"on_report": 3}, "on_report is 3"),
-        ({"on_report": asynchronous}, "asynchronous; nobody would await it"),
-        ({"debounce_s": 0, "max_wait_s": 1e12}, "max_wait_s is 1000"),
-        ({"on_error": "print"}, "on_error is 'print'"),
+        ({"debounce_s": -1}, "debounce_s must be .* -1"),
+        ({"debounce_s": True}, "debounce_s must be .* True"),
+        ({"max_wait_s": float("inf")}, "max_wait_s must be .* inf"),
+        ({"debounce_s": 5, "max_wait_s": 1}, "max_wait_s must be at least debounce_s"),
+        ({"poll_s": 0}, "poll_s must be .* got 0"),
+        ({"poll_s": "1"}, "poll_s must be .* '1'"),
+        ({"max_deleted": 2}, "max_deleted must be .* 2"),
+        ({"on_report": 3}, "on_report must be .* 3"),
+        ({"on_report": asynchronous}, "not asynchronous"),
+        ({"debounce_s": 0, "max_wait_s": 1e12}, "max_wait_s must be .* 1000"),
+        ({"on_error": "print"}, "on_error must be .* 'print'"),
         ({"debounce": 1}, "Did you mean 'debounce_s'"),
     ],
 )

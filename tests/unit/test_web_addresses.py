@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
 from lazyrag.sources.base import FetchError
-from lazyrag.sources.http import AddressRule, closed_kind, web_url
+from lazyrag.sources.http import AddressRule, blocked_kind, web_url
 
 _CLOSED = """127.0.0.1 127.8.9.1 10.1.1.1 172.16.0.1 172.31.255.255 192.168.0.1 169.254.169.254 169.254.1.1 100.64.0.1
 100.100.100.200 168.63.129.16 192.0.0.192 224.0.0.1 239.1.1.1 240.0.0.1 255.255.255.255 0.0.0.0 0.1.2.3 192.0.2.1
@@ -24,25 +24,25 @@ _OPEN = "8.8.8.8 93.184.215.14 172.32.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b
 @pytest.mark.parametrize("address", _CLOSED)
 def test_what_is_not_public_is_closed(address):
     """Loopback, private, link-local, multicast, reserved and metadata addresses, in every disguise of version 6."""
-    assert closed_kind(address)
+    assert blocked_kind(address)
 
 
 @pytest.mark.parametrize("address", _OPEN)
 def test_what_is_public_is_open(address):
     """Public addresses are asked, also those that stand in one of version 6."""
-    assert not closed_kind(address)
+    assert not blocked_kind(address)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.1.1.1", "192.168.0.1", "::1", "fc00::1", "100.64.0.1"])
 def test_private_networks_can_be_opened(address):
     """allow_private opens loopback and private networks."""
-    assert not closed_kind(address, allow_private=True)
+    assert not blocked_kind(address, allow_private=True)
 
 
 @pytest.mark.parametrize("address", "169.254.169.254 fe80::1 224.0.0.1 100.100.100.200 fd00:ec2::254 0.0.0.0".split())
 def test_secrets_of_clouds_stay_closed(address):
     """Link-local addresses, multicast and metadata stay closed with allow_private."""
-    assert closed_kind(address, allow_private=True)
+    assert blocked_kind(address, allow_private=True)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -54,10 +54,10 @@ def test_an_address_of_version_4_is_as_closed_in_version_6(number):
         ipaddress.IPv6Address((0x2002 << 112) | (number << 80)),
         ipaddress.IPv6Address((0x64FF9B << 96) | number),
     ]
-    if closed_kind(str(address)):
-        assert all(closed_kind(str(one)) for one in disguises)
+    if blocked_kind(str(address)):
+        assert all(blocked_kind(str(one)) for one in disguises)
     else:
-        assert not closed_kind(str(disguises[0]))
+        assert not blocked_kind(str(disguises[0]))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -65,7 +65,7 @@ def test_nothing_that_python_calls_private_is_open(number):
     """The rule is never more open than Python's own list of global addresses."""
     address = ipaddress.IPv4Address(number)
     if not address.is_global or address.is_multicast:
-        assert closed_kind(str(address))
+        assert blocked_kind(str(address))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_all_addresses_of_a_host_are_checked(monkeypatch):
     """A host with a public and a private address is refused."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("8.8.8.8", "10.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    with pytest.raises(FetchError, match=r"lies at 10\.0\.0\.1, which is a private address"):
+    with pytest.raises(FetchError, match=r"resolves to 10\.0\.0\.1, which is a private address"):
         AddressRule().resolved(web_url("http://example.com/"))
     assert AddressRule(allow_private=True).resolved(web_url("http://example.com/")) == ["8.8.8.8", "10.0.0.1"]
 

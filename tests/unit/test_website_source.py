@@ -13,7 +13,7 @@ from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources import CutShort, FailedItem, SourceItem, WebsiteSource, metadata_of
 from lazyrag.sources.http import web_url
-from lazyrag.sources.web import MOST_LINKS, Rules, links_of
+from lazyrag.sources.web import MOST_LINKS, delay_s, links_of, parse_robots
 from tests.web_server import Web
 
 
@@ -333,12 +333,21 @@ def test_values_are_checked(options):
         ("Disallow: /绿", "/%E7%BB%BF/1", False),
         ("Disallow: http://[\nDisallow: //[x\nDisallow:", "/a", True),
         ("Disallow: /robots.txt", "/robots.txt", True),
-        ("Disallow: /" + "*a" * 2000 + "b", "/" + "a" * 8000, True),
+        ("Disallow: /" + "*a" * 2000 + "b", "/" + "a" * 7900, True),
     ],
 )
 def test_the_longest_rule_of_robots_txt_decides(rules, path, allowed):
     """``*`` and ``$`` mean what RFC 9309 says, and lines that are none do no harm."""
-    assert Rules(["User-agent: *", *rules.splitlines()], "lazyrag").allows(path) is allowed
+    parsed = parse_robots(f"User-agent: *\n{rules}")
+    assert parsed.can_fetch(str(web_url(f"http://example.com{path}")), "lazyrag") is allowed
+
+
+@pytest.mark.parametrize("line", ["lazyrag", "LazyRAG", "lazyrag/1.0", "lazyrag # us"])
+def test_rules_for_us_take_precedence(line):
+    """A group for our product token, with or without a version, takes precedence over the one for all."""
+    parsed = parse_robots(f"User-agent: *\nDisallow: /\n\nUser-agent: {line}\nDisallow: /private")
+    assert parsed.can_fetch("http://example.com/open", "lazyrag")
+    assert not parsed.can_fetch("http://example.com/private", "lazyrag")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +364,7 @@ def test_the_longest_rule_of_robots_txt_decides(rules, path, allowed):
 )
 def test_pauses_that_are_no_numbers_are_passed_over(line, delay):
     """What a website says of pauses ends no run."""
-    assert Rules(["User-agent: *", line], "lazyrag").delay_s == delay
+    assert delay_s(parse_robots(f"User-agent: *\n{line}"), "lazyrag") == delay
 
 
 @pytest.mark.parametrize("headers", [{"Content-Encoding": "gzip"}, {"Content-Encoding": "br"}])

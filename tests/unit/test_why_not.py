@@ -7,27 +7,29 @@ import pytest
 from lazyrag import (
     LAZY_ROOT_NAME,
     And,
-    AutoMerge,
     BM25Retriever,
     Condition,
     DataType,
     DocField,
     Document,
-    FeedbackRetriever,
     IngestionWarning,
-    MultiQueryRetriever,
     Not,
     Or,
-    PriorityRetriever,
     RetrievalChain,
     Retriever,
-    WeightedRetriever,
-    Windows,
     explain,
     register_similarity,
     why_not,
 )
 from lazyrag.errors import ConfigError, UnknownKeywordError
+from lazyrag.retrieval import (
+    AutoMerge,
+    FeedbackRetriever,
+    MultiQueryRetriever,
+    PriorityRetriever,
+    WeightedRetriever,
+    Windows,
+)
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.similarity import VectorSearch, indexes
 

@@ -172,12 +172,12 @@ class TestFusionReranker:
     @pytest.mark.parametrize(
         ("wrong", "error"),
         [
-            ({"rerankers": []}, "give a list of Rerankers"),
-            ({"rerankers": "BM25Reranker"}, "give a list of Rerankers"),
-            ({"rerankers": [longest_first]}, "give a list of Rerankers"),
+            ({"rerankers": []}, "a list of Rerankers"),
+            ({"rerankers": "BM25Reranker"}, "a list of Rerankers"),
+            ({"rerankers": [longest_first]}, "a list of Rerankers"),
             ({"rerankers": ["BM25"]}, "No reranker is registered as 'BM25'"),
             ({"fusion": "rff"}, "No fusion is registered"),
-            ({"k": -1}, "k is -1"),
+            ({"k": -1}, "k must be .*got -1"),
             ({"kk": 1}, "no keyword 'kk'"),
             ({"fusion": "weighted", "weights": [1]}, "weights"),
             ({"incoming": "no"}, "incoming"),

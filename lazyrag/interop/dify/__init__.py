@@ -1,6 +1,4 @@
-"""Specification 004 on this package's engine: the classes that code written against it imports.
-
-What works elsewhere in this package is named here again; the rest are views of it.
+"""The names of specification 004: views of this package's classes, and some of the classes themselves.
 
 from lazyrag.interop.dify import Document, Vector, retrieve
 """
@@ -9,22 +7,28 @@ from lazyrag.interop.dify.documents import (
     Condition,
     Document,
     DocumentSegment,
-    Embedding,
     MetadataCondition,
     doc_hash,
+)
+from lazyrag.interop.dify.embeddings import (
+    CacheEmbedding,
+    Embedding,
+    EmbeddingInputType,
+    Embeddings,
     keep_rows,
     rows_of,
 )
-from lazyrag.interop.dify.embeddings import CacheEmbedding, EmbeddingInputType, Embeddings
 from lazyrag.interop.dify.indexing import ProcessRule, extract, transform
-from lazyrag.interop.dify.reranking import (
+from lazyrag.interop.dify.retrieval import (
     BaseRerankRunner,
     RerankMode,
     RerankModelRunner,
     RerankRunnerFactory,
+    RetrievalChildChunk,
+    RetrievalSegments,
     WeightRerankRunner,
+    retrieve,
 )
-from lazyrag.interop.dify.retrieval import RetrievalChildChunk, RetrievalSegments, retrieve
 from lazyrag.interop.dify.vectors import (
     BaseVector,
     DocumentVector,

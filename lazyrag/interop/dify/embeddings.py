@@ -1,27 +1,35 @@
-"""Specification 004's embeddings: the interface, and the one with a cache."""
+"""Embeddings of specification 004: the interface, the cached one, and its table of cached vectors."""
 
 from __future__ import annotations
 
 import abc
 import asyncio
+import base64
+import binascii
+import datetime as dt
 import enum
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lazyrag.errors import ConfigError
-from lazyrag.interop.embedders import TwoWayEmbeddings, embedder_of
+from lazyrag.interop.dify.documents import doc_hash
+from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
 from lazyrag.models.embedding import EmbedCallable
-from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
+from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
-from lazyrag.validation import known_arguments
+from lazyrag.validation import known_arguments, known_keywords, require
 
 if TYPE_CHECKING:
     from typing import Self
 
 
 class EmbeddingInputType(str, enum.Enum):
-    """What a text is to an embedder; `lazyrag.models.protocols.InputType` has the same two.
+    """Kind of a text to embed; `lazyrag.models.protocols.InputType` has the same two.
 
     Example:
         >>> EmbeddingInputType("query") is EmbeddingInputType.QUERY
@@ -29,13 +37,13 @@ class EmbeddingInputType(str, enum.Enum):
     """
 
     DOCUMENT = "document"
-    """What is searched."""
+    """A text to search in."""
     QUERY = "query"
-    """What is asked."""
+    """A query."""
 
 
 class Embeddings(abc.ABC):
-    """What embeds, for those who bring a model of their own (spec 004, section 10).
+    """Base class of embedding models (spec 004, section 10).
 
     Example:
         >>> class Lengths(Embeddings):
@@ -50,32 +58,32 @@ class Embeddings(abc.ABC):
 
     @abc.abstractmethod
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """The vectors of n texts, in their order, all of one length."""
+        """Return the vectors of n texts, in their order, all of one length."""
 
     @abc.abstractmethod
     def embed_query(self, text: str) -> list[float]:
-        """The vector of a question, of that length."""
+        """Return the vector of a query, of the same length."""
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        """`embed_documents` in a thread, for event loops."""
+        """Run `embed_documents` in a thread."""
         return await asyncio.to_thread(self.embed_documents, texts)
 
     async def aembed_query(self, text: str) -> list[float]:
-        """`embed_query` in a thread, for event loops."""
+        """Run `embed_query` in a thread."""
         return await asyncio.to_thread(self.embed_query, text)
 
 
 @known_arguments
 class CacheEmbedding(Embeddings):
-    """Embeddings that are computed once for each text, model and kind of text: a face of `lazyrag.CachedEmbedder`.
+    """Embeddings computed once for each text, model and kind of text: an adapter of `lazyrag.CachedEmbedder`.
 
     Args:
-        model: An `Embeddings`, any `lazyrag.Embedder`, or a function from one text to one vector.
+        model: An `Embeddings`, any `lazyrag.models.Embedder`, or a function from one text to one vector.
         cache: An `lazyrag.EmbeddingCache`, or the path of one, which is opened now and closed by `close`.
-        identity: Which model it is, ``"provider:model"``; the model's own where it says one.
+        identity: The model, ``"provider:model"``; by default the model's own.
 
     Raises:
-        ConfigError: If nothing says which model it is.
+        ConfigError: If the model's identity is unknown.
         StoreError: If the cache cannot be opened.
 
     Example:
@@ -97,7 +105,7 @@ class CacheEmbedding(Embeddings):
         self.embedder = CachedEmbedder(embedder_of(model), cache, identity=identity)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """The vectors of texts that are searched.
+        """Return the vectors of texts to search in.
 
         Raises:
             EmbeddingError: If a text has none.
@@ -105,7 +113,7 @@ class CacheEmbedding(Embeddings):
         return self._embed(texts, "document")
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector of a question.
+        """Return the vector of a query.
 
         Raises:
             EmbeddingError: If it has none.
@@ -113,7 +121,7 @@ class CacheEmbedding(Embeddings):
         return self._embed([text], "query")[0]
 
     def close(self) -> None:
-        """Close the cache, if it was given as a path; twice does no harm."""
+        """Close the cache if it was given as a path. Idempotent."""
         self.embedder.close()
 
     def __enter__(self) -> Self:
@@ -125,6 +133,155 @@ class CacheEmbedding(Embeddings):
     def _embed(self, texts: Sequence[str], input_type: InputType) -> list[list[float]]:
         vectors = self.embedder.embed(texts, input_type) if texts else []
         if any(isinstance(one, dict) for one in vectors):
-            msg = f"{self.embedder.identity!r} gives sparse vectors; specification 004 has lists of numbers."
-            raise ConfigError(msg)
+            raise ConfigError(f"{self.embedder.identity!r} returns sparse vectors; specification 004 has dense ones.")
         return [[float(number) for number in vector] for vector in vectors]
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc)
+
+
+@known_arguments
+@dataclass
+class Embedding:
+    """Row of specification 004's table of cached embeddings (section 7). It is mutable, as in the specification.
+
+    `keep_rows` imports rows of such a table into an `lazyrag.EmbeddingCache`; `rows_of` exports them.
+
+    Args:
+        model_name: The model.
+        hash: MD5 of the text, see `lazyrag.interop.dify.doc_hash`.
+        provider_name: The model's provider.
+        embedding_vector: The float32 numbers, little-endian, in Base64.
+        id: The primary key; by default a new UUID.
+        created_at: Time of creation.
+        updated_at: Time at which the vector was set.
+
+    Example:
+        >>> row = Embedding("text-embedding-3-small", doc_hash("tea"), "openai")
+        >>> row.set_embedding([0.5, 2.0])
+        >>> row.embedding_vector, row.get_embedding()
+        ('AAAAPwAAAEA=', [0.5, 2.0])
+    """
+
+    model_name: str
+    hash: str
+    provider_name: str
+    embedding_vector: str = ""
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    created_at: dt.datetime = field(default_factory=_now)
+    updated_at: dt.datetime = field(default_factory=_now)
+
+    def set_embedding(self, embedding: Sequence[float]) -> None:
+        """Set the row's vector.
+
+        Raises:
+            ConfigError: If it is not a list of numbers that are finite as float32.
+        """
+        self.embedding_vector = base64.b64encode(_numbers(embedding).tobytes()).decode()
+        self.updated_at = _now()
+
+    def get_embedding(self) -> list[float]:
+        """Return the row's vector.
+
+        Raises:
+            ConfigError: If the row has none.
+        """
+        try:
+            vector: list[float] = np.frombuffer(base64.b64decode(self.embedding_vector, validate=True), "<f4").tolist()
+        except (binascii.Error, ValueError, TypeError):
+            vector = []
+        if not vector:
+            given = f"{self.embedding_vector!r:.60}"
+            raise ConfigError(f"The row {self.id!r} has no vector: {given}. Set one with set_embedding.")
+        return vector
+
+
+def rows_of(cache: EmbeddingCache, space: VectorSpace, texts: Iterable[str]) -> list[Embedding]:
+    """Export rows of the table for the texts that a cache has vectors of, in their order.
+
+    The cache identifies texts by SHA-256 and the table by MD5, so the texts are needed.
+
+    Args:
+        cache: The cache.
+        space: The model: ``VectorSpace("openai:text-embedding-3-small")``.
+        texts: The texts.
+
+    Raises:
+        ConfigError: If the vectors are sparse, or texts is a single string.
+        StoreError: If the cache cannot be read.
+    """
+    provider, model = spec_names(space.identity, space.dimension, space.normalised)
+    distinct = _distinct(texts)
+    found: dict[str, Any] = dict(cache.get_many(space, distinct))
+    rows = []
+    for text in distinct:
+        if text in found:
+            row = Embedding(model, doc_hash(text), provider)
+            row.set_embedding(found[text])
+            rows.append(row)
+    return rows
+
+
+@known_keywords
+def keep_rows(
+    cache: EmbeddingCache, space: VectorSpace, rows: Iterable[Embedding], texts: Iterable[str], *, rename: bool = False
+) -> int:
+    """Import vectors of texts from rows of the table into a cache.
+
+    Args:
+        cache: The cache.
+        space: The model; see `rows_of`.
+        rows: Rows of one model and one provider, those of the space.
+        texts: The texts; those without a row are skipped.
+        rename: Accept rows with another name of the model or provider.
+
+    Returns:
+        Number of texts that got a vector.
+
+    Raises:
+        ConfigError: If the rows are of several models, or of another one than the space; if two of one text differ, a
+            vector does not fit the space, or texts is a single string.
+        StoreError: If the cache cannot be written.
+    """
+    hashes = {text: doc_hash(text) for text in _distinct(texts)}
+    by_hash: dict[str, Embedding] = {}
+    models = set()
+    for row in rows:
+        models.add((row.provider_name, row.model_name))
+        if by_hash.setdefault(row.hash, row).embedding_vector != row.embedding_vector:
+            raise ConfigError(f"The rows have two vectors under the hash {row.hash!r:.80}; give one row for each text.")
+    if len(models) > 1:
+        raise ConfigError(f"The rows are of several models: {sorted(models)!r:.200}. Import one model at a time.")
+    for provider, model in () if rename else models - _names(space):
+        msg = (
+            f"The rows are of the model {model!r:.80} of provider {provider!r:.80}, and the space is "
+            f"{space.identity!r:.80}; vectors of two models cannot be compared. Pass the rows' space, or "
+            "rename=True if only the names differ."
+        )
+        raise ConfigError(msg)
+    found = {text: by_hash[md5] for text, md5 in hashes.items() if md5 in by_hash}
+    cache.put_many(space, {text: _numbers(row.get_embedding()) for text, row in found.items()})
+    return len(found)
+
+
+def _names(space: VectorSpace) -> set[tuple[str, str]]:
+    """Names of a space in rows: those of `rows_of`, and without the suffix that it adds to the model's name."""
+    provider, _, model = space.identity.partition(":")
+    plain = (provider, model) if provider and model else ("", space.identity)
+    return {plain, spec_names(space.identity, space.dimension, space.normalised)}
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    require(not isinstance(texts, str), "texts", texts, "a list of texts")
+    return list(dict.fromkeys(texts))
+
+
+def _numbers(embedding: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    try:
+        numbers = np.asarray(embedding, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.empty(0)
+    is_finite = numbers.ndim == 1 and numbers.size and (np.abs(numbers) <= np.finfo(np.float32).max).all()
+    require(bool(is_finite), "embedding", embedding, "a list of finite numbers in the range of float32")
+    return numbers.astype("<f4")

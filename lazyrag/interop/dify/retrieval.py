@@ -1,29 +1,300 @@
-"""Specification 004's way out: from a query to documents, and from nodes to the segments that are read."""
+"""Retrieval of specification 004: rerankers, `retrieve`, and found nodes as segments with their children."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import abc
+import enum
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.errors import ConfigError, known_names
+from lazyrag.errors import ConfigError
 from lazyrag.interop.dify.documents import (
+    MAX_TOP_K,
     Document,
     DocumentSegment,
     MetadataCondition,
-    checked_query,
-    checked_threshold,
-    checked_top_k,
+    clipped_cosine,
     metadata_of,
     unit_score,
     unit_scores,
+    validate_threshold,
 )
-from lazyrag.interop.dify.reranking import BaseRerankRunner, distinct
 from lazyrag.interop.dify.vectors import BaseVector, Vector
+from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
+from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable
+from lazyrag.models.protocols import Embedder, RerankModel
+from lazyrag.models.rerank import RerankCallable, as_rerank_model
+from lazyrag.ranking.fusion import weighted
+from lazyrag.ranking.scores import Normalisation, Weights, normalised
+from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
-from lazyrag.validation import known_arguments, known_keywords
+from lazyrag.retrieval.similarity import bm25_chinese, cosine
+from lazyrag.validation import known_arguments, known_keywords, require, validate_choice, validate_integer
+
+
+class RerankMode(str, enum.Enum):
+    """Kinds of reranking (spec 004).
+
+    Example:
+        >>> RerankMode("weighted_score") is RerankMode.WEIGHTED_SCORE
+        True
+    """
+
+    RERANKING_MODEL = "reranking_model"
+    """By a rerank model."""
+    WEIGHTED_SCORE = "weighted_score"
+    """By the weighted sum of a vector score and a keyword score."""
+
+
+class BaseRerankRunner(abc.ABC):
+    """Base class of rerankers of documents (spec 004, section 10)."""
+
+    @abc.abstractmethod
+    def run(
+        self,
+        query: str,
+        documents: list[Document],
+        score_threshold: float | None = None,
+        top_n: int | None = None,
+        user: str | None = None,
+    ) -> list[Document]:
+        """Rerank documents.
+
+        Args:
+            query: The query.
+            documents: Found documents, in any order.
+            score_threshold: The lowest score to keep, in [0, 1]; None: all.
+            top_n: Maximum number of documents, from 1 to 100; None: all.
+            user: The user, for models that account by user.
+
+        Returns:
+            Copies with their new ``metadata["score"]`` in [0, 1], best first; each document once.
+        """
+
+
+RerankRunner: TypeAlias = Callable[..., BaseRerankRunner]
+"""A subclass of `BaseRerankRunner`, or a function that returns an instance."""
+
+rerank_runners: Registry[RerankRunner] = Registry("rerank runner", entry_point_group="lazyrag.rerank_runners")
+rerank_runners.declare("reranking_model", "lazyrag.interop.dify.retrieval:RerankModelRunner")
+rerank_runners.declare("weighted_score", "lazyrag.interop.dify.retrieval:WeightRerankRunner")
+
+
+class RerankRunnerFactory:
+    """Makes rerankers by name (spec 004, section 10).
+
+    Example:
+        >>> runner = RerankRunnerFactory.create_rerank_runner("reranking_model", lambda query, documents, top_n: [])
+        >>> type(runner).__name__
+        'RerankModelRunner'
+    """
+
+    @staticmethod
+    def create_rerank_runner(runner_type: RerankMode | str, *args: Any, **kwargs: Any) -> BaseRerankRunner:
+        """Make a reranker.
+
+        Args:
+            runner_type: A `RerankMode`, or the name of a registered runner.
+            args: The runner's arguments.
+            kwargs: The runner's keyword arguments.
+
+        Raises:
+            NotRegisteredError: If the type is unknown.
+            ConfigError: If the arguments are invalid, or the registered function returns no runner.
+        """
+        name = runner_type.value if isinstance(runner_type, RerankMode) else runner_type
+        runner = rerank_runners[name](*args, **kwargs)
+        require(isinstance(runner, BaseRerankRunner), f"The result of {name!r}", runner, "a BaseRerankRunner")
+        return runner
+
+    @staticmethod
+    @known_keywords
+    def register(name: str, runner: RerankRunner, *, replace: bool = False) -> RerankRunner:
+        """Register a reranker.
+
+        Args:
+            name: Its name.
+            runner: A subclass of `BaseRerankRunner`, or a function that returns an instance.
+            replace: Replace another runner of the same name.
+
+        Returns:
+            The runner, unchanged.
+
+        Raises:
+            AlreadyRegisteredError: If the name is taken and ``replace`` is False.
+            ConfigError: If it is not callable.
+        """
+        require(callable(runner), "runner", runner, "a subclass of BaseRerankRunner")
+        return rerank_runners.register(name, runner, replace=replace)
+
+
+def distinct(documents: Sequence[Document]) -> list[Document]:
+    """Remove duplicates: by ``doc_id``, or by text and metadata without one.
+
+    Raises:
+        ConfigError: If one is not a `Document`, or its ``doc_id`` cannot be hashed.
+
+    Example:
+        >>> len(distinct([Document("tea", {"doc_id": "1", "score": 0.5}), Document("tea", {"doc_id": "1"})]))
+        1
+    """
+    seen: set[Any] = set()
+    kept: list[Document] = []
+    for document in documents:
+        require(isinstance(document, Document), "documents", document, "lazyrag.interop.dify.Document objects")
+        doc_id = document.metadata.get("doc_id")
+        try:
+            is_duplicate = doc_id in seen if doc_id is not None else document in kept
+        except TypeError as exc:
+            raise ConfigError(f"doc_id must be a string; got {doc_id!r:.80}.") from exc
+        if not is_duplicate:
+            seen.add(doc_id)
+            kept.append(document)
+    return kept
+
+
+@known_arguments
+class RerankModelRunner(BaseRerankRunner):
+    """Reranks documents by a rerank model.
+
+    Args:
+        rerank_model_instance: A `lazyrag.models.RerankModel`, or a function
+            ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``.
+        normalise: Normalisation of the scores of one query to [0, 1], see `lazyrag.ranking.scores.normalised`.
+            ``"none"`` is for models whose scores are in [0, 1]; then ``score_threshold`` means the same for every
+            query.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+
+    Example:
+        >>> by_length = lambda query, documents, top_n: [(i, len(d) / 9) for i, d in enumerate(documents)]
+        >>> runner = RerankModelRunner(by_length)
+        >>> [found] = runner.run("tea?", [Document("tea"), Document("green tea")], top_n=1)
+        >>> found.page_content, found.metadata["score"]
+        ('green tea', 1.0)
+    """
+
+    def __init__(
+        self, rerank_model_instance: RerankModel | RerankCallable, *, normalise: Normalisation = "none"
+    ) -> None:
+        self.model = as_rerank_model(rerank_model_instance)
+        self.normalise: Normalisation = normalise
+        normalised([], normalise)  # validates the name
+
+    def run(
+        self,
+        query: str,
+        documents: list[Document],
+        score_threshold: float | None = None,
+        top_n: int | None = None,
+        user: str | None = None,  # noqa: ARG002  of the interface
+    ) -> list[Document]:
+        """See `BaseRerankRunner.run`; ``user`` is ignored, since rerank models take none.
+
+        The model is not called for a blank query or without documents: the order stays, and every score is 0.
+
+        Raises:
+            ConfigError: If an argument is invalid, or a score is outside [0, 1].
+            RetrievalError: If the model fails.
+        """
+        limits = _validate_limits(query, score_threshold, top_n)
+        found = distinct(documents)
+        if not found or not query.strip():
+            return _limited([(one, 0.0) for one in found], limits)
+        ranking = self.model(query, [one.page_content for one in found], None)
+        scores = unit_scores([score for _, score in ranking], self.normalise)
+        return _limited([(found[at], score) for (at, _), score in zip(ranking, scores, strict=True)], limits)
+
+
+@known_arguments
+class WeightRerankRunner(BaseRerankRunner):
+    """Reranks documents by ``vector_score * vector_weight + keyword_score * keyword_weight`` (spec 004, section 5).
+
+    The vector score is the cosine of query and text, at least 0. The keyword score is BM25 over the documents alone,
+    divided by the best one. Previous scores are not used.
+
+    Args:
+        weights: The weights.
+        embeddings: Embeds query and texts; best an `lazyrag.interop.dify.CacheEmbedding` that has the texts. Optional
+            if the vector weight is 0.
+
+    Raises:
+        ConfigError: If the weights are invalid, or there are no embeddings for them.
+
+    Example:
+        >>> from lazyrag.ranking import KeywordSetting, VectorSetting
+        >>> weights = Weights(VectorSetting(0.0, "none", "none"), KeywordSetting(1.0))
+        >>> found = WeightRerankRunner(weights).run("green tea", [Document("black tea"), Document("green tea")])
+        >>> [document.page_content for document in found]
+        ['green tea', 'black tea']
+    """
+
+    def __init__(self, weights: Weights, embeddings: TwoWayEmbeddings | Embedder | EmbedCallable | None = None) -> None:
+        is_weights = isinstance(weights, Weights)
+        require(is_weights, "weights", weights, "Weights(VectorSetting(...), KeywordSetting(...))")
+        self.weights = weights
+        self.embedder: CheckedEmbedder | None = None
+        if embeddings is not None:
+            self.embedder = CheckedEmbedder(embedder_of(embeddings), "The embeddings of the reranker")
+        elif weights.vector_setting.vector_weight > 0:
+            raise ConfigError("The vector weight is above 0, and there are no embeddings. Pass embeddings=...")
+
+    def run(
+        self,
+        query: str,
+        documents: list[Document],
+        score_threshold: float | None = None,
+        top_n: int | None = None,
+        user: str | None = None,  # noqa: ARG002  of the interface
+    ) -> list[Document]:
+        """See `BaseRerankRunner.run`. For a blank query the order stays, and every score is 0.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+            EmbeddingError: If a text has no vector.
+        """
+        limits = _validate_limits(query, score_threshold, top_n)
+        found = distinct(documents)
+        if not found:
+            return []
+        vectors = self._vectors(query, [one.page_content for one in found])
+        nodes = [
+            DocNode(text=one.page_content, uid=str(at), embeddings={"": vector})
+            for at, (one, vector) in enumerate(zip(found, vectors[1:], strict=True))
+        ]
+        by_vector = [(node, clipped_cosine(cosine(vectors[0], node))) for node in nodes]
+        by_keyword = normalised(bm25_chinese(query, nodes), "max") if query.strip() else []
+        pairs = [[(int(node.uid), score) for node, score in ranking] for ranking in (by_vector, by_keyword)]
+        ranking = weighted(pairs, weights=self.weights.shares, normalise="none")
+        return _limited([(found[at], score) for at, score in ranking], limits)
+
+    def _vectors(self, query: str, texts: list[str]) -> list[Any]:
+        """Vectors of the query and the texts; zeros if they do not count, or the query is blank."""
+        if self.embedder is None or not self.weights.vector_setting.vector_weight or not query.strip():
+            return [np.zeros(1, np.float32)] * (len(texts) + 1)
+        [vector] = self.embedder.embed([query], input_type="query")
+        return [vector, *self.embedder.embed(texts, dimension=len(vector))]
+
+
+def _validate_limits(query: str, score_threshold: float | None, top_n: int | None) -> tuple[float, int | None]:
+    """The lowest score and the maximum number of documents, validated before a model is called."""
+    require(isinstance(query, str), "query", query, "a string")
+    return validate_threshold(score_threshold), None if top_n is None else validate_integer(
+        "top_n", top_n, 1, MAX_TOP_K
+    )
+
+
+def _limited(ranking: Sequence[tuple[Document, float]], limits: tuple[float, int | None]) -> list[Document]:
+    lowest, most = limits
+    scored = [Document(one.page_content, {**one.metadata, "score": score}) for one, score in ranking if score >= lowest]
+    return scored[:most]
 
 
 @known_keywords
@@ -37,42 +308,33 @@ def retrieve(
     reranker: BaseRerankRunner | None = None,
     filters: MetadataCondition | FilterLike | None = None,
 ) -> list[Document]:
-    """Search a data set: by vectors, by words or both, without doubles, reranked, cut (spec 004, section 8).
+    """Search a data set by vectors, keywords or both; deduplicate, rerank and cut the result (spec 004, section 8).
 
     Args:
         vector: The data set.
-        query: A question; a blank one finds nothing.
-        retrieval_method: A `RetrievalMethod`. Keyword search is full-text search here; `lazyrag.retriever_for` tells
-            the two apart.
-        top_k: At most so many documents, from 1 to 100. Each search gives as many.
-        score_threshold: The lowest score that is kept, in [0, 1]: the reranker's where there is one.
-        reranker: Puts what was found in order. Hybrid search needs one: scores of vectors and of words do not compare.
-        filters: Which documents may be found.
+        query: The query; a blank one finds nothing.
+        retrieval_method: A `RetrievalMethod`. Keyword search is full-text search here;
+            `lazyrag.retrieval.retriever_for` distinguishes them.
+        top_k: Maximum number of documents, from 1 to 100, also of each search.
+        score_threshold: The lowest score to keep, in [0, 1]: the reranker's if there is one.
+        reranker: Required for hybrid search, since scores of vector and keyword search cannot be compared.
+        filters: A filter on the documents.
 
     Returns:
         Documents with ``metadata["score"]`` in [0, 1], best first.
 
     Raises:
-        ConfigError: If an argument is out of its range or none, or a hybrid search has no reranker.
+        ConfigError: If an argument is invalid, or a hybrid search has no reranker.
     """
-    if not isinstance(vector, (Vector, BaseVector)):
-        msg = (
-            f"vector is {vector!r:.80}; give a Vector. A node group of a lazyrag.Document is one by "
-            "GroupVector(docs, group_name)."
-        )
-        raise ConfigError(msg)
-    known = [one.value for one in RetrievalMethod]
-    if retrieval_method not in known:
-        msg = f"The retrieval method is {retrieval_method!r:.80}. {known_names(str(retrieval_method), known)}"
-        raise ConfigError(msg)
-    method = RetrievalMethod(retrieval_method)
+    hint = "For a node group of a lazyrag.Document use GroupVector(docs, group_name)."
+    require(isinstance(vector, (Vector, BaseVector)), "vector", vector, "a Vector", hint)
+    methods = [one.value for one in RetrievalMethod]
+    method = RetrievalMethod(validate_choice("retrieval_method", retrieval_method, methods))
     if method is RetrievalMethod.HYBRID_SEARCH and reranker is None:
-        msg = (
-            "A hybrid search puts what vectors and words find in one order: give reranker=, such as WeightRerankRunner."
-        )
-        raise ConfigError(msg)
-    limit, lowest = checked_top_k(top_k), checked_threshold(score_threshold)
-    if not checked_query(query).strip():
+        raise ConfigError("A hybrid search needs a reranker. Pass reranker=..., such as WeightRerankRunner.")
+    limit, lowest = validate_integer("top_k", top_k, 1, MAX_TOP_K), validate_threshold(score_threshold)
+    require(isinstance(query, str), "query", query, "a string")
+    if not query.strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
     found: list[Document] = []
@@ -89,13 +351,13 @@ def retrieve(
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalChildChunk:
-    """A child that was found, of a segment that is read.
+    """A found child of a segment.
 
     Args:
         id: Its uid.
         content: Its text.
-        score: In [0, 1]; None where it has none.
-        position: Where it stands in its document, from 0.
+        score: In [0, 1], or None.
+        position: Its position in the document, from 0.
     """
 
     id: str
@@ -107,12 +369,12 @@ class RetrievalChildChunk:
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalSegments:
-    r"""A segment that is read, with those of its children that were found (named by spec 004).
+    r"""A segment to read with its found children (named by spec 004).
 
     Args:
-        segment: What is read.
-        child_chunks: Its children that were found, best first; () where it was found itself.
-        score: In [0, 1]; that of its best child where children were found.
+        segment: The segment.
+        child_chunks: Its found children, best first; () if it was found itself.
+        score: In [0, 1]; that of its best child if children were found.
 
     Example:
         >>> from lazyrag import Document, Retriever
@@ -130,9 +392,9 @@ class RetrievalSegments:
 
     @classmethod
     def from_nodes(cls, nodes: Sequence[DocNode], dataset_id: str = "") -> list[RetrievalSegments]:
-        """What a retriever over children found, by parent, in the order of their best children.
+        """Group the nodes that a retriever over children found by parent, in the order of their best children.
 
-        A node without a parent, and a whole document, stands for itself. Scores are divided by the best one.
+        A node without a parent and a complete document are their own segments. Scores are divided by the best one.
 
         Raises:
             ConfigError: If a score is below 0, or not finite.

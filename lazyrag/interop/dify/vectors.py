@@ -1,4 +1,4 @@
-"""How specification 004's vector stores are chosen, and what holds for each of them."""
+"""Vector stores of specification 004: the base class, those over this package's Documents, and `Vector`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, check_metadata, copy_value
 from lazyrag.document.document import Document as Collection
 from lazyrag.errors import ConfigError, NotRegisteredError, UnsupportedError
 from lazyrag.interop.dify.documents import (
+    MAX_TOP_K,
     Document,
     MetadataCondition,
-    checked_threshold,
-    checked_top_k,
     clipped_cosine,
     filter_of,
     unit_score,
     unit_scores,
+    validate_threshold,
 )
-from lazyrag.interop.embedders import embedder_of
+from lazyrag.interop.frameworks import embedder_of
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
-from lazyrag.validation import check_keywords, known_keywords
+from lazyrag.validation import check_keywords, is_list_of, known_keywords, require, validate_integer
 
 if TYPE_CHECKING:
     from typing import Self
 
 
 class Field(str, enum.Enum):
-    """The names under which the system that spec 004 describes writes a document to its vector stores.
+    """Names of a document's fields in the vector stores of the system that spec 004 describes.
 
     Example:
         >>> Field.CONTENT_KEY.value
@@ -54,12 +54,12 @@ class Field(str, enum.Enum):
 
 
 class BaseVector(abc.ABC):
-    """A vector store of one data set (spec 004, section 6), for those who bring one of their own.
+    """Base class of vector stores, each of one data set (spec 004, section 6).
 
     Args:
         dataset: The data set: its id, or an object with an attribute ``id``.
-        attributes: Names of metadata by which can be filtered.
-        embeddings: What embeds documents and queries.
+        attributes: Names of metadata to filter by.
+        embeddings: Embeds documents and queries.
     """
 
     def __init__(self, dataset: Any, attributes: Sequence[str], embeddings: Any) -> None:
@@ -69,22 +69,22 @@ class BaseVector(abc.ABC):
 
     @abc.abstractmethod
     def create(self, documents: list[Document]) -> None:
-        """Insert documents; they are found from now on."""
+        """Insert documents. They are searchable when this returns."""
 
     @abc.abstractmethod
     def search_by_vector(
         self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
     ) -> list[Document]:
-        """At most top_k documents, best first, whose ``metadata["score"]`` is at least the threshold."""
+        """Return at most top_k documents, best first, whose ``metadata["score"]`` reaches the threshold."""
 
     def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:  # noqa: ARG002  for subclasses
-        """At most top_k documents by their words, best first.
+        """Return at most top_k documents by full-text search, best first.
 
         Raises:
-            UnsupportedError: If the store cannot; one of the specification's version V1 cannot.
+            UnsupportedError: If the store has none, such as those of the specification's version V1.
         """
-        msg = f"{type(self).__name__} does not search full text. Define search_by_full_text, or search by vector."
-        raise UnsupportedError(msg)
+        name = type(self).__name__
+        raise UnsupportedError(f"{name} does not search full text. Define search_by_full_text, or search by vector.")
 
     @abc.abstractmethod
     def delete(self) -> None:
@@ -92,51 +92,44 @@ class BaseVector(abc.ABC):
 
     @abc.abstractmethod
     def delete_by_ids(self, ids: list[str]) -> None:
-        """Delete documents by their ``doc_id``; one that is not there is no error."""
+        """Delete documents by ``doc_id``; unknown ids are ignored."""
 
 
-def checked_attributes(attributes: Any) -> dict[str, DocField]:
-    """The fields that filters may read: as they are declared, and as text where only their names are given.
+def attribute_fields(attributes: Any) -> dict[str, DocField]:
+    """Return the fields to filter by; names without a declaration become text fields.
 
     Raises:
-        ConfigError: If they are none, or one has the name under which all of the metadata is kept.
+        ConfigError: If they are invalid, or one has the name under which the complete metadata are stored.
 
     Example:
-        >>> checked_attributes(["source"])["source"].data_type
+        >>> attribute_fields(["source"])["source"].data_type
         <DataType.VARCHAR: 'varchar'>
     """
-    mapping = isinstance(attributes, Mapping)
-    if not mapping and not (isinstance(attributes, (list, tuple)) and all(isinstance(one, str) for one in attributes)):
-        msg = f"attributes is {attributes!r:.80}; give a list of names, or a mapping from names to DocField."
-        raise ConfigError(msg)
+    is_valid = isinstance(attributes, Mapping) or is_list_of(attributes, str)
+    require(is_valid, "attributes", attributes, "a list of names, or a mapping from names to DocField")
     if Field.METADATA_KEY.value in attributes:
-        msg = "attributes has the name 'metadata', under which all of the metadata is kept. Choose another name."
-        raise ConfigError(msg)
-    return dict(attributes) if mapping else {name: DocField(DataType.VARCHAR) for name in attributes}
+        raise ConfigError("attributes has the reserved name 'metadata'. Choose another name.")
+    if isinstance(attributes, Mapping):
+        return dict(attributes)
+    return {name: DocField(DataType.VARCHAR) for name in attributes}
 
 
-def checked_documents(documents: Any) -> dict[str, Document]:
-    """Documents by the ``doc_id`` that each of them has alone.
+def documents_by_id(documents: Any) -> dict[str, Document]:
+    """Return documents by their ``doc_id``.
 
     Raises:
         ConfigError: If two have one ``doc_id``, or one has none.
 
     Example:
-        >>> [*checked_documents([Document("tea", {"doc_id": "1"})])]
+        >>> [*documents_by_id([Document("tea", {"doc_id": "1"})])]
         ['1']
     """
-    if not isinstance(documents, (list, tuple)) or not all(isinstance(one, Document) for one in documents):
-        msg = f"documents is {documents!r:.80}; give a list of lazyrag.interop.dify.Document."
-        raise ConfigError(msg)
+    require(is_list_of(documents, Document), "documents", documents, "a list of lazyrag.interop.dify.Document")
     by_id: dict[str, Document] = {}
-    for place, document in enumerate(documents):
+    for number, document in enumerate(documents):
         doc_id = document.metadata.get("doc_id")
-        if not isinstance(doc_id, str) or not doc_id.strip() or doc_id in by_id:
-            msg = (
-                f"documents[{place}] has the doc_id {doc_id!r:.80}; each needs one of its own in its metadata, such as "
-                "str(uuid.uuid4())."
-            )
-            raise ConfigError(msg)
+        is_valid = isinstance(doc_id, str) and doc_id.strip() != "" and doc_id not in by_id
+        require(is_valid, f"doc_id of documents[{number}]", doc_id, "a unique text such as str(uuid.uuid4())")
         by_id[doc_id] = document
     return by_id
 
@@ -144,13 +137,63 @@ def checked_documents(documents: Any) -> dict[str, Document]:
 _CONTENT = Field.METADATA_KEY.value
 
 
-class GroupVector(BaseVector):
-    """A node group of a Document that you hold, as specification 004 searches one; it is filled by its own methods.
+class _CollectionVector(BaseVector):
+    """A vector store over a node group of a Document."""
+
+    def __init__(self, docs: Collection, group_name: str, dataset: Any, embeddings: Any = None) -> None:
+        super().__init__(dataset, [*docs.fields], embeddings)
+        self.docs = docs
+        self.group_name = group_name
+
+    def search_by_vector(
+        self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """Search by vectors.
+
+        Args:
+            query: A text; a blank one finds nothing.
+            top_k: Maximum number of documents, from 1 to 100.
+            score_threshold: The lowest score to keep, in [0, 1].
+            kwargs: ``filters``: a `MetadataCondition` or its JSON, a mapping of fields, or a filter.
+
+        Returns:
+            Documents with the cosine, at least 0, as ``metadata["score"]``.
+
+        Raises:
+            ConfigError: If an argument is invalid, or there are no embeddings.
+        """
+        lowest = validate_threshold(score_threshold)
+        nodes = self._search("cosine", query, top_k, kwargs)
+        scored = [node.with_score(clipped_cosine(node.score or 0.0)) for node in nodes]
+        return self._documents([node for node in scored if (node.score or 0.0) >= lowest])
+
+    def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
+        """Search by BM25; scores are divided by the best one. See `search_by_vector`."""
+        nodes = self._search(OVER_SIMILARITY, query, top_k, kwargs)
+        scores = unit_scores([node.score or 0.0 for node in nodes], "max")
+        return self._documents([node.with_score(score) for node, score in zip(nodes, scores, strict=True)])
+
+    def _search(self, similarity: str, query: str, top_k: int, kwargs: Mapping[str, Any]) -> list[DocNode]:
+        check_keywords("The search", _known_keywords, kwargs, skip=0)
+        filters = filter_of(kwargs.get("filters"), self.docs.fields)
+        topk = validate_integer("top_k", top_k, 1, MAX_TOP_K)
+        return list(Retriever(self.docs, self.group_name, similarity, topk=topk)(query, filters))
+
+    @abc.abstractmethod
+    def _documents(self, nodes: list[DocNode]) -> list[Document]: ...
+
+
+def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
+    """The additional keywords of a search."""
+
+
+class GroupVector(_CollectionVector):
+    """A node group of a Document as a read-only vector store; add documents with the Document's own methods.
 
     Args:
         docs: The Document.
-        group_name: The node group that is searched.
-        dataset_id: The ``dataset_id`` of what is found; the Document's name where it is left out.
+        group_name: The node group to search.
+        dataset_id: The ``dataset_id`` of found documents; by default the Document's name.
 
     Example:
         >>> docs = Collection()
@@ -161,51 +204,38 @@ class GroupVector(BaseVector):
     """
 
     def __init__(self, docs: Collection, group_name: str, dataset_id: str = "") -> None:
-        super().__init__(dataset_id or docs.name, [*docs.fields], None)
-        self.docs = docs
-        self.group_name = group_name
+        super().__init__(docs, group_name, dataset_id or docs.name)
 
     def create(self, documents: list[Document]) -> None:  # noqa: ARG002  of the interface
-        """Not possible: the Document is filled by ``add_files``, ``add_texts`` and ``sync``."""
+        """Unsupported: use the Document's ``add_files``, ``add_texts`` and ``sync``."""
         raise self._unsupported("create", "docs.add_texts or docs.add_files")
 
     def delete(self) -> None:
-        """Not possible, as `create`."""
+        """Unsupported: use the Document's ``delete_files``."""
         raise self._unsupported("delete", "docs.delete_files")
 
     def delete_by_ids(self, ids: list[str]) -> None:  # noqa: ARG002  of the interface
-        """Not possible, as `create`."""
+        """Unsupported: use the Document's ``delete_files``."""
         raise self._unsupported("delete_by_ids", "docs.delete_files")
 
-    def search_by_vector(
-        self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
-    ) -> list[Document]:
-        """Nodes by their embeddings; a score is the cosine, or 0 where that is below."""
-        nodes = _by_vector(
-            self.docs, self.group_name, query, top_k, score_threshold, **_search_keywords(self.docs, kwargs)
-        )
-        return Document.from_nodes(nodes, self.dataset, normalise="none")
-
-    def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
-        """Nodes by BM25; a score is the BM25 score divided by the best one."""
-        nodes = _by_words(self.docs, self.group_name, query, top_k, **_search_keywords(self.docs, kwargs))
+    def _documents(self, nodes: list[DocNode]) -> list[Document]:
         return Document.from_nodes(nodes, self.dataset, normalise="none")
 
     def _unsupported(self, method: str, instead: str) -> UnsupportedError:
-        return UnsupportedError(f"GroupVector.{method} does not change a Document that you hold. Call {instead} of it.")
+        return UnsupportedError(f"GroupVector.{method} is not supported. Call {instead} of the Document.")
 
 
-class DocumentVector(BaseVector):
-    """A data set in a Document of its own, one text for each document, on any of this package's stores.
+class DocumentVector(_CollectionVector):
+    """A data set in a Document of its own, one text for each document, in any of this package's stores.
 
     Args:
         dataset: The data set's id, or an object with an attribute ``id``.
-        attributes: Names of metadata that filters may read, as text; or a mapping from names to `lazyrag.DocField`.
-        embeddings: An `Embeddings`, any embedder, or a function from text to vector. None: only full text is searched.
-        store_conf: Where it is kept, as `lazyrag.Document` takes it; in memory where it is left out.
+        attributes: Names of metadata to filter by, as text; or a mapping from names to `lazyrag.DocField`.
+        embeddings: An `Embeddings`, any embedder, or a function from text to vector. None: only full-text search.
+        store_conf: See `lazyrag.Document`; by default in memory.
 
     Raises:
-        ConfigError: If an argument does not fit.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> vector = DocumentVector("teas", ["source"], lambda text: [float("tea" in text), 0.0])
@@ -222,23 +252,23 @@ class DocumentVector(BaseVector):
         *,
         store_conf: Mapping[str, Any] | None = None,
     ) -> None:
-        fields = checked_attributes(attributes)
-        super().__init__(dataset, list(fields), embeddings)
+        fields = attribute_fields(attributes)
         embed = None if embeddings is None else embedder_of(embeddings)
-        self.docs = Collection(name=_dataset_id(dataset), embed=embed, doc_fields=fields, store_conf=store_conf)
+        docs = Collection(name=_dataset_id(dataset), embed=embed, doc_fields=fields, store_conf=store_conf)
+        super().__init__(docs, LAZY_ROOT_NAME, dataset, embeddings)
+        self.attributes = list(fields)
 
     def create(self, documents: list[Document]) -> None:
-        """Insert documents; one whose ``doc_id`` is there takes the old one's place.
+        """Insert documents, replacing those of the same ``doc_id``. They are searchable when this returns.
 
-        Returns when they are found by every reader. One that cannot be embedded is not kept, and what it was to replace
-        stays; the others are inserted.
+        If a document cannot be embedded, it is not inserted and its previous version stays; the others are inserted.
 
         Raises:
-            ConfigError: If a document has no ``doc_id`` of its own, its text is blank, or metadata cannot be kept; then
+            ConfigError: If a document has no unique ``doc_id``, its text is blank, or metadata cannot be stored; then
                 nothing is inserted.
             EmbeddingError: If a text has no vector, or one of another length than the data set's.
         """
-        by_id = checked_documents(documents)
+        by_id = documents_by_id(documents)
         if not by_id:
             return
         stored = {doc_id: self._stored(doc_id, one) for doc_id, one in by_id.items()}
@@ -251,33 +281,6 @@ class DocumentVector(BaseVector):
             self.docs.delete_files([path for path in failed if path in report.added])
             raise next(iter(failed.values()))
 
-    def search_by_vector(
-        self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
-    ) -> list[Document]:
-        """The documents closest to a query.
-
-        Args:
-            query: A text; a blank one finds nothing.
-            top_k: At most so many, from 1 to 100.
-            score_threshold: The lowest score that is kept, in [0, 1].
-            kwargs: ``filters``: a `MetadataCondition` or its JSON, a mapping of fields, or a filter.
-
-        Returns:
-            Documents as they were inserted, with the cosine, or 0 where that is below, as ``metadata["score"]``.
-
-        Raises:
-            ConfigError: If an argument is out of its range, or the data set has no embeddings.
-        """
-        nodes = _by_vector(
-            self.docs, LAZY_ROOT_NAME, query, top_k, score_threshold, **_search_keywords(self.docs, kwargs)
-        )
-        return [_restored(node) for node in nodes]
-
-    def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:
-        """The documents that share words with a query, by BM25; a score is the BM25 score divided by the best one."""
-        nodes = _by_words(self.docs, LAZY_ROOT_NAME, query, top_k, **_search_keywords(self.docs, kwargs))
-        return [_restored(node) for node in nodes]
-
     def delete(self) -> None:
         """Delete all documents."""
         self.docs.delete_files([node.path for node in self.docs.get_nodes()])
@@ -288,39 +291,45 @@ class DocumentVector(BaseVector):
         self.docs.delete_files([one for one in dict.fromkeys(ids) if one in there])
 
     def close(self) -> None:
-        """Let go of files and connections; twice does no harm."""
+        """Close files and connections. Idempotent."""
         self.docs.close()
 
-    def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
-        """What is kept of a document's metadata: all of it but the score, and beside it what filters read.
+    def _documents(self, nodes: list[DocNode]) -> list[Document]:
+        documents = []
+        for node in nodes:
+            metadata = copy_value(dict(node.global_metadata.get(_CONTENT, {})))
+            documents.append(Document(node.text, {**metadata, "score": node.score}))
+        return documents
 
-        It is checked here, as a Document whose texts all fail to load answers nothing from then on.
+    def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
+        """The stored metadata of a document: all but the score, and the fields to filter by.
+
+        They are validated here, since a Document whose texts all fail to load raises from then on.
         """
-        kept = {name: value for name, value in document.metadata.items() if name != "score"}
-        fields = {name: kept[name] for name in self.attributes if kept.get(name) is not None}
+        metadata = {name: value for name, value in document.metadata.items() if name != "score"}
+        fields = {name: metadata[name] for name in self.attributes if metadata.get(name) is not None}
         try:
-            check_metadata(kept)
+            check_metadata(metadata)
             for name, value in fields.items():
                 check_value(name, self.docs.fields[name], value)
         except ConfigError as exc:
-            msg = f"The document {doc_id!r:.80} cannot be kept. {exc}"
-            raise ConfigError(msg) from exc
-        return {**fields, _CONTENT: kept}
+            raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
+        return {**fields, _CONTENT: metadata}
 
 
 def on_map(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
-    """A data set in memory, or in the file that ``uri`` names."""
+    """Make a data set in memory, or in the file ``uri``."""
     conf = {"segment_store": {"type": "map", "kwargs": options}} if options else None
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
 
 
 def on_milvus(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
-    """A data set in Milvus: ``uri`` and the store's other arguments; ``ledger`` beside a server."""
+    """Make a data set in Milvus: ``uri`` and the store's other arguments; with a server also ``ledger``."""
     return _on_vectors("milvus", dataset, attributes, embeddings, options)
 
 
 def on_chroma(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
-    """A data set in Chroma: ``dir`` or ``host`` and the store's other arguments; ``ledger`` beside a server."""
+    """Make a data set in Chroma: ``dir`` or ``host`` and the store's arguments; with a server also ``ledger``."""
     return _on_vectors("chromadb", dataset, attributes, embeddings, options)
 
 
@@ -330,45 +339,15 @@ def _on_vectors(store: str, dataset: Any, attributes: Any, embeddings: Any, opti
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
 
 
-def _by_vector(
-    docs: Collection, group: str, query: str, top_k: int, score_threshold: float | None, filters: FilterLike | None
-) -> list[DocNode]:
-    lowest = checked_threshold(score_threshold)
-    nodes = Retriever(docs, group, "cosine", topk=checked_top_k(top_k))(query, filters)
-    found = [node.with_score(clipped_cosine(node.score or 0.0)) for node in nodes]
-    return [node for node in found if (node.score or 0.0) >= lowest]
-
-
-def _by_words(docs: Collection, group: str, query: str, top_k: int, filters: FilterLike | None) -> list[DocNode]:
-    nodes = Retriever(docs, group, OVER_SIMILARITY, topk=checked_top_k(top_k))(query, filters)
-    scores = unit_scores([node.score or 0.0 for node in nodes], "max")
-    return [node.with_score(score) for node, score in zip(nodes, scores, strict=True)]
-
-
-def _search_keywords(docs: Collection, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    check_keywords("The search", _known_keywords, kwargs, skip=0)
-    return {"filters": filter_of(kwargs.get("filters"), docs.fields)}
-
-
-def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
-    """The keywords of a search beside those that it names."""
-
-
-def _restored(node: DocNode) -> Document:
-    metadata = copy_value(dict(node.global_metadata.get(_CONTENT, {})))
-    return Document(node.text, {**metadata, "score": node.score})
-
-
 def _dataset_id(dataset: Any) -> str:
-    told = dataset if isinstance(dataset, str) else getattr(dataset, "id", None)
-    if not isinstance(told, str) or not told.strip():
-        msg = f"dataset is {dataset!r:.80}; give the data set's id as a text, or an object that has one."
-        raise ConfigError(msg)
-    return told
+    identifier = dataset if isinstance(dataset, str) else getattr(dataset, "id", None)
+    is_valid = isinstance(identifier, str) and identifier.strip() != ""
+    require(is_valid, "dataset", dataset, "the data set's id, or an object with an attribute id")
+    return identifier  # type: ignore[return-value]  # validated above
 
 
 class VectorType(str, enum.Enum):
-    """The vector stores that have a name here; `register_vector_factory` adds others by any name.
+    """Names of the built-in vector stores; add others by `register_vector_factory`.
 
     Example:
         >>> VectorType("milvus") is VectorType.MILVUS
@@ -394,41 +373,37 @@ vector_factories.declare("milvus", "lazyrag.interop.dify.vectors:on_milvus")
 
 @known_keywords
 def register_vector_factory(name: str, factory: VectorFactory, *, replace: bool = False) -> VectorFactory:
-    """Make a vector store known to `Vector` by a name.
+    """Register a vector store for `Vector`.
 
     Args:
         name: Its name.
-        factory: A subclass of `BaseVector`, or a function that makes one.
-        replace: Take the name over from another one.
+        factory: A subclass of `BaseVector`, or a function that returns an instance.
+        replace: Replace another factory of the same name.
 
     Returns:
         The factory, unchanged.
 
     Raises:
-        AlreadyRegisteredError: If the name is taken and ``replace`` is false.
-        ConfigError: If it is no callable.
+        AlreadyRegisteredError: If the name is taken and ``replace`` is False.
+        ConfigError: If it is not callable.
     """
-    if not callable(factory):
-        msg = (
-            f"register_vector_factory got {factory!r:.80}; give a subclass of BaseVector, or a function that makes one."
-        )
-        raise ConfigError(msg)
+    require(callable(factory), "factory", factory, "a subclass of BaseVector, or a function that returns an instance")
     return vector_factories.register(name, factory, replace=replace)
 
 
 class Vector:
-    """The vector store of a data set, chosen by name (spec 004, section 10). What it gives keeps the invariants.
+    """Vector store of a data set, selected by name (spec 004, section 10). It validates arguments and results.
 
     Args:
         dataset: See `BaseVector`.
-        attributes: See there; the built-in ones also take a mapping from names to `lazyrag.DocField`.
-        embeddings: See there; None where full text alone is searched.
+        attributes: See there; the built-in stores also take a mapping from names to `lazyrag.DocField`.
+        embeddings: See there; None: only full-text search.
         vector_type: A `VectorType`, or the name of a registered factory.
-        options: The factory's own: of the built-in ones the arguments of the store, such as ``uri="teas.db"``.
+        options: Options of the factory; for the built-in ones the store's arguments, such as ``uri="teas.db"``.
 
     Raises:
         NotRegisteredError: If the type is unknown.
-        ConfigError: If an argument does not fit.
+        ConfigError: If an argument is invalid.
 
     Example:
         >>> with Vector("teas", embeddings=lambda text: [float("tea" in text), 1.0]) as vector:
@@ -447,14 +422,12 @@ class Vector:
         **options: Any,
     ) -> None:
         store = self.get_vector_factory(vector_type)(dataset, attributes, embeddings, **options)
-        if not isinstance(store, BaseVector):
-            msg = f"The vector factory {str(vector_type)!r} made {store!r:.80}, which is no BaseVector."
-            raise ConfigError(msg)
+        require(isinstance(store, BaseVector), f"The result of {str(vector_type)!r}", store, "a BaseVector")
         self.store = store
 
     @staticmethod
     def get_vector_factory(vector_type: VectorType | str) -> VectorFactory:
-        """What makes a vector store of a type.
+        """Return the factory of a type of vector store.
 
         Raises:
             NotRegisteredError: If there is none.
@@ -463,8 +436,7 @@ class Vector:
         try:
             return vector_factories[name]
         except NotRegisteredError as exc:
-            msg = f"{exc} For another store define a BaseVector, and name it by register_vector_factory."
-            raise NotRegisteredError(msg) from exc
+            raise NotRegisteredError(f"{exc} Register other stores by register_vector_factory.") from exc
 
     def create(self, documents: list[Document]) -> None:
         """Insert documents.
@@ -472,34 +444,36 @@ class Vector:
         Raises:
             ConfigError: If two have one ``doc_id``, or one has none.
         """
-        checked_documents(documents)
+        documents_by_id(documents)
         self.store.create(list(documents))
 
     def search_by_vector(
         self, query: str, top_k: int = 4, score_threshold: float | None = None, **kwargs: Any
     ) -> list[Document]:
-        """The documents closest to a query.
+        """Search documents by vectors.
 
         Args:
             query: A text.
-            top_k: At most so many, from 1 to 100.
-            score_threshold: The lowest ``metadata["score"]`` that is kept, in [0, 1]; None keeps all.
-            kwargs: The store's own: of the built-in ones ``filters``.
+            top_k: Maximum number of documents, from 1 to 100.
+            score_threshold: The lowest ``metadata["score"]`` to keep, in [0, 1]; None: all.
+            kwargs: The store's own keywords; the built-in ones take ``filters``.
 
         Raises:
-            ConfigError: If an argument is out of its range, or a custom store's score is.
+            ConfigError: If an argument is invalid, or a custom store's score is outside [0, 1].
         """
-        lowest = checked_threshold(score_threshold)
-        found = self.store.search_by_vector(query, checked_top_k(top_k), score_threshold, **kwargs)
+        lowest = validate_threshold(score_threshold)
+        found = self.store.search_by_vector(
+            query, validate_integer("top_k", top_k, 1, MAX_TOP_K), score_threshold, **kwargs
+        )
         return [document for document in found[:top_k] if self._score(document) >= lowest]
 
     def search_by_full_text(self, query: str, top_k: int = 4, **kwargs: Any) -> list[Document]:
-        """The documents that share words with a query; see `search_by_vector`.
+        """Search documents by full text; see `search_by_vector`.
 
         Raises:
-            UnsupportedError: If the store does not search full text.
+            UnsupportedError: If the store has no full-text search.
         """
-        found = self.store.search_by_full_text(query, checked_top_k(top_k), **kwargs)[:top_k]
+        found = self.store.search_by_full_text(query, validate_integer("top_k", top_k, 1, MAX_TOP_K), **kwargs)[:top_k]
         for document in found:
             self._score(document)
         return found
@@ -512,17 +486,15 @@ class Vector:
         """Delete documents by ``doc_id``; an empty list deletes nothing.
 
         Raises:
-            ConfigError: If it is no list of texts.
+            ConfigError: If the ids are not a list of strings.
         """
-        given = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [None]
-        if not all(isinstance(one, str) for one in given):
-            msg = f"ids is {ids!r:.80}; give a list of doc_ids, which are texts."
-            raise ConfigError(msg)
+        given = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else ids
+        require(is_list_of(given, str), "ids", ids, "a list of doc_ids, which are strings")
         if given:
             self.store.delete_by_ids(given)
 
     def close(self) -> None:
-        """Let go of files and connections, where the store has a method ``close``."""
+        """Close files and connections, if the store has a method ``close``."""
         close = getattr(self.store, "close", None)
         if callable(close):
             close()

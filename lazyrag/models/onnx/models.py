@@ -1,4 +1,4 @@
-"""Late interaction: queries and documents compared token by token."""
+"""ONNX models: cross-encoder, embedder, and late interaction (MaxSim) of token vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ca
 
 import numpy as np
 
-from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, known_names, sentence
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
 from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown, stacked
 from lazyrag.models.onnx.session import (
     Ids,
@@ -32,7 +32,7 @@ from lazyrag.models.onnx.session import (
 from lazyrag.models.protocols import EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
-from lazyrag.validation import known_arguments, whole_number
+from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,28 +45,27 @@ _Logits: TypeAlias = "NDArray[np.float64]"  # (labels,)
 
 @known_arguments
 class OnnxCrossEncoder:
-    """A model that reads a query and a document together and says how well they fit: a `RerankModel`.
+    """Cross-encoder that scores a query and a document together: a `RerankModel`.
 
-    A pair that is longer than the model reads is never cut: the document is read window by window beside the whole
-    query, and the best window counts. Equal documents get equal scores, and a score does not depend on what is scored
-    beside it. Several threads may use one object at once.
+    A pair that exceeds the model's limit is never truncated: the document is read in windows, each with the whole
+    query, and the best window counts. Scores do not depend on the other documents. Thread-safe.
 
     Args:
-        model: A folder, or an id on the hub (``"organisation/name"``), which is looked up on this machine only.
-        download: Whether to fetch from the hub what is not on this machine. Nothing else opens a connection.
-        revision: A branch, tag or commit on the hub; None means its main branch.
+        model: A folder, or an id on the hub (``"organisation/name"``), looked up on this machine only.
+        download: Whether to download missing files from the hub. Nothing else opens a connection.
+        revision: A branch, tag or commit on the hub; None for the main branch.
         file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else the only one.
         activation: What makes a score of the model's numbers: ``"sigmoid"``, ``"identity"``, or, of several labels,
             ``"softmax"``. None means what the folder says; where it says nothing, sigmoid for one label, as in
             sentence-transformers, and softmax for several.
         label: The number of the label whose score counts; needed where a model has several.
-        max_tokens: At most so many tokens at once, special ones included; None means the model's own limit.
-        batch_size: At most so many pairs at once; None means 32, but 1 where pairs would sway each other's scores: in
-            graphs with dynamically quantised activations.
-        threads: Threads that share the work of one call; None means one for each core.
+        max_tokens: Maximum number of input tokens, with special ones; None for the model's own limit.
+        batch_size: Maximum number of pairs in a batch; None for 32, or 1 for graphs with dynamically quantised
+            activations, where pairs of a batch affect each other's scores.
+        threads: Number of threads for one call; None for one per core.
 
     Raises:
-        ConfigError: If a file is missing, broken or ambiguous, or a value is out of its range.
+        ConfigError: If a file is missing, broken or ambiguous, or an argument is invalid.
         MissingDependencyError: If the extra ``onnx`` is not installed.
 
     Source:
@@ -104,30 +103,20 @@ class OnnxCrossEncoder:
 
     @cached_property
     def identity(self) -> str:
-        """The model's name, and a hash of its files and of all settings that scores depend on.
+        """Name of the model, with a hash of its files and of all settings that affect scores.
 
         Raises:
-            ConfigError: If a file has changed since it was loaded.
+            ConfigError: If a file has changed since the model was loaded.
         """
         own = {"activation": self._activation, "label": self._label, "output": self._output, "swayed": self._swayed}
         settings = {**own, **self._model.settings}
         return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents.
+        """Rank documents; see `RerankModel`.
 
-        Args:
-            query: A text that is not blank.
-            documents: n texts.
-            top_n: At most so many, at least 1; None means all of them.
-
-        Returns:
-            min(top_n, n) pairs (index into documents, score), best first, ties by index. Scores are in [0, 1], but for
-            the activation ``"identity"``; those of one model compare across queries.
-
-        Raises:
-            ConfigError: If the query is blank, or so long that it leaves no room for a document; or no texts are given.
-            RetrievalError: If the model fails.
+        Scores are in [0, 1], except for the activation ``"identity"``, and comparable across queries. A query that
+        leaves no room for a document is a ConfigError.
         """
         found, limit = checked_documents(documents, top_n)
         distinct = list(dict.fromkeys(found))
@@ -206,34 +195,29 @@ def _count_labels(model: TextModel, output: str) -> int:
 
 def _label(folder: ModelFolder, labels: int, wanted: int | None) -> int:
     if wanted is not None:
-        return whole_number("label", wanted, 0, labels - 1)
+        return validate_integer("label", wanted, 0, labels - 1)
     if labels > 1:
         names = folder.described("config.json").get("id2label")
-        told = f": {names}" if isinstance(names, dict) else ""
-        msg = f"{folder.path} has {labels} labels{told}. Say by label=... whose score says how well a document fits."
-        raise ConfigError(msg)
+        listed = f": {names}" if isinstance(names, dict) else ""
+        raise ConfigError(f"{folder.path} has {labels} labels{listed}. Pass label=, the number of the relevant label.")
     return 0
 
 
 def _activation(folder: ModelFolder, labels: int, wanted: Activation | None) -> Activation:
     if wanted is not None:
-        if wanted not in get_args(Activation) or (wanted == "softmax" and labels == 1):
-            allowed = get_args(Activation) if labels > 1 else ("sigmoid", "identity")
-            msg = f"activation is {wanted!r} for {labels} labels. {known_names(str(wanted), allowed)}"
-            raise ConfigError(msg)
-        return wanted
+        allowed = get_args(Activation) if labels > 1 else ("sigmoid", "identity")
+        return cast("Activation", validate_choice(f"activation for {labels} labels", wanted, allowed))
     if labels > 1:
         return "softmax"
-    told = _told_activation(folder)
-    name = "sigmoid" if told is None else str(told).rpartition(".")[2].lower()
+    declared = _declared_activation(folder)
+    name = "sigmoid" if declared is None else str(declared).rpartition(".")[2].lower()
     if name not in {"sigmoid", "identity"}:
-        msg = f"{folder.path} names the activation {told!r}, which is not known here. Pass activation='identity'."
-        raise ConfigError(msg)
+        raise ConfigError(f"{folder.path} has the unknown activation {declared!r}. Pass activation='identity'.")
     return cast("Activation", name)
 
 
-def _told_activation(folder: ModelFolder) -> Any:
-    """The class that the folder names, in the places where releases of sentence-transformers have put it."""
+def _declared_activation(folder: ModelFolder) -> Any:
+    """Return the activation class in the folder's configuration, where releases of sentence-transformers put it."""
     config = folder.described("config.json")
     nested = config.get("sentence_transformers")
     places: tuple[Any, ...] = (
@@ -241,7 +225,7 @@ def _told_activation(folder: ModelFolder) -> Any:
         nested.get("activation_fn") if isinstance(nested, dict) else None,
         config.get("sbert_ce_default_activation_function"),
     )
-    return next((told for told in places if told is not None), None)
+    return next((one for one in places if one is not None), None)
 
 
 T = TypeVar("T")
@@ -253,30 +237,29 @@ _SORTED_AT_ONCE = 1024  # texts whose batches are made together: enough to sort 
 class OnnxEmbedder:
     """A sentence-embedding model in a folder, as sentence-transformers and the Hugging Face hub lay it out.
 
-    How vectors are made, pooling, normalising, prompts and length, is what the folder says or what the arguments say;
-    nothing is guessed. A text's vector does not depend on what is embedded beside it: a cache, a restart, another order
-    of files give the same. It is a `BatchEmbedder`, and several threads may use it at once.
+    Pooling, normalisation, prompts and length come from the folder or from the arguments; nothing is guessed. A text's
+    vector does not depend on the other texts of a batch. It is a `BatchEmbedder`, and thread-safe.
 
     Args:
-        model: A folder, or an id on the hub (``"organisation/name"``), which is looked up on this machine only.
-        download: Whether to fetch from the hub what is not on this machine. Nothing else opens a connection.
-        revision: A branch, tag or commit on the hub; None means its main branch.
+        model: A folder, or an id on the hub (``"organisation/name"``), looked up on this machine only.
+        download: Whether to download missing files from the hub. Nothing else opens a connection.
+        revision: A branch, tag or commit on the hub; None for the main branch.
         file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else the only one.
         pooling: ``"mean"``, ``"cls"``, ``"max"``, ``"lasttoken"``, ``"weightedmean"``, ``"mean_sqrt_len_tokens"``, or
             several in a list; None means what the folder says, and it must say it.
-        normalise: Whether vectors are brought to length 1; None means what modules.json says, and True without one.
-        dimension: Keep so many first numbers of each vector, for models that were trained for it; None keeps all.
-        query_prefix: Put before queries; None means the folder's own prompt, often none.
-        document_prefix: Put before documents, likewise.
-        max_tokens: At most so many tokens at once, special ones included; None means the model's own limit.
-        too_long: What becomes of a longer text: ``"split"`` embeds it window by window and averages the vectors,
-            weighted by tokens; ``"raise"`` fails it; ``"cut"`` drops the rest.
-        batch_size: At most so many texts at once. None means 32, but 1 where texts would sway each other's vectors: in
-            graphs with dynamically quantised activations. Those are faster with a batch size, and less exact.
-        threads: Threads that share the work of one call; None means one for each core.
+        normalise: Whether to scale vectors to unit length; None: as modules.json says, and True without one.
+        dimension: Truncate vectors to this length, for models that were trained for it; None keeps all numbers.
+        query_prefix: Text before queries; None for the folder's own prompt, often none.
+        document_prefix: Text before documents, likewise.
+        max_tokens: Maximum number of input tokens, with special ones; None for the model's own limit.
+        too_long: How to handle a longer text: ``"split"`` embeds it in windows and averages the vectors, weighted by
+            tokens; ``"raise"`` fails it; ``"cut"`` truncates it.
+        batch_size: Maximum number of texts in a batch; None for 32, or 1 for graphs with dynamically quantised
+            activations, where texts of a batch affect each other's vectors: larger batches are faster and less exact.
+        threads: Number of threads for one call; None for one per core.
 
     Raises:
-        ConfigError: If a file is missing, broken or ambiguous, or a value is out of its range.
+        ConfigError: If a file is missing, broken or ambiguous, or an argument is invalid.
         MissingDependencyError: If the extra ``onnx`` is not installed.
 
     Source:
@@ -332,13 +315,13 @@ class OnnxEmbedder:
 
     @cached_property
     def identity(self) -> str:
-        """The model's name, and a hash of its files and of all settings that vectors depend on.
+        """Name of the model, with a hash of its files and of all settings that affect vectors.
 
-        Where the folder lies does not count. The hash is made when it is first asked for, from the files as they lie
-        on the disk: 15 ms for 23 MB, a second or two for 2 GB.
+        The location of the folder does not count. The hash is computed on first use: 15 ms for 23 MB, a second or two
+        for 2 GB.
 
         Raises:
-            ConfigError: If a file has changed since it was loaded.
+            ConfigError: If a file has changed since the model was loaded.
         """
         settings = {**asdict(self._recipe), **self._model.settings, "swayed": self._swayed}
         return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
@@ -348,39 +331,39 @@ class OnnxEmbedder:
 
         Args:
             texts: n texts, none of them blank.
-            input_type: Whether they are questions, or what is searched.
+            input_type: Whether they are queries or documents.
 
         Returns:
             (n, dimension) float32, in the order of the texts; rows of length 1 if `normalised`.
 
         Raises:
-            EmbeddingError: If a text has no vector; the error of the first one.
+            EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
         asked = CheckedEmbedder(self, repr(self))
         return stacked(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
-        """Embed texts; each batch when it is done, long texts first. One bad text fails itself only."""
+        """Embed texts; yields batches as they finish, long texts first. A bad text fails alone."""
         for batch in self._computed(texts, input_type, self._recipe.of_row):
             results = [rows if isinstance(rows, EmbeddingError) else self._recipe.of_text(rows) for _, rows in batch]
             yield EmbeddedBatch([place for place, _ in batch], results)
 
     def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> list[Matrix]:
-        """A vector for each token of each text, for late interaction.
+        """Return a vector for each token of each text, for late interaction.
 
-        Special tokens and those of a prefix are left out, so that each row stands for a piece of the text. With them
-        MaxSim is neither better nor worse: .955 of XQuAD's English questions find their paragraph first, without .956.
+        Without special tokens and those of a prefix, so that each row represents a piece of the text. MaxSim is equally
+        good with them: .955 of XQuAD's English questions find their paragraph first, without them .956.
 
         Args:
             texts: n texts, none of them blank.
-            input_type: Whether they are questions, or what is searched.
+            input_type: Whether they are queries or documents.
 
         Returns:
             n arrays of shape (tokens, full dimension), float32, rows of length 1.
 
         Raises:
             ConfigError: If the graph gives no vectors of tokens.
-            EmbeddingError: If a text has none; the error of the first one.
+            EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
         if not self._recipe.hidden:
             msg = (
@@ -399,17 +382,16 @@ class OnnxEmbedder:
         return arrays
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens a text has for this model: without special ones, without a prefix, without a limit.
+        """Count the tokens of a text, without special tokens, prefix and limit.
 
         Raises:
-            ConfigError: If it is no text.
+            ConfigError: If it is no string.
         """
-        if not isinstance(text, str):
-            raise ConfigError(f"text is {shown(text)}; give a text.")
+        require(isinstance(text, str), "text", text, "a string")
         return len(self._model.ids([text])[0])
 
     def _prefix(self, input_type: InputType) -> Ids:
-        """The tokens of a prefix, which must leave room for a text."""
+        """Return the tokens of a prefix, which must leave room for a text."""
         prefix = self._recipe.prefix(input_type)
         ids = self._model.ids([prefix])[0]
         if self._room(len(ids)) < 1:
@@ -424,7 +406,7 @@ class OnnxEmbedder:
         return self.max_tokens - self._model.one.size - prefix
 
     def _dimension(self, wanted: int | None) -> int:
-        """The length of a vector, seen on one."""
+        """Return the length of a vector, measured on one."""
         row = self._model.one.row(*self._model.ids(["a"]))
         whole = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
         if wanted is not None and wanted > whole:
@@ -437,7 +419,7 @@ class OnnxEmbedder:
     def _computed(
         self, texts: Sequence[str], input_type: InputType, of_row: Callable[[Row, Output], T]
     ) -> Iterator[list[tuple[int, list[T] | EmbeddingError]]]:
-        """Batch by batch the texts that are done, by place: what was made of the rows of each, or why it has none."""
+        """Yield finished texts batch by batch: position, and the results of its rows or an error."""
 
         def run(rows: Sequence[Row]) -> list[T | EmbeddingError]:
             try:
@@ -449,8 +431,7 @@ class OnnxEmbedder:
             return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
 
         texts = listed_texts(texts)
-        if input_type not in self._prefix_ids:
-            raise ConfigError(f"input_type is {input_type!r}. {known_names(str(input_type), self._prefix_ids)}")
+        validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
             for place, line in enumerate(self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first):
@@ -462,7 +443,7 @@ class OnnxEmbedder:
                 yield [(place, _whole(results)) for place, results in batch]
 
     def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
-        """What the model reads for each text: one row, or several of a text that is longer, or why it cannot."""
+        """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
         good = [not is_blank(text) for text in texts]
         ids = iter(self._model.ids([prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]))
@@ -472,7 +453,7 @@ class OnnxEmbedder:
         ]
 
     def _rows(self, text: str, ids: Ids, prefix: Ids) -> list[Row] | EmbeddingError:
-        """The rows of one text; each of them begins with the prefix."""
+        """Return the rows of a text; each begins with the prefix."""
         # Alone, a prefix may end in another token than before a text: the space of "query: " often joins the next word.
         both = min(len(ids), len(prefix))
         differs = np.flatnonzero(ids[:both] != prefix[:both])
@@ -495,7 +476,7 @@ def _token_vectors(row: Row, output: Output) -> Matrix:
 
 
 def _whole(results: list[T | EmbeddingError]) -> list[T] | EmbeddingError:
-    """The results of a text's rows, or the first error among them."""
+    """Return the results of a text's rows, or the first error among them."""
     errors = (one for one in results if isinstance(one, EmbeddingError))
     return next(errors, None) or [one for one in results if not isinstance(one, EmbeddingError)]
 
@@ -509,11 +490,11 @@ def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError
 _ROWS = 1 << 15  # tokens of documents in one product: 4 MB for 32 tokens of a query
 
 TOKEN_CACHE_BYTES = 128 << 20
-"""Of token vectors that are kept for an embedder: those of 87,000 tokens where a vector has 384 numbers."""
+"""Cached token vectors of an embedder: 87,000 tokens with vectors of 384 numbers."""
 
 
 class TokenEmbedder(Protocol):
-    """Gives a vector for each token of a text; `lazyrag.models.onnx.models.OnnxEmbedder` is one."""
+    """Embedder that returns a vector for each token, such as `OnnxEmbedder`."""
 
     @property
     def identity(self) -> str:
@@ -526,7 +507,7 @@ class TokenEmbedder(Protocol):
 
 
 def max_sim(query: Matrix, document: Matrix) -> float:
-    """How well a document answers a query: the sum over the query's tokens of the best cosine with a document's token.
+    """Sum over the query's tokens of the best cosine similarity with a token of the document.
 
     Args:
         query: (query tokens, dim) float32, a row for each token.
@@ -536,7 +517,7 @@ def max_sim(query: Matrix, document: Matrix) -> float:
         A number in [-query tokens, query tokens].
 
     Raises:
-        ConfigError: If a shape is another.
+        ConfigError: If a shape is invalid.
 
     Source:
         Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075, section 3.3.
@@ -549,7 +530,7 @@ def max_sim(query: Matrix, document: Matrix) -> float:
 
 
 def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
-    """`max_sim` of one query with many documents, by one matrix product for many of them.
+    """Compute `max_sim` of a query with many documents, with one matrix product for many of them.
 
     Args:
         query: (query tokens, dim) float32.
@@ -559,7 +540,7 @@ def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
         (n,) float64, in the order of the documents.
 
     Raises:
-        ConfigError: If a shape is another.
+        ConfigError: If a shape is invalid.
     """
     _check("The query", query, None)
     for document in documents:
@@ -575,60 +556,45 @@ def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
 
 
 class MaxSimModel:
-    """A `RerankModel` that needs no model of its own: it compares the token vectors of an embedding model.
+    """Late interaction (MaxSim) with the token vectors of an embedding model: a `RerankModel`.
 
-    The score is `max_sim` divided by the number of the query's tokens: a mean of cosines, in [-1, 1]. A document
-    without tokens, such as a blank one, gets -1. Several threads may use one object at once.
+    The score is `max_sim` divided by the number of query tokens: a mean of cosines, in [-1, 1]. A document without
+    tokens, such as a blank one, scores -1. Thread-safe.
 
-    Embedding the documents is nearly all of the work, so their token vectors are kept in memory, by text, up to a
-    number of bytes; those that were used last stay. All models over one embedder share them, as long as there is the
-    embedder. Scores do not depend on it.
+    Token vectors of documents are cached in memory, least recently used first out. All models over one embedder share
+    the cache. Scores do not depend on it.
 
     Args:
-        embedder: Gives the vectors, as `lazyrag.models.onnx.models.OnnxEmbedder` does.
-        cache_bytes: How many bytes of token vectors this model keeps for itself, at least 0; 0 embeds documents in each
-            call. None shares 128 MiB with the others over the embedder.
+        embedder: Embedder with token vectors, such as `lazyrag.models.onnx.models.OnnxEmbedder`.
+        cache_bytes: Size of a cache of its own, at least 0; 0 embeds documents in each call. None shares 128 MiB with
+            other models over the embedder.
 
     Raises:
-        ConfigError: If it cannot, or cache_bytes is out of its range.
+        ConfigError: If an argument is invalid.
 
     Source:
         Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075.
     """
 
     def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int | None = None) -> None:
-        if not callable(getattr(embedder, "token_embeddings", None)):
-            msg = (
-                f"MaxSimModel got {shown(embedder)}; give an embedder with token_embeddings, such as an OnnxEmbedder "
-                "(of a CachedEmbedder, its .embedder)."
-            )
-            raise ConfigError(msg)
+        has_tokens = callable(getattr(embedder, "token_embeddings", None))
+        hint = "Of a CachedEmbedder, pass its .embedder."
+        require(has_tokens, "embedder", embedder, "an embedder with token_embeddings, such as an OnnxEmbedder", hint)
         self.embedder = embedder
-        self._kept = _kept_for(embedder) if cache_bytes is None else _Kept(whole_number("cache_bytes", cache_bytes, 0))
+        self._kept = (
+            _kept_for(embedder) if cache_bytes is None else _Kept(validate_integer("cache_bytes", cache_bytes, 0))
+        )
 
     def __repr__(self) -> str:
         return f"MaxSimModel({self.embedder!r})"
 
     @property
     def identity(self) -> str:
-        """The embedder's, marked as used for late interaction; "" where it says nothing."""
+        """That of the embedder with a prefix; "" if it has none."""
         return f"maxsim:{self.embedder.identity}" if self.embedder.identity else ""
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents.
-
-        Args:
-            query: A text that is not blank.
-            documents: n texts.
-            top_n: At most so many, at least 1; None means all of them.
-
-        Returns:
-            min(top_n, n) pairs (index into documents, score), best first, ties by index.
-
-        Raises:
-            ConfigError: If the query is blank, or no texts are given.
-            RetrievalError: If the embedder fails.
-        """
+        """Rank documents; see `RerankModel`."""
         checked_query(query)
         found, limit = checked_documents(documents, top_n)
         try:

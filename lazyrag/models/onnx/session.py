@@ -1,4 +1,4 @@
-"""A graph and its tokenizer: the one place that knows onnxruntime and tokenizers."""
+"""Model folders, ONNX graphs with their tokenizers, pooling, and batches of token rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import numpy as np
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, missing_package, sentence
 from lazyrag.models.protocols import InputType
 from lazyrag.types import Matrix, Vector
-from lazyrag.validation import whole_number, yes_or_no
+from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -449,12 +449,8 @@ def checked_poolings(what: str, names: Any) -> tuple[str, ...]:
         (('mean',), ('cls', 'max'))
     """
     listed = [names] if isinstance(names, str) else names
-    if not isinstance(listed, (list, tuple)) or not listed:
-        raise ConfigError(f"{what} is {names!r}; give one or several of {', '.join(POOLINGS)}.")
-    for name in listed:
-        if name not in POOLINGS:
-            raise ConfigError(f"{what} is {names!r}. {known_names(str(name), POOLINGS)}")
-    return tuple(listed)
+    require(isinstance(listed, (list, tuple)) and len(listed) > 0, what, names, f"one or several of {POOLINGS}")
+    return tuple(validate_choice(what, name, POOLINGS) for name in listed)
 
 
 def pooled(hidden: Matrix, poolings: Sequence[str], start: int = 0) -> Vector:
@@ -500,7 +496,7 @@ def _pooled(folder: ModelFolder, path: str) -> Steps:
     if not config:
         return Steps()
     named = config.get("pooling_mode") or [mode for key, mode in _OLDER_NAMES.items() if config.get(key) is True]
-    poolings = checked_poolings(f"The pooling in {folder.path / name}", named or "mean")
+    poolings = checked_poolings(f"pooling in {folder.path / name}", named or "mean")
     return Steps(poolings, with_prefix=config.get("include_prompt", True) is not False)
 
 
@@ -755,11 +751,9 @@ def settle(
     Raises:
         ConfigError: If nobody says how to pool, or what they say cannot be done.
     """
-    if too_long not in get_args(TooLong):
-        raise ConfigError(f"too_long is {too_long!r}. {known_names(str(too_long), get_args(TooLong))}")
+    validate_choice("too_long", too_long, get_args(TooLong))
     for name, prefix in (("query_prefix", query_prefix), ("document_prefix", document_prefix)):
-        if not isinstance(prefix, (str, type(None))):
-            raise ConfigError(f"{name} is {prefix!r:.80}; give a text, or None for the model's own.")
+        require(isinstance(prefix, (str, type(None))), name, prefix, "a string or None")
     steps = read_steps(folder)
     poolings = steps.poolings if pooling is None else checked_poolings("pooling", pooling)
     output = _output(folder, ranks, asked=pooling is not None)
@@ -770,9 +764,9 @@ def settle(
         output=output,
         hidden=hidden,
         poolings=poolings if hidden else (),
-        normalise=steps.normalise is not False if normalise is None else yes_or_no("normalise", normalise),
+        normalise=steps.normalise is not False if normalise is None else validate_boolean("normalise", normalise),
         with_prefix=steps.with_prefix,
-        dimension=folder.dimension if dimension is None else whole_number("dimension", dimension, 1),
+        dimension=folder.dimension if dimension is None else validate_integer("dimension", dimension, 1),
         query_prefix=folder.prefix("query") if query_prefix is None else query_prefix,
         document_prefix=folder.prefix("document") if document_prefix is None else document_prefix,
         too_long=too_long,
@@ -849,7 +843,7 @@ class TextModel:
         threads: int | None = None,
     ) -> None:
         runtime, tokenizers = _packages(what)
-        threads = 0 if threads is None else whole_number("threads", threads, 1)
+        threads = 0 if threads is None else validate_integer("threads", threads, 1)
         self.path = folder.graph(file)
         vocabulary = folder.file(TOKENIZER)
         self.max_tokens = _max_tokens(folder, max_tokens)
@@ -942,7 +936,7 @@ def rows_at_once(batch_size: int | None, *, sways: bool) -> int:
     """How many rows to compute together: what the user says, else many, or one where rows sway each other."""
     if batch_size is None:
         return 1 if sways else _ROWS
-    return whole_number("batch_size", batch_size, 1)
+    return validate_integer("batch_size", batch_size, 1)
 
 
 def _packages(what: str) -> tuple[ModuleType, ModuleType]:
@@ -961,7 +955,7 @@ def _packages(what: str) -> tuple[ModuleType, ModuleType]:
 
 def _max_tokens(folder: ModelFolder, wanted: int | None) -> int:
     if wanted is not None:
-        return whole_number("max_tokens", wanted, 1, folder.positions)
+        return validate_integer("max_tokens", wanted, 1, folder.positions)
     if folder.max_tokens is None:
         msg = f"{folder.path} does not say how many tokens the model reads at once. Pass max_tokens=..., 512 for most."
         raise ConfigError(msg)

@@ -1,4 +1,4 @@
-"""Rerank models by HTTP."""
+"""Chat, embedding and rerank models behind an HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from lazyrag.errors import ConfigError, EmbeddingError, GenerationError, RetrievalError, known_names
-from lazyrag.models import concurrency as background
+from lazyrag.errors import EmbeddingError, GenerationError, RetrievalError
+from lazyrag.models import concurrency
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     as_vector,
@@ -22,7 +22,7 @@ from lazyrag.models.embedding import (
     shown,
     stacked,
 )
-from lazyrag.models.openai.client import Endpoint, EndpointError, checked_text, make_endpoint
+from lazyrag.models.openai.client import Endpoint, EndpointError, make_endpoint
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -37,9 +37,9 @@ from lazyrag.models.protocols import (
     Usage,
     as_messages,
 )
-from lazyrag.models.rerank import checked_documents, checked_ranking
+from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
-from lazyrag.validation import whole_number, yes_or_no
+from lazyrag.validation import require, validate_boolean, validate_choice, validate_integer, validate_text
 
 if TYPE_CHECKING:
     from typing import Self, Unpack
@@ -47,12 +47,191 @@ if TYPE_CHECKING:
     from lazyrag.models.openai.client import EndpointOptions
 
 
+class _HttpModel:
+    """A model behind an endpoint, which is closed with the model unless it was passed in."""
+
+    def __init__(
+        self, kind: str, base_url: str | Endpoint, model: str, api_key: str | None, options: EndpointOptions
+    ) -> None:
+        self.endpoint = make_endpoint(type(self), base_url, api_key, options)
+        self.model = validate_text("model", model)
+        self._owns_endpoint = not isinstance(base_url, Endpoint)
+        self._name = f"The {kind} model {model!r} at {self.endpoint.base_url}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.endpoint.base_url!r}, {self.model!r})"
+
+    @property
+    def identity(self) -> str:
+        """URL and model."""
+        return f"http:{self.endpoint.base_url}:{self.model}"
+
+    def close(self) -> None:
+        """Close the endpoint, unless it was passed in."""
+        if self._owns_endpoint:
+            self.endpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _message(self, fault: EndpointError) -> str:
+        return f"{self._name} failed: {self.endpoint.hide_secrets(fault)}"
+
+
+_CHAT_PATH = "/chat/completions"
+_OWN_PARAMETERS = frozenset({"messages", "model", "n", "stream"})
+_SCHEMA_REJECTED = {400, 415, 422, 501}
+
+
+class HttpChatModel(_HttpModel):
+    """A chat model behind an endpoint that speaks OpenAI's protocol.
+
+    ``json_schema`` in the options is sent as ``response_format``. If the endpoint rejects a request with it, the
+    request is sent once more without it, and if that succeeds, no schema is sent for this model again.
+
+    Args:
+        base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to share.
+        model: Name of the model on the server.
+        api_key: See `Endpoint`, as for further keywords. Only with a URL.
+        options: Generation options of calls without options of their own.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+        MissingDependencyError: If the extra ``openai`` is not installed.
+
+    Example, with a server that runs on this machine::
+
+        with HttpChatModel("http://localhost:8000/v1", "qwen3", options=ChatOptions(temperature=0)) as model:
+            print(model.chat("When is tea picked?").text)
+    """
+
+    def __init__(
+        self,
+        base_url: str | Endpoint,
+        model: str,
+        *,
+        api_key: str | None = None,
+        options: ChatOptions | None = None,
+        **endpoint: Unpack[EndpointOptions],
+    ) -> None:
+        super().__init__("chat", base_url, model, api_key, endpoint)
+        self.options = _validate_options(options or ChatOptions())
+
+    def chat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
+        """Generate an answer and wait for it.
+
+        If the server returns fewer candidates than n, the missing ones are requested concurrently, each with a seed of
+        its own if there is a seed; ``usage`` is the sum.
+
+        Raises:
+            GenerationError: If the model fails, or its response cannot be used.
+        """
+        return concurrency.run(self._complete(as_messages(prompt), self._options(options)))
+
+    async def achat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
+        """Generate an answer, in any event loop. Cancelling the task ends the call."""
+        return await concurrency.arun(self._complete(as_messages(prompt), self._options(options)))
+
+    def stream(self, prompt: Prompt, options: ChatOptions | None = None) -> Iterator[ChatDelta]:
+        """Stream an answer. Closing or dropping the iterator ends the call. A rejected JSON schema is an error here.
+
+        Raises:
+            GenerationError: If the model fails, or the answer is cut off; after the pieces that arrived.
+        """
+        return concurrency.stream(self._deltas(as_messages(prompt), self._options(options)))
+
+    def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
+        """Stream an answer, in any event loop."""
+        return concurrency.astream(self._deltas(as_messages(prompt), self._options(options)))
+
+    def _options(self, options: ChatOptions | None) -> ChatOptions:
+        options = self.options if options is None else _validate_options(options)
+        if options.json_schema is not None and self.model in self.endpoint.without_schema:
+            return dataclasses.replace(options, json_schema=None)
+        return options
+
+    async def _complete(self, messages: tuple[Message, ...], options: ChatOptions) -> ChatCompletion:
+        try:
+            answer, options = await self._post(messages, options)
+            choices, usage = choices_of(answer, options.n), usage_of(answer)
+            missing = range(len(choices), options.n)
+            more = await concurrency.together(*(self._one_more(messages, options, number) for number in missing))
+        except EndpointError as exc:
+            raise GenerationError(self._message(exc)) from exc
+        usages = [one for one in (usage, *(one for _, one in more)) if one is not None]
+        name = answer.get("model")
+        return ChatCompletion(
+            (*choices, *(choice for choice, _ in more)),
+            name if isinstance(name, str) else "",
+            Usage(sum(one.prompt_tokens for one in usages), sum(one.completion_tokens for one in usages))
+            if usages
+            else None,
+        )
+
+    async def _post(self, messages: tuple[Message, ...], options: ChatOptions) -> tuple[Any, ChatOptions]:
+        """Send a request; returns the answer, and the options without the schema if the endpoint rejects that."""
+        try:
+            return await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options)), options
+        except EndpointError as exc:
+            if options.json_schema is None or exc.status not in _SCHEMA_REJECTED:
+                raise
+        options = dataclasses.replace(options, json_schema=None)
+        answer = await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options))
+        self.endpoint.without_schema.add(self.model)
+        return answer, options
+
+    async def _one_more(
+        self, messages: tuple[Message, ...], options: ChatOptions, number: int
+    ) -> tuple[ChatChoice, Usage | None]:
+        seed = None if options.seed is None else options.seed + number  # the same seed would give the same answer
+        answer, _ = await self._post(messages, dataclasses.replace(options, n=1, seed=seed))
+        return choices_of(answer, 1)[0], usage_of(answer)
+
+    async def _deltas(self, messages: tuple[Message, ...], options: ChatOptions) -> AsyncGenerator[ChatDelta, None]:
+        body = {**_body(self.model, messages, options), "stream": True}
+        try:
+            async with contextlib.aclosing(deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except EndpointError as exc:
+            raise GenerationError(self._message(exc)) from exc
+
+
+def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> dict[str, Any]:
+    schema = {"name": "answer", "strict": True, "schema": options.json_schema}
+    parameters = {
+        "n": options.n if options.n > 1 else None,
+        "temperature": options.temperature,
+        "max_tokens": options.max_tokens,
+        "stop": None if options.stop is None else list(options.stop),
+        "seed": options.seed,
+        "logprobs": options.logprobs or None,
+        "response_format": {"type": "json_schema", "json_schema": schema} if options.json_schema is not None else None,
+    }
+    return {
+        "model": model,
+        "messages": [{"role": message.role, "content": message.content} for message in messages],
+        **{name: value for name, value in parameters.items() if value is not None},
+        **(options.extra or {}),
+    }
+
+
+def _validate_options(options: ChatOptions) -> ChatOptions:
+    require(isinstance(options, ChatOptions), "options", options, "ChatOptions, such as ChatOptions(temperature=0)")
+    taken = sorted(_OWN_PARAMETERS.intersection(options.extra or {}))
+    require(not taken, "extra", taken, "a mapping without the parameters that the model sets itself")
+    return options
+
+
 def choices_of(answer: Any, most: int) -> list[ChatChoice]:
-    """The candidates of an answer, in their order, at least one.
+    """Read the candidates of an answer, in order.
 
     Args:
         answer: Parsed JSON.
-        most: How many are wanted.
+        most: Maximum number of candidates.
 
     Raises:
         EndpointError: If there is none, or one has no text.
@@ -63,14 +242,12 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
     """
     choices = _list_of_dicts(answer, "choices")
     if not choices:
-        msg = f"the answer is {shown(answer)}, without a candidate."
-        raise EndpointError(msg)
+        raise EndpointError(f"the answer has no candidate: {shown(answer)}.")
     found = []
     for choice in sorted(choices, key=_index)[:most]:
         message = choice.get("message")
         if not isinstance(message, dict):
-            msg = f"a candidate is {shown(choice)}, without a message."
-            raise EndpointError(msg)
+            raise EndpointError(f"a candidate has no message: {shown(choice)}.")
         text = _text(message.get("content"))
         if text is None:
             raise _no_text(message, choice.get("finish_reason"))
@@ -79,21 +256,21 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
 
 
 def usage_of(answer: Any) -> Usage | None:
-    """The tokens that an answer says it was charged for; None where it does not."""
+    """Read the token usage of an answer; None if it is not reported."""
     usage = answer.get("usage")
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else [None]
     return Usage(*counts) if all(type(count) is int for count in counts) else None
 
 
 async def deltas_of(events: AsyncGenerator[Any, None], wanted: int) -> AsyncGenerator[ChatDelta, None]:
-    """The pieces of a streamed answer, without those that say nothing.
+    """Yield the pieces of a streamed answer, without empty ones.
 
     Args:
         events: Parsed events; None for ``[DONE]``.
-        wanted: How many candidates are expected.
+        wanted: Number of candidates.
 
     Raises:
-        EndpointError: If the answer is cut, or one of the candidates is missing or has no text; after its pieces.
+        EndpointError: After the last piece, if the answer is cut off, or a candidate is missing or has no text.
     """
     candidates = [_Candidate() for _ in range(wanted)]
     done, count = False, 0
@@ -111,46 +288,38 @@ async def deltas_of(events: AsyncGenerator[Any, None], wanted: int) -> AsyncGene
             exc.what = f"{exc.what} The answer is incomplete: it broke off after {count} pieces."
         raise
     if not done and not all(one.finished for one in candidates):
-        msg = f"the stream ended without saying that it was complete; {count} pieces came. The answer is incomplete."
-        raise EndpointError(msg)
+        raise EndpointError(f"the stream ended early, after {count} pieces. The answer is incomplete.")
     missing = sum(not one.came for one in candidates)
     if missing:
-        msg = f"the stream held {wanted - missing} of {wanted} candidates. Ask for one, or do not stream."
-        raise EndpointError(msg)
+        raise EndpointError(f"the stream held {wanted - missing} of {wanted} candidates. Use n=1, or do not stream.")
     for one in candidates:
-        if one.without_text is not None:
-            raise _no_text(one.without_text, None)
+        if one.instead is not None and not one.has_text:
+            raise _no_text(one.instead, None)
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """What has come of one answer."""
+    """State of one streamed answer."""
 
     came: bool = False
     finished: bool = False
     has_text: bool = False
-    instead: dict[str, Any] | None = None  # a message that held a refusal or a call of a tool
-
-    @property
-    def without_text(self) -> dict[str, Any] | None:
-        """What came in place of a text."""
-        return None if self.has_text else self.instead
+    instead: dict[str, Any] | None = None  # a message with a refusal or a tool call
 
 
 def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
     index = _index(choice)
     if not 0 <= index < len(candidates):
-        msg = f"a piece belongs to candidate {index}, and {len(candidates)} were asked for."
-        raise EndpointError(msg)
-    told = choice.get("delta", choice.get("message"))  # a whole message, from a server that does not stream
-    told = told if isinstance(told, dict) else {}
+        raise EndpointError(f"a piece belongs to candidate {index} of {len(candidates)}.")
+    message = choice.get("delta", choice.get("message"))  # a whole message, from a server that does not stream
+    message = message if isinstance(message, dict) else {}
     one = candidates[index]
-    delta = ChatDelta(_text(told.get("content")) or "", index, _reason(choice), _logprobs(choice))
+    delta = ChatDelta(_text(message.get("content")) or "", index, _reason(choice), _logprobs(choice))
     one.came = True
     one.finished = one.finished or delta.finish_reason is not None
     one.has_text = one.has_text or bool(delta.text)
-    if told.get("refusal") or told.get("tool_calls"):
-        one.instead = told
+    if message.get("refusal") or message.get("tool_calls"):
+        one.instead = message
     return delta
 
 
@@ -159,29 +328,27 @@ def _no_text(message: dict[str, Any], reason: object) -> EndpointError:
     if refusal := message.get("refusal"):
         why += f": the model refused, saying {refusal!r:.200}"
     elif message.get("tool_calls"):
-        why += ", but a call of a tool"
+        why += ", but a tool call"
     elif message.get("reasoning_content") or message.get("reasoning"):
         why += ", but reasoning only; raise max_tokens"
     return EndpointError(why + (f" (finish_reason {reason!r:.40})." if reason else "."))
 
 
 def _text(content: Any) -> str | None:
-    """A message's content: a text, or the joined texts of its parts."""
+    """Read a message's content: a text, or the joined texts of its parts."""
     if content is None or isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [None]
     texts: list[Any] = [one.get("text") for one in parts if isinstance(one, dict) and one.get("type", "text") == "text"]
     if not all(isinstance(part, dict) for part in parts) or not all(isinstance(text, str) for text in texts):
-        msg = f"a message's content is {shown(content)}, not a text or a list of parts."
-        raise EndpointError(msg)
+        raise EndpointError(f"a message's content must be a text or a list of parts; got {shown(content)}.")
     return "".join(texts) if texts else None
 
 
 def _list_of_dicts(answer: Any, name: str) -> list[dict[str, Any]]:
     found = answer.get(name, []) if isinstance(answer, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        msg = f"the answer is {shown(answer)}, not {{{name!r}: [...]}}."
-        raise EndpointError(msg)
+        raise EndpointError(f"the answer must be {{{name!r}: [...]}}; got {shown(answer)}.")
     return found
 
 
@@ -196,202 +363,41 @@ def _reason(choice: dict[str, Any]) -> str | None:
 
 
 def _logprobs(choice: dict[str, Any]) -> tuple[TokenLogprob, ...] | None:
-    told = choice.get("logprobs")
-    tokens = told.get("content") if isinstance(told, dict) else None
+    logprobs = choice.get("logprobs")
+    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
     if tokens is None:
         return None
     try:
         return tuple(TokenLogprob(str(one["token"]), float(one["logprob"])) for one in tokens)
     except (TypeError, KeyError, ValueError, OverflowError) as exc:
-        msg = f"the logprobs are {shown(tokens)}, not [{{'token', 'logprob'}}, ...]."
-        raise EndpointError(msg) from exc
+        raise EndpointError(f"logprobs must be [{{'token', 'logprob'}}, ...]; got {shown(tokens)}.") from exc
 
 
-_PATH = "/chat/completions"
-_OURS = frozenset({"messages", "model", "n", "stream"})
+_PROBES = 3
+_MAX_WAITING = 2  # finished batches that wait for the consumer
 
 
-class HttpChatModel:
-    """A chat model behind an endpoint that speaks OpenAI's protocol.
-
-    Args:
-        base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to be shared.
-        model: The model's name there.
-        api_key: See `Endpoint`, as for the further keywords, which are for a URL only.
-        options: How to answer where a call does not say so. A call's options take their place as a whole.
-
-    Raises:
-        ConfigError: If a value is out of its range.
-        MissingDependencyError: If no HTTP library is installed.
-
-    Example, with a server that runs on this machine::
-
-        with HttpChatModel("http://localhost:8000/v1", "qwen3", options=ChatOptions(temperature=0)) as model:
-            print(model.chat("When is tea picked?").text)
-    """
-
-    def __init__(
-        self,
-        base_url: str | Endpoint,
-        model: str,
-        *,
-        api_key: str | None = None,
-        options: ChatOptions | None = None,
-        **endpoint: Unpack[EndpointOptions],
-    ) -> None:
-        self.endpoint = make_endpoint(HttpChatModel, base_url, api_key, endpoint)
-        self._owned = not isinstance(base_url, Endpoint)
-        self.model = checked_text("model", model)
-        self.options = _checked_options(options or ChatOptions())
-        self._name = f"The chat model {self.model!r} at {self.endpoint.base_url}"
-
-    def __repr__(self) -> str:
-        return f"HttpChatModel({self.endpoint.base_url!r}, {self.model!r})"
-
-    @property
-    def identity(self) -> str:
-        """URL and model."""
-        return f"http:{self.endpoint.base_url}:{self.model}"
-
-    def chat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Answer, and wait for it.
-
-        Servers that give fewer candidates than n are asked again for each that is missing, at the same time, with a
-        seed of its own where there is one; ``usage`` is the sum.
-
-        Raises:
-            GenerationError: If the model fails, or answers with something unusable.
-        """
-        return background.run(self._complete(as_messages(prompt), self._chosen(options)))
-
-    async def achat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Answer, in any event loop; cancelling the task ends the call."""
-        return await background.arun(self._complete(as_messages(prompt), self._chosen(options)))
-
-    def stream(self, prompt: Prompt, options: ChatOptions | None = None) -> Iterator[ChatDelta]:
-        """Answer piece by piece; closing or dropping the iterator ends the call.
-
-        Raises:
-            GenerationError: If the model fails, or the answer is cut; after the pieces that came.
-        """
-        return background.stream(self._deltas(as_messages(prompt), self._chosen(options)))
-
-    def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
-        """Answer piece by piece, in any event loop."""
-        return background.astream(self._deltas(as_messages(prompt), self._chosen(options)))
-
-    def close(self) -> None:
-        """Close the endpoint, unless it was given as one and others may use it."""
-        if self._owned:
-            self.endpoint.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _chosen(self, options: ChatOptions | None) -> ChatOptions:
-        return self.options if options is None else _checked_options(options)
-
-    async def _complete(self, messages: tuple[Message, ...], options: ChatOptions) -> ChatCompletion:
-        try:
-            answer = await self._ask(messages, options)
-            choices, usage = choices_of(answer, options.n), usage_of(answer)
-            missing = range(len(choices), options.n)
-            more = await background.together(*(self._one_more(messages, options, number) for number in missing))
-        except EndpointError as exc:
-            raise self._error(exc) from exc
-        usages = [usage, *(one for _, one in more)]
-        model = answer.get("model")
-        return ChatCompletion(
-            (*choices, *(choice for choice, _ in more)),
-            model if isinstance(model, str) else "",
-            _summed([one for one in usages if one is not None]),
-        )
-
-    async def _one_more(
-        self, messages: tuple[Message, ...], options: ChatOptions, number: int
-    ) -> tuple[ChatChoice, Usage | None]:
-        seed = None if options.seed is None else options.seed + number  # the same one would give the same answer
-        answer = await self._ask(messages, dataclasses.replace(options, n=1, seed=seed))
-        return choices_of(answer, 1)[0], usage_of(answer)
-
-    async def _ask(self, messages: tuple[Message, ...], options: ChatOptions) -> Any:
-        return await self.endpoint.post(_PATH, _body(self.model, messages, options))
-
-    async def _deltas(self, messages: tuple[Message, ...], options: ChatOptions) -> AsyncGenerator[ChatDelta, None]:
-        body = {**_body(self.model, messages, options), "stream": True}
-        try:
-            async with contextlib.aclosing(deltas_of(self.endpoint.events(_PATH, body), options.n)) as deltas:
-                async for delta in deltas:
-                    yield delta
-        except EndpointError as exc:
-            raise self._error(exc) from exc
-
-    def _error(self, fault: EndpointError) -> GenerationError:
-        return GenerationError(f"{self._name} failed: {self.endpoint.hide_secrets(fault)}")
-
-
-def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> dict[str, Any]:
-    asked = {
-        "n": options.n if options.n > 1 else None,
-        "temperature": options.temperature,
-        "max_tokens": options.max_tokens,
-        "stop": None if options.stop is None else list(options.stop),
-        "seed": options.seed,
-        "logprobs": options.logprobs or None,
-    }
-    return {
-        "model": model,
-        "messages": [{"role": message.role, "content": message.content} for message in messages],
-        **{name: value for name, value in asked.items() if value is not None},
-        **(options.extra or {}),
-    }
-
-
-def _checked_options(options: ChatOptions) -> ChatOptions:
-    if not isinstance(options, ChatOptions):
-        msg = f"options is {options!r:.80}; give ChatOptions(temperature=0, max_tokens=100), for example."
-        raise ConfigError(msg)
-    taken = sorted(_OURS.intersection(options.extra or {}))
-    if taken:
-        msg = f"The options' extra holds {', '.join(taken)}, which the model sets itself. Leave it out."
-        raise ConfigError(msg)
-    return options
-
-
-def _summed(usages: list[Usage]) -> Usage | None:
-    if not usages:
-        return None
-    return Usage(sum(one.prompt_tokens for one in usages), sum(one.completion_tokens for one in usages))
-
-
-_WITNESSES = 3
-_AHEAD = 2  # batches that are done and wait for their consumer, beside those under way
-
-
-class HttpEmbedder:
+class HttpEmbedder(_HttpModel):
     """An embedding model behind an endpoint that speaks OpenAI's protocol.
 
-    Batches run concurrently, as far as the endpoint's limits allow. A batch that is refused is narrowed down to the
-    texts at fault, often one that is too long; a batch that fails for good fails its texts and no others.
+    Batches run concurrently, within the endpoint's limits. A rejected batch is narrowed down to the texts at fault,
+    often one that is too long; a batch that fails for good fails its own texts only.
 
     Args:
-        base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to be shared.
-        model: The model's name there.
-        api_key: See `Endpoint`, as for the further keywords, which are for a URL only.
-        dimension: The length of the vectors; the server is asked for it, so the model must be able to shorten them, or
-            have it anyway. Vectors of another length fail. None takes the model's own.
-        max_tokens: How many tokens of a text the model reads; None where it is not known.
-        normalised: Whether the model gives vectors of length 1. They are taken as they come.
-        batch_size: At most so many texts in a request, at least 1.
-        query_prefix: What the model wants to stand before a question: ``"query: "``.
-        document_prefix: What it wants before a text that is searched: ``"passage: "``.
+        base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to share.
+        model: Name of the model on the server.
+        api_key: See `Endpoint`, as for further keywords. Only with a URL.
+        dimension: Length of the vectors; sent to the server, so the model must be able to shorten them, or have it
+            anyway. Vectors of another length fail. None takes the model's own.
+        max_tokens: Maximum number of input tokens; None if unknown.
+        normalised: Whether the model returns vectors of unit length. They are not changed.
+        batch_size: Maximum number of texts in a request.
+        query_prefix: Text that the model expects before a query: ``"query: "``.
+        document_prefix: Text that it expects before a document: ``"passage: "``.
 
     Raises:
-        ConfigError: If a value is out of its range.
-        MissingDependencyError: If no HTTP library is installed.
+        ConfigError: If an argument is invalid.
+        MissingDependencyError: If the extra ``openai`` is not installed.
 
     Example, with a server that runs on this machine::
 
@@ -413,80 +419,60 @@ class HttpEmbedder:
         document_prefix: str = "",
         **endpoint: Unpack[EndpointOptions],
     ) -> None:
-        self.endpoint = make_endpoint(HttpEmbedder, base_url, api_key, endpoint)
-        self._owned = not isinstance(base_url, Endpoint)
-        self.model = checked_text("model", model)
-        self.dimension = dimension if dimension is None else whole_number("dimension", dimension, 1)
-        self.max_tokens = max_tokens if max_tokens is None else whole_number("max_tokens", max_tokens, 1)
-        self.normalised = yes_or_no("normalised", normalised)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self._prefixes: dict[InputType, str] = {
-            "query": checked_text("query_prefix", query_prefix, blank=True),
-            "document": checked_text("document_prefix", document_prefix, blank=True),
-        }
-        self._name = f"The embedding model {self.model!r} at {self.endpoint.base_url}"
-
-    def __repr__(self) -> str:
-        return f"HttpEmbedder({self.endpoint.base_url!r}, {self.model!r})"
+        super().__init__("embedding", base_url, model, api_key, endpoint)
+        self.dimension = dimension if dimension is None else validate_integer("dimension", dimension, 1)
+        self.max_tokens = max_tokens if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
+        self.normalised = validate_boolean("normalised", normalised)
+        self.batch_size = validate_integer("batch_size", batch_size, 1)
+        self._prefixes: dict[InputType, str] = {"query": query_prefix, "document": document_prefix}
+        for name, prefix in self._prefixes.items():
+            require(isinstance(prefix, str), f"{name}_prefix", prefix, "a string")
 
     @property
     def identity(self) -> str:
-        """URL, model, and those of the settings that change vectors."""
-        told = [] if self.dimension is None else [f"dimension={self.dimension}"]
-        told += [f"{name}_prefix={prefix!r}" for name, prefix in self._prefixes.items() if prefix]
-        return ":".join(["http", self.endpoint.base_url, self.model, *told])
+        """URL, model, and the settings that affect vectors."""
+        settings = [] if self.dimension is None else [f"dimension={self.dimension}"]
+        settings += [f"{name}_prefix={prefix!r}" for name, prefix in self._prefixes.items() if prefix]
+        return ":".join([super().identity, *settings])
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
         """Embed texts, all or nothing.
 
         Args:
             texts: n texts, none of them blank.
-            input_type: Whether they are questions, or what is searched.
+            input_type: Whether they are queries or documents.
 
         Returns:
-            (n, dim) float32, finite, in the order of the texts.
+            (n, dim) float32, finite, in input order.
 
         Raises:
-            EmbeddingError: If a text has no vector; the error of the first one.
+            EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
-        asked = CheckedEmbedder(self, self._name)
         dimension = self.dimension or 0
-        return stacked(asked.embed_each(texts, dimension, input_type), self._name, dimension)
+        results = CheckedEmbedder(self, self._name).embed_each(texts, dimension, input_type)
+        return stacked(results, self._name, dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
-        """Embed texts; every position comes exactly once, batches as they get done.
+        """Embed texts; every position is yielded exactly once, batches as they finish.
 
-        Closing or dropping the iterator ends the calls that are under way. Where the consumer is slow, only a few
-        batches are asked for ahead of it.
+        Closing or dropping the iterator ends the running calls. Only a few batches are requested ahead of the consumer.
         """
-        given = listed_texts(texts)
-        return background.stream(self._batches(given, checked_input_type(input_type)), _AHEAD)
+        return concurrency.stream(self._batches(listed_texts(texts), checked_input_type(input_type)), _MAX_WAITING)
 
-    def close(self) -> None:
-        """Close the endpoint, unless it was given as one and others may use it."""
-        if self._owned:
-            self.endpoint.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def _batches(self, given: list[Any], input_type: InputType) -> AsyncGenerator[EmbeddedBatch, None]:
-        blank = [place for place, text in enumerate(given) if is_blank(text)]
+    async def _batches(self, texts: list[Any], input_type: InputType) -> AsyncGenerator[EmbeddedBatch, None]:
+        blank = [index for index, text in enumerate(texts) if is_blank(text)]
         if blank:
-            yield EmbeddedBatch(blank, [blank_error(given[place]) for place in blank])
-        places = [place for place, text in enumerate(given) if not is_blank(text)]
-        texts = [self._prefixes[input_type] + given[place] for place in places]
-        judge = _Judge(texts)
-        starts = iter(range(0, len(texts), self.batch_size))
+            yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
+        positions = [index for index, text in enumerate(texts) if not is_blank(text)]
+        prefixed = [self._prefixes[input_type] + texts[index] for index in positions]
+        probes = _Probes(prefixed)
+        starts = iter(range(0, len(prefixed), self.batch_size))
         running: set[asyncio.Task[EmbeddedBatch]] = set()
         try:
             while True:
                 for start in itertools.islice(starts, self.endpoint.concurrency - len(running)):
-                    some = slice(start, start + self.batch_size)
-                    running.add(asyncio.ensure_future(self._batch(places[some], texts[some], judge)))
+                    part = slice(start, start + self.batch_size)
+                    running.add(asyncio.ensure_future(self._batch(positions[part], prefixed[part], probes)))
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -497,45 +483,45 @@ class HttpEmbedder:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _batch(self, places: list[int], texts: list[str], judge: _Judge) -> EmbeddedBatch:
-        return EmbeddedBatch(places, await self._results(texts, judge))
+    async def _batch(self, positions: list[int], texts: list[str], probes: _Probes) -> EmbeddedBatch:
+        return EmbeddedBatch(positions, await self._results(texts, probes))
 
-    async def _results(self, texts: list[str], judge: _Judge) -> list[Embedded]:
-        """For each text its vector or its error; where several are refused together, by asking for halves and so on."""
-        if judge.verdict is None:
+    async def _results(self, texts: list[str], probes: _Probes) -> list[Embedded]:
+        """Embed a batch; if it is rejected, embed its halves and so on."""
+        if probes.verdict is None:
             try:
-                return await self._asked(texts, judge)
+                return await self._request(texts, probes)
             except EndpointError as exc:
                 error = self._error(exc)
                 if exc.hopeless:
-                    judge.verdict = error
+                    probes.verdict = error
                 elif exc.refused:
-                    await self._ask_witnesses(judge)
-                if judge.verdict is None and exc.refused and len(texts) > 1:
+                    await self._probe(probes)
+                if probes.verdict is None and exc.refused and len(texts) > 1:
                     half = len(texts) // 2
-                    parts = (self._results(part, judge) for part in (texts[:half], texts[half:]))
-                    return [result for part in await background.together(*parts) for result in part]
-        return [judge.verdict or error] * len(texts)
+                    parts = (self._results(part, probes) for part in (texts[:half], texts[half:]))
+                    return [result for part in await concurrency.together(*parts) for result in part]
+        return [probes.verdict or error] * len(texts)
 
-    async def _ask_witnesses(self, judge: _Judge) -> None:
-        """Find out, once in a call, whether it is the request that is refused."""
-        async with judge.turn:
+    async def _probe(self, probes: _Probes) -> None:
+        """Find out, once in a call, whether the request itself is rejected, whatever the text."""
+        async with probes.lock:
             refused = []
-            asked = len(judge.witnesses)
-            while judge.witnesses and not judge.accepted and judge.verdict is None:
+            count = len(probes.texts)
+            while probes.texts and not probes.accepted and probes.verdict is None:
                 try:
-                    await self._asked([judge.witnesses.pop()], judge)
+                    await self._request([probes.texts.pop()], probes)
                 except EndpointError as exc:
                     refused.append(exc)
-            if 1 < asked == len(refused) and all(exc.refused and exc.status == refused[0].status for exc in refused):
-                judge.verdict = self._error(refused[0])
+            if 1 < count == len(refused) and all(exc.refused and exc.status == refused[0].status for exc in refused):
+                probes.verdict = self._error(refused[0])
 
-    async def _asked(self, texts: list[str], judge: _Judge) -> list[Embedded]:
+    async def _request(self, texts: list[str], probes: _Probes) -> list[Embedded]:
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
         if self.dimension is not None:
             body["dimensions"] = self.dimension
         answer = await self.endpoint.post("/embeddings", body)
-        judge.accepted = True
+        probes.accepted = True
         return [self._vector(value) for value in _in_order(answer, len(texts))]
 
     def _vector(self, value: Any) -> Embedded:
@@ -545,75 +531,71 @@ class HttpEmbedder:
             return self._error(EndpointError(f"the answer for a text is unusable: it {exc}."))
         if self.dimension not in (None, len(vector)):
             return EmbeddingError(
-                f"{self._name} returned {len(vector)} numbers instead of dimension={self.dimension}. "
-                "Leave dimension out, or give the one that the model has."
+                f"{self._name} returned {len(vector)} numbers; dimension is {self.dimension}. Leave dimension out, or "
+                "set it to the model's own."
             )
         return vector
 
     def _error(self, fault: EndpointError) -> EmbeddingError:
-        error = EmbeddingError(f"{self._name} failed: {self.endpoint.hide_secrets(fault)}")
+        error = EmbeddingError(self._message(fault))
         error.__cause__ = fault
         return error
 
 
-class _Judge:
-    """What the calls for one list of texts have shown.
+class _Probes:
+    """State of one call: whether texts were accepted, and which to try alone when a batch is rejected.
 
-    Where everything is refused, narrowing down would take two calls for each text. So three texts are asked for alone,
-    the shortest and two of middling length, as a text may be too short or too long: if they are refused alike, and
-    nothing was accepted, the fault is not in the texts.
+    Where everything is rejected, bisection would take two requests for each text. So three texts are tried alone, the
+    shortest and two of medium length, as a text may be too short or too long: if all are rejected alike and nothing was
+    accepted, the texts are not at fault.
     """
 
     def __init__(self, texts: list[str]) -> None:
         self.accepted = False
-        self.verdict: EmbeddingError | None = None  # the error of every text that is still to be asked for
+        self.verdict: EmbeddingError | None = None  # error of all remaining texts
         by_length = sorted(texts, key=len)
-        places = {len(texts) * number // _WITNESSES for number in range(_WITNESSES)} if len(texts) > 1 else set()
-        self.witnesses = [by_length[place] for place in sorted(places, reverse=True)]
-        self.turn = asyncio.Lock()
+        indices = {len(texts) * number // _PROBES for number in range(_PROBES)} if len(texts) > 1 else set()
+        self.texts = [by_length[index] for index in sorted(indices, reverse=True)]
+        self.lock = asyncio.Lock()
 
 
 def _in_order(answer: Any, count: int) -> list[Any]:
-    """The embeddings of an answer in the order of the texts.
+    """Return the embeddings of an answer in the order of the texts.
 
     Raises:
         EndpointError: If there is not exactly one for each.
     """
     data = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(data, list) or not all(isinstance(one, dict) and "embedding" in one for one in data):
-        msg = f"the answer to {count} texts is {shown(answer)}, not {{'data': [{{'index', 'embedding'}}, ...]}}."
-        raise EndpointError(msg)
+        raise EndpointError(f"the answer must be {{'data': [{{'index', 'embedding'}}, ...]}}; got {shown(answer)}.")
     found = {one.get("index"): one["embedding"] for one in data if type(one.get("index")) is int}
     if len(data) != count or found.keys() != set(range(count)):
-        told = f"{[one.get('index') for one in data]!r:.80}"
-        msg = f"{count} texts were answered with {len(data)} vectors, of the indices {told}; each must come once."
-        raise EndpointError(msg)
+        indices = f"{[one.get('index') for one in data]!r:.80}"
+        raise EndpointError(f"the answer to {count} texts has {len(data)} vectors with the indices {indices}.")
     return [found[index] for index in range(count)]
 
 
 RerankApi: TypeAlias = Literal["common", "tei"]
 
 
-class HttpRerankModel:
+class HttpRerankModel(_HttpModel):
     """A rerank model behind an endpoint with the common ``/rerank``: Jina, Cohere, vLLM, Infinity and others.
 
-    With ``api="tei"`` it is that of Hugging Face's text-embeddings-inference, which serves one model.
+    ``api="tei"`` speaks that of Hugging Face's text-embeddings-inference, which serves one model.
 
     Args:
         base_url: The endpoint: ``"http://host:port/v1"``, for text-embeddings-inference ``"http://host:port"``; or an
-            `Endpoint` to be shared.
-        model: The model's name there. Text-embeddings-inference is not told it; it is what `identity` says.
-        api_key: See `Endpoint`, as for the further keywords, which are for a URL only.
-        api: What the endpoint speaks. ``"common"``: ``documents`` in the question, ``results`` in the answer.
-            ``"tei"``: ``texts`` in the question, a list of index and score as the answer. A text that is too long for
-            the model is an error there, and not cut.
-        batch_size: At most so many documents in a request, at least 1; None: 512, of text-embeddings-inference 32, as
-            its servers allow by default. More are asked for at the same time, and their scores compared with each
-            other: they are one model's, for one query.
+            `Endpoint` to share.
+        model: Name of the model on the server. It is not sent to text-embeddings-inference.
+        api_key: See `Endpoint`, as for further keywords. Only with a URL.
+        api: ``"common"``: ``documents`` in the request, ``results`` in the response. ``"tei"``: ``texts`` in the
+            request, a list of index and score as the response; a text that is too long is an error there, and not cut.
+        batch_size: Maximum number of documents in a request; None: 512, for text-embeddings-inference 32, the defaults
+            of the servers. Larger inputs are sent in concurrent requests, whose scores are comparable.
 
     Raises:
-        ConfigError: If a value is out of its range.
-        MissingDependencyError: If no HTTP library is installed.
+        ConfigError: If an argument is invalid.
+        MissingDependencyError: If the extra ``openai`` is not installed.
 
     Example, with a server that runs on this machine::
 
@@ -631,88 +613,47 @@ class HttpRerankModel:
         batch_size: int | None = None,
         **endpoint: Unpack[EndpointOptions],
     ) -> None:
-        self.endpoint = make_endpoint(HttpRerankModel, base_url, api_key, endpoint)
-        self._owned = not isinstance(base_url, Endpoint)
-        self.model = checked_text("model", model)
-        if api not in get_args(RerankApi):
-            raise ConfigError(f"api is {api!r}. {known_names(str(api), get_args(RerankApi))}")
-        self.api: RerankApi = api
-        usual = 512 if api == "common" else 32
-        self.batch_size = usual if batch_size is None else whole_number("batch_size", batch_size, 1)
-        self._name = f"The rerank model {self.model!r} at {self.endpoint.base_url}"
-
-    def __repr__(self) -> str:
-        return f"HttpRerankModel({self.endpoint.base_url!r}, {self.model!r})"
-
-    @property
-    def identity(self) -> str:
-        """URL and model."""
-        return f"http:{self.endpoint.base_url}:{self.model}"
+        super().__init__("rerank", base_url, model, api_key, endpoint)
+        self.api: RerankApi = validate_choice("api", api, get_args(RerankApi))
+        default = 512 if api == "common" else 32
+        self.batch_size = default if batch_size is None else validate_integer("batch_size", batch_size, 1)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents.
-
-        Args:
-            query: A text that is not blank.
-            documents: n texts.
-            top_n: At most so many, at least 1; None means all of them.
-
-        Returns:
-            min(top_n, n) pairs (index into documents, score), best first, ties by index.
-
-        Raises:
-            RetrievalError: If the model fails, or answers with something unusable.
-        """
-        return background.run(self._rank(checked_text("query", query), *checked_documents(documents, top_n)))
+        """Rank documents; see `RerankModel`."""
+        return concurrency.run(self._rank(checked_query(query), *checked_documents(documents, top_n)))
 
     async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents, in any event loop; cancelling the task ends the call."""
-        return await background.arun(self._rank(checked_text("query", query), *checked_documents(documents, top_n)))
+        """Rank documents, in any event loop. Cancelling the task ends the call."""
+        return await concurrency.arun(self._rank(checked_query(query), *checked_documents(documents, top_n)))
 
-    def close(self) -> None:
-        """Close the endpoint, unless it was given as one and others may use it."""
-        if self._owned:
-            self.endpoint.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    async def _rank(self, query: str, documents: list[str], most: int) -> list[tuple[int, float]]:
+    async def _rank(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
         starts = range(0, len(documents), self.batch_size)
         batches = (documents[start : start + self.batch_size] for start in starts)
         try:
-            rankings = await background.together(*(self._ask(query, batch, most) for batch in batches))
+            rankings = await concurrency.together(*(self._rank_batch(query, batch, top_n) for batch in batches))
         except EndpointError as exc:
-            msg = f"{self._name} failed: {self.endpoint.hide_secrets(exc)}"
-            raise RetrievalError(msg) from exc
+            raise RetrievalError(self._message(exc)) from exc
         merged = [
             (start + index, score) for start, ranking in zip(starts, rankings, strict=True) for index, score in ranking
         ]
-        return sorted(merged, key=lambda pair: (-pair[1], pair[0]))[:most]
+        return sorted(merged, key=lambda pair: (-pair[1], pair[0]))[:top_n]
 
-    async def _ask(self, query: str, documents: list[str], most: int) -> list[tuple[int, float]]:
-        most = min(most, len(documents))
-        score = "relevance_score" if self.api == "common" else "score"
+    async def _rank_batch(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
+        top_n = min(top_n, len(documents))
         if self.api == "common":
-            answer = await self.endpoint.post(
-                "/rerank", {"model": self.model, "query": query, "documents": documents, "top_n": most}
-            )
+            body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
+            answer = await self.endpoint.post("/rerank", body)
             results = answer.get("results") if isinstance(answer, dict) else None
-            form = "{'results': [{'index', 'relevance_score'}, ...]}"
+            score, form = "relevance_score", "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
             results = answer = await self.endpoint.post("/rerank", {"query": query, "texts": documents})
-            form = "[{'index', 'score'}, ...]"
+            score, form = "score", "[{'index', 'score'}, ...]"
         if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
-            msg = f"the answer is {shown(answer)}, not {form}."
-            raise EndpointError(msg)
+            raise EndpointError(f"the answer must be {form}; got {shown(answer)}.")
         ranking = checked_ranking([(one["index"], one[score]) for one in results], len(documents), self._name)
-        if len(ranking) < most:
-            msg = f"the answer holds {len(ranking)} results; {most} of {len(documents)} documents were asked for."
-            raise EndpointError(msg)
-        return ranking[:most]
+        if len(ranking) < top_n:
+            raise EndpointError(f"the answer holds {len(ranking)} results; {top_n} were requested.")
+        return ranking[:top_n]
 
 
 def _is_result(one: Any, score: str) -> bool:

@@ -1,0 +1,168 @@
+"""Shared parts of the adapters for other frameworks: nodes out, texts in, their embeddings as embedders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+
+from lazyrag.data.fields import BUILT_IN_FIELDS
+from lazyrag.data.node import DocNode
+from lazyrag.data.result import Hit
+from lazyrag.data.segment import copy_value, digest
+from lazyrag.document.document import Document
+from lazyrag.document.report import IngestReport
+from lazyrag.errors import ConfigError
+from lazyrag.models.embedding import EmbedCallable, as_embedder
+from lazyrag.models.protocols import Embedder, InputType, is_embedder
+from lazyrag.retrieval.stages import NodeRetriever
+from lazyrag.validation import require
+
+T = TypeVar("T")
+
+
+def validate_retriever(retriever: Any) -> NodeRetriever:
+    """Return a retriever of nodes.
+
+    Raises:
+        ConfigError: If it is not callable, or returns texts or dicts.
+
+    Example:
+        >>> validate_retriever(lambda query, filters=None, topk=None: [])("tea")
+        []
+    """
+    is_valid = callable(retriever) and not isinstance(retriever, type)
+    hint = "Pass Retriever(docs, group) with output_format=None, or a callable (query, filters, topk) -> nodes."
+    is_valid = is_valid and getattr(retriever, "output_format", None) is None
+    require(is_valid, "retriever", retriever, "a retriever of nodes", hint)
+    return cast("NodeRetriever", retriever)
+
+
+def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
+    """Return a list of objects of another framework.
+
+    Raises:
+        ConfigError: If one is of another class.
+
+    Example:
+        >>> validate_objects(["tea"], str, "texts")
+        ['tea']
+    """
+    objects = list(given) if isinstance(given, Iterable) else [given]
+    for one in objects:
+        require(isinstance(one, kind), "Each item", one, f"one of the {what}")
+    return objects
+
+
+def node_metadata(node: DocNode) -> dict[str, Any]:
+    """Return the metadata of a node and its file, with its location and score under names that are free.
+
+    Example:
+        >>> node_metadata(DocNode(text="tea", metadata={"season": "spring"}, score=0.5))
+        {'season': 'spring', 'score': 0.5}
+    """
+    hit = Hit.from_node(node)
+    metadata: dict[str, Any] = copy_value(dict(hit.metadata))
+    more = {"source": hit.source, "group": node.group, "document_id": hit.document_id, "score": node.score}
+    for name, value in more.items():
+        if value not in (None, ""):
+            metadata.setdefault(name, value)
+    return metadata
+
+
+def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[str, Any]]]) -> IngestReport:
+    """Add texts of another framework to a Document, in one step.
+
+    Args:
+        docs: The Document.
+        pieces: Id, text and metadata of each. Without an id, one is derived from the other two. Scores are dropped, as
+            they belong to a query; the six fields that every file has here become ``"original_<name>"``.
+
+    Raises:
+        ConfigError: If two have one id, a text is blank, or metadata cannot be stored.
+
+    Example:
+        >>> docs = Document()
+        >>> print(add_pieces(docs, [("a", "green tea", {})]))
+        1 added, 0 failed, 0 skipped
+    """
+    texts: dict[str, str] = {}
+    metadata: dict[str, Mapping[str, Any]] = {}
+    for given, text, fields in pieces:
+        own = {
+            f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name] for name in fields if name != "score"
+        }
+        identifier = given or digest([text, repr(sorted(own.items()))])
+        if identifier in texts:
+            if given is None and texts[identifier] == text:
+                continue
+            raise ConfigError(f"Two pieces have the id {identifier!r:.80}; give each one of its own.")
+        texts[identifier], metadata[identifier] = text, own
+    return docs.add_texts(texts, metadata)
+
+
+@runtime_checkable
+class TwoWayEmbeddings(Protocol):
+    """Embeddings with one method for documents and one for queries, as in LangChain and specification 004."""
+
+    def embed_documents(self, texts: list[str]) -> Sequence[Any]:
+        """Return the vectors of n texts, in their order."""
+        ...
+
+    def embed_query(self, text: str) -> Any:
+        """Return the vector of a query."""
+        ...
+
+
+class AdaptedEmbedder:
+    """A `TwoWayEmbeddings` as a `lazyrag.models.Embedder`; its vectors are validated where they are used.
+
+    Args:
+        embeddings: The object.
+        identity: The model, ``"provider:model"``; by default its attribute ``identity``, ``model_name`` or ``model``,
+            if that is a text.
+        batch_size: Number of texts for each call of ``embed_documents``.
+
+    Example:
+        >>> class Lengths:
+        ...     def embed_documents(self, texts):
+        ...         return [[float(len(text)), 1.0] for text in texts]
+        ...
+        ...     def embed_query(self, text):
+        ...         return [float(len(text)), 0.0]
+        >>> AdaptedEmbedder(Lengths()).embed(["tea"], "query")
+        [[3.0, 0.0]]
+    """
+
+    dimension = None
+    max_tokens = None
+    normalised = False
+
+    def __init__(self, embeddings: TwoWayEmbeddings, identity: str | None = None, batch_size: int = 64) -> None:
+        self.embeddings = embeddings
+        names = [identity, *(getattr(embeddings, name, None) for name in ("identity", "model_name", "model"))]
+        self.identity = next((one for one in names if isinstance(one, str) and one), "")
+        self.batch_size = batch_size
+
+    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
+        """Return the object's vectors."""
+        if input_type == "query":
+            return [self.embeddings.embed_query(text) for text in texts]
+        return self.embeddings.embed_documents(list(texts))
+
+
+def embedder_of(embeddings: TwoWayEmbeddings | Embedder | EmbedCallable) -> Embedder:
+    """Return an embedder: an `Embedder` unchanged, an object's attribute ``embedder``, or an adapter.
+
+    Raises:
+        ConfigError: If the object cannot embed.
+
+    Example:
+        >>> embedder_of(lambda text: [1.0]).embed(["tea"])
+        [[1.0]]
+    """
+    if is_embedder(embeddings):
+        return embeddings
+    if isinstance(embeddings, TwoWayEmbeddings):
+        held = getattr(embeddings, "embedder", None)
+        return held if is_embedder(held) else AdaptedEmbedder(embeddings)
+    return as_embedder(embeddings, "embeddings")

@@ -1,0 +1,84 @@
+"""Settings of pipelines as plain values, with their defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from lazyrag.errors import ConfigError
+from lazyrag.ranking.fusion import fusions
+from lazyrag.validation import (
+    known_arguments,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+    validate_number,
+    validate_text,
+)
+
+
+@known_arguments
+@dataclasses.dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """Spec 003's settings and their defaults. `lazyrag.pipeline.Settings` reads the same from the environment.
+
+    Args:
+        rag_top_k: Number of hits to retrieve, at least 1.
+        rag_rerank_top_k: Number of hits that the reranker keeps, at least 1.
+        rag_max_context_tokens: Tokens of a context, at least 1.
+        rag_use_reranker: Whether contexts use reranked hits, if there is a reranker.
+        rag_use_hybrid_search: Whether `RAGPipeline.over` uses hybrid search, or vector search alone.
+        reranker_model: The cross-encoder of `RAGPipeline.over`: a folder, or a name in the hub's cache on this machine.
+        reranker_batch_size: Number of pairs that it reads at once, at least 1.
+        hybrid_vector_weight: Weight of vector search, if the fusion has weights; at least 0.
+        hybrid_bm25_weight: Weight of keyword search, likewise.
+        hybrid_fusion_method: The name of a registered fusion.
+
+    Raises:
+        ConfigError: If a value is out of range.
+
+    Example:
+        >>> PipelineSettings(rag_top_k=8).rag_max_context_tokens
+        2000
+    """
+
+    rag_top_k: int = 5
+    rag_rerank_top_k: int = 3
+    rag_max_context_tokens: int = 2000
+    rag_use_reranker: bool = True
+    rag_use_hybrid_search: bool = False
+    reranker_model: str = "BAAI/bge-reranker-large"
+    reranker_batch_size: int = 32
+    hybrid_vector_weight: float = 0.7
+    hybrid_bm25_weight: float = 0.3
+    hybrid_fusion_method: str = "rrf"
+
+    def __post_init__(self) -> None:
+        for name in ("rag_top_k", "rag_rerank_top_k", "rag_max_context_tokens", "reranker_batch_size"):
+            validate_integer(name, getattr(self, name), 1)
+        for name in ("rag_use_reranker", "rag_use_hybrid_search"):
+            validate_boolean(name, getattr(self, name))
+        for name in ("hybrid_vector_weight", "hybrid_bm25_weight"):
+            validate_number(name, getattr(self, name), "a number >= 0", lambda weight: 0 <= weight < math.inf)
+        if not self.hybrid_vector_weight + self.hybrid_bm25_weight:
+            raise ConfigError("hybrid_vector_weight and hybrid_bm25_weight are both 0; at least one must be above 0.")
+        validate_text("reranker_model", self.reranker_model)
+        validate_choice("hybrid_fusion_method", self.hybrid_fusion_method, fusions)
+
+
+def as_settings(given: Any) -> PipelineSettings:
+    """Convert `Settings` to `PipelineSettings`; None to the defaults.
+
+    Raises:
+        ConfigError: If it is neither, or a value is out of range.
+    """
+    if given is None:
+        return PipelineSettings()
+    if isinstance(given, PipelineSettings):
+        return given
+    names = [field.name for field in dataclasses.fields(PipelineSettings)]
+    is_valid = all(hasattr(given, name) for name in names)
+    require(is_valid, "settings", given, "PipelineSettings(...) or Settings(...)")
+    return PipelineSettings(**{name: getattr(given, name) for name in names})

@@ -1,0 +1,271 @@
+"""Exports prove themselves: what was cut, altered or points elsewhere is refused before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from lazyrag import Document, Retriever
+from lazyrag.errors import ConfigError, StoreError
+
+TEXTS = {"a": "green tea\nblack tea", "b": "hot coffee", "c": "still water\nred wine"}
+
+
+def embed(text):
+    """A vector for a text."""
+    return [float(len(text)), float(text.count("e")), 1.0]
+
+
+def weigh(text):
+    """A sparse vector for a text."""
+    return {len(word): float(text.count(word)) for word in text.split()}
+
+
+EMBED = {"dense": embed, "sparse": weigh}
+
+
+def opened(**arguments):
+    """A Document with a group of lines."""
+    docs = Document(embed=EMBED, **arguments)
+    docs.create_node_group("line", transform=str.splitlines)
+    return docs
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A folder that was exported, and the dump of what it holds."""
+    with opened() as docs:
+        docs.add_texts(TEXTS, {"b": {"kind": "drink"}})
+        for key in EMBED:
+            Retriever(docs, "line", embed_keys=[key])("tea")
+        return docs.export(tmp_path_factory.mktemp("export") / "out"), list(docs.dump())
+
+
+@pytest.fixture
+def copy(original, tmp_path):
+    """A copy of the folder that a test may damage."""
+    target = tmp_path / "copy"
+    target.mkdir()
+    for path in original[0].iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return target
+
+
+def manifest_of(folder):
+    """The manifest as it is."""
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def write_manifest(folder, manifest):
+    """Write a manifest with a digest that fits, as somebody who forges one would."""
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    manifest["sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def downgrade(folder):
+    """Make it an export of format 1, which had no checksums."""
+    manifest = manifest_of(folder)
+    del manifest["files"], manifest["sha256"]
+    manifest["lazyrag export"] = 1
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def check_refused(folder, original, error, words):
+    """Importing raises an error, nothing is live, and the Document can import a sound export afterwards."""
+    with opened() as docs:
+        with pytest.raises(error, match=words):
+            docs.import_from(folder)
+        assert [line for line in docs.dump() if '"is": "group"' not in line] == []
+        assert docs.verify() == ()
+        assert docs.import_from(original[0]) == len(TEXTS)
+        assert nodes(docs.dump()) == nodes(original[1])
+
+
+def nodes(dump):
+    """The lines of documents, nodes and vectors of a dump."""
+    return [line for line in dump if json.loads(line)["is"] in ("document", "node", "vectors")]
+
+
+def test_the_manifest_lists_rows_and_digests(original):
+    """Every file but the manifest is in it, with its rows and its SHA-256."""
+    folder, _ = original
+    files = manifest_of(folder)["files"]
+    assert {*files, "manifest.json"} == {path.name for path in folder.iterdir()}
+    for name, told in files.items():
+        assert told["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert {name: files[name]["rows"] for name in ("documents.jsonl", "nodes-0.jsonl", "nodes-1.jsonl")} == {
+        "documents.jsonl": 3,
+        "nodes-0.jsonl": 3,
+        "nodes-1.jsonl": 5,
+    }
+    assert sorted(told["rows"] for name, told in files.items() if name.startswith("vectors")) == [5, 5, 5, 5]
+
+
+def test_a_sound_export(original):
+    """It gives the same nodes and vectors, without calling the embed callables."""
+    with opened() as docs:
+        assert docs.import_from(original[0]) == len(TEXTS)
+        assert nodes(docs.dump()) == nodes(original[1])
+        assert docs.verify() == ()
+
+
+NAMES = ("documents.jsonl", "nodes-0.jsonl", "nodes-1.jsonl", "vectors-1-0.npy", "vectors-1-1.npz", "vectors-1-0.json")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("damage", ["cut in half", "altered", "longer", "missing"])
+def test_a_damaged_file(copy, original, name, damage):
+    """Each is refused by its name, before anything is written."""
+    path = copy / name
+    data = path.read_bytes()
+    if damage == "cut in half":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "altered":
+        path.write_bytes(data[:-2] + bytes([data[-2] ^ 1]) + data[-1:])
+    elif damage == "longer":
+        path.write_bytes(data + data)
+    else:
+        path.unlink()
+    with opened() as docs:
+        writes = []
+        docs.reader.tree.nodes.segments.create = lambda *arguments: writes.append(arguments)
+        with pytest.raises(StoreError, match=rf"{name} of the export.*is damaged.*Copy the export again"):
+            docs.import_from(copy)
+        assert writes == []
+        assert list(docs.dump()) == []
+
+
+@pytest.mark.parametrize("cut", [0.5, 0.95])
+def test_a_manifest_that_was_cut(copy, original, cut):
+    """It is no export any more."""
+    path = copy / "manifest.json"
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * cut)])
+    check_refused(copy, original, ConfigError, "is not an export")
+
+
+def test_a_manifest_that_was_altered(copy, original):
+    """Its own digest does not fit."""
+    path = copy / "manifest.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"line"', '"lime"'), encoding="utf-8")
+    check_refused(copy, original, StoreError, r"manifest\.json of the export.*differs from its SHA-256")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.jsonl", "sub/../../secret.jsonl", "..", "", ".", "a\\b.jsonl", "C:x", 7, None]
+)
+@pytest.mark.parametrize("format_", [1, 2])
+def test_a_path_that_leaves_the_folder(copy, original, name, format_):
+    """Relative paths with parts, and what is no name at all, are refused in both formats."""
+    (copy.parent / "secret.jsonl").write_bytes((copy / "nodes-1.jsonl").read_bytes())
+    manifest = manifest_of(copy)
+    known = manifest["files"]["nodes-1.jsonl"]
+    manifest["groups"][1]["nodes"] = name
+    manifest["files"][str(name)] = known
+    write_manifest(copy, manifest)
+    if format_ == 1:
+        downgrade(copy)
+    check_refused(copy, original, StoreError, "is not a file in the folder itself|is missing")
+
+
+def test_an_absolute_path(copy, original, tmp_path):
+    """It is refused, though its file has the right digest."""
+    secret = tmp_path / "secret.jsonl"
+    secret.write_bytes((copy / "nodes-1.jsonl").read_bytes())
+    manifest = manifest_of(copy)
+    manifest["groups"][1]["nodes"] = str(secret)
+    manifest["files"][str(secret)] = manifest["files"]["nodes-1.jsonl"]
+    write_manifest(copy, manifest)
+    check_refused(copy, original, StoreError, "is not a file in the folder itself")
+
+
+@pytest.mark.parametrize("name", ["nodes-1.jsonl", "manifest.json", "vectors-1-0.npy"])
+@pytest.mark.parametrize("format_", [1, 2])
+def test_a_symbolic_link(copy, original, tmp_path, name, format_):
+    """It may lead anywhere, so it is refused, though what it leads to is right."""
+    if format_ == 1:
+        downgrade(copy)
+    (copy / name).rename(tmp_path / name)
+    (copy / name).symlink_to(tmp_path / name)
+    check_refused(copy, original, StoreError, "is not a file in the folder itself")
+
+
+def test_a_file_without_a_checksum(copy, original):
+    """A group's file that the manifest does not list is refused."""
+    manifest = manifest_of(copy)
+    del manifest["files"]["nodes-1.jsonl"]
+    write_manifest(copy, manifest)
+    check_refused(copy, original, StoreError, r"no checksum of 'nodes-1\.jsonl'")
+
+
+@pytest.mark.parametrize("name", ["documents.jsonl", "nodes-1.jsonl", "vectors-1-0.npy", "vectors-1-1.npz"])
+def test_numbers_of_rows_that_do_not_fit(copy, original, name):
+    """They are compared with what is read."""
+    manifest = manifest_of(copy)
+    manifest["files"][name]["rows"] += 1
+    write_manifest(copy, manifest)
+    check_refused(copy, original, StoreError, "is damaged")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda manifest: manifest.pop("groups"), "KeyError"),
+        (lambda manifest: manifest.update(groups=[5]), "TypeError"),
+        (lambda manifest: manifest["groups"][1].update(parent="nobody"), "do not form a tree"),
+        (lambda manifest: manifest["groups"][1].update(parent=None), "do not form a tree"),
+        (lambda manifest: manifest["groups"].reverse(), "do not form a tree"),
+        (lambda manifest: manifest.update(files=[]), "no checksum"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense(copy, original, change, words):
+    """What was forged with care is refused as damaged, too."""
+    manifest = manifest_of(copy)
+    change(manifest)
+    write_manifest(copy, manifest)
+    check_refused(copy, original, StoreError, words)
+
+
+def test_an_export_of_the_format_before(copy, original):
+    """Without checksums it is read as ever."""
+    downgrade(copy)
+    with opened() as docs:
+        assert docs.import_from(copy) == len(TEXTS)
+        assert nodes(docs.dump()) == nodes(original[1])
+        assert docs.verify() == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_the_format_before_that_was_cut(copy, original, name):
+    """It is refused where it cannot be decoded or counted, and nothing of it is live."""
+    downgrade(copy)
+    data = (copy / name).read_bytes()
+    (copy / name).write_bytes(data[: len(data) // 2])
+    check_refused(copy, original, StoreError, "is damaged")
+
+
+def test_documents_that_the_format_before_lost(copy, original):
+    """A line fewer leaves nodes behind, which is detected."""
+    downgrade(copy)
+    path = copy / "documents.jsonl"
+    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    check_refused(copy, original, StoreError, "lacks documents that have nodes")
+
+
+@pytest.mark.parametrize("number", [0, 3, "2", None])
+def test_another_format(copy, original, number):
+    """The error says which formats are read."""
+    manifest = manifest_of(copy)
+    manifest["lazyrag export"] = number
+    write_manifest(copy, manifest)
+    check_refused(copy, original, ConfigError, "reads 1 and 2")
+
+
+def test_no_objects_are_unpickled(copy, original):
+    """An array of objects would be a program to run: it is refused."""
+    downgrade(copy)
+    np.save(copy / "vectors-1-0.npy", np.array([print] * 5, object), allow_pickle=True)
+    check_refused(copy, original, StoreError, "is damaged")

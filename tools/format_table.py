@@ -1,0 +1,198 @@
+"""The table of docs/formats.md: what is read of each format, by which library. Read by make_docs.py and benchmarks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Format(NamedTuple):
+    """A format, or several that are read alike.
+
+    Args:
+        name: Its usual name.
+        suffixes: Its suffixes.
+        library: The library that reads it, with its licence; "own code" for this package and Python alone.
+        kept: What reaches the text, the places and the metadata.
+        lost: What does not.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    library: str
+    kept: str
+    lost: str
+
+
+def _of(suffixes: str) -> tuple[str, ...]:
+    return tuple(suffixes.split())
+
+
+FORMATS = (
+    Format(
+        "Plain text",
+        _of(".text .txt"),
+        "own code; charset-normalizer (MIT) for rare encodings",
+        "every character and line end; a found encoding",
+        "control characters, which become spaces",
+    ),
+    Format("Markdown", _of(".markdown .md"), "own code", "every character; headings, simple front matter", "nothing"),
+    Format("reStructuredText", _of(".rst"), "own code", "every character; section titles", "nothing"),
+    Format(
+        "HTML",
+        _of(".htm .html"),
+        "lxml (BSD)",
+        "blocks, numbered lists, tables as rows, code as it is, words of links; headings, title, description, author, "
+        "language",
+        "scripts, styles, hidden parts, navigation, addresses of links, bullets; "
+        "side bars and footers if `main_text=True`",
+    ),
+    Format(
+        "PDF",
+        _of(".pdf"),
+        "pypdfium2 (BSD, Apache)",
+        "text in reading order, columns, tables as rows; pages, title, author, subject, keywords, dates; scanned pages "
+        "through a function that you give",
+        "pictures, annotations, forms' fields, styles",
+    ),
+    Format(
+        "Word",
+        _of(".docx"),
+        "python-docx (MIT)",
+        "body in order, numbers of lists, nested tables, text boxes, foot- and endnotes, insertions, formulas on a "
+        "line; headings, properties; comments, headers and footers if wanted",
+        "deletions, pictures, addresses of links",
+    ),
+    Format(
+        "Old Word and PowerPoint",
+        _of(".doc .ppt"),
+        "none is permissive",
+        "Rich Text under this suffix",
+        "all else: reported, with what to do",
+    ),
+    Format(
+        "Rich Text",
+        _of(".rtf"),
+        "own code",
+        "paragraphs, tables as rows, footnotes, text boxes, all code pages; headings, title, author",
+        "headers, comments, pictures, hidden and deleted text",
+    ),
+    Format(
+        "PowerPoint",
+        _of(".pptx"),
+        "lxml (BSD)",
+        "text, tables, data of charts, words of diagrams, notes, hidden slides; slides, title, author",
+        "pictures, comments, footers, what stands on masters",
+    ),
+    Format(
+        "Excel",
+        _of(".xlsm .xlsx"),
+        "openpyxl (MIT), extra `office`",
+        "values with their columns' names, or chosen columns, hidden sheets; sheets, rows, title, author",
+        "formulas, charts, formats of cells, comments",
+    ),
+    Format(
+        "Old Excel",
+        _of(".xls"),
+        "xlrd (BSD), extra `office`",
+        "values with their columns' names, or chosen columns; sheets, rows",
+        "as Excel",
+    ),
+    Format(
+        "OpenDocument text",
+        _of(".odt"),
+        "lxml (BSD)",
+        "body in order, tables; headings, title, author",
+        "notes, comments, headers, pictures, deleted text",
+    ),
+    Format(
+        "OpenDocument sheets",
+        _of(".ods"),
+        "lxml (BSD)",
+        "values with their columns' names, or chosen columns; sheets, rows",
+        "as Excel",
+    ),
+    Format(
+        "CSV and TSV",
+        _of(".csv .tsv"),
+        "own code",
+        "each row with its columns' names, any delimiter and encoding; rows",
+        "quotation marks",
+    ),
+    Format(
+        "JSON",
+        _of(".json .jsonl .ndjson"),
+        "own code",
+        "every value with its path, or chosen fields; records",
+        "brackets and commas",
+    ),
+    Format("YAML", _of(".yaml .yml"), "PyYAML (MIT), extra `yaml`", "every value with its path", "comments"),
+    Format("XML", _of(".xml"), "own code (expat)", "text, attributes; elements by XPath", "comments, instructions"),
+    Format(
+        "Notebooks",
+        _of(".ipynb"),
+        "own code",
+        "Markdown, code, text of outputs; cells, language",
+        "pictures of outputs",
+    ),
+    Format(
+        "E-books",
+        _of(".epub"),
+        "lxml (BSD)",
+        "chapters in reading order as HTML; chapters, title, author, language",
+        "pictures, styles",
+    ),
+    Format(
+        "Mail",
+        _of(".eml .mbox"),
+        "own code (email)",
+        "headers, body, attachments that can be read; attachments or messages, headers",
+        "the second form of a body, pictures in pages",
+    ),
+    Format(
+        "Outlook mail",
+        _of(".msg"),
+        "olefile (BSD), extra `office`",
+        "as mail, mails within mails",
+        "as mail; flags, categories",
+    ),
+    Format(
+        "Archives",
+        _of(".zip"),
+        "own code (zipfile)",
+        "members, each as a file of its name is read; members, and places within them",
+        "members that cannot be read: said in the metadata",
+    ),
+    Format("Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"),
+    Format(
+        "Source code",
+        _of(
+            ".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua .mjs .php .pl .ps1 .r .rb "
+            ".rs .scala .sh .sql .swift .ts .tsx"
+        ),
+        "own code",
+        "every character",
+        "nothing",
+    ),
+    Format(
+        "Pictures",
+        _of(".bmp .gif .jpeg .jpg .png .tif .tiff .webp"),
+        "a function that you give",
+        "what the function returns",
+        "the picture",
+    ),
+    Format(
+        "Sound",
+        _of(".flac .m4a .mp3 .ogg .wav"),
+        "a function that you give",
+        "what the function returns; times",
+        "the sound",
+    ),
+    Format(
+        "Films",
+        _of(".mkv .mov .mp4 .webm"),
+        "a function that you give",
+        "what the function returns; times",
+        "the film",
+    ),
+)
+"""All formats that a built-in loader reads."""
