@@ -119,7 +119,7 @@ def test_a_program_that_processes_cannot_import(tmp_path, folder):
     )
     ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 1
-    assert "IngestionError: No process to load files in could be started" in ran.stderr
+    assert "No loading process could be started" in ran.stderr
     assert ran.stderr.count("bootstrapping phase") == 1
 
 
