@@ -525,7 +525,7 @@ class SourceLoader:
 
 
 class PythonLoader:
-    """Reads Python code, character by character; each top-level function and class is a location, with its decorators."""
+    """Reads Python code as it is; each top-level function and class is a location, with its decorators."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""

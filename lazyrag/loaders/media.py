@@ -88,8 +88,8 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
 
     Args:
         kind: ``"image"``, ``"audio"`` or ``"video"``.
-        reader: From the path to a text; or to pieces (start, end, text) with times in seconds, which become locations of
-            kind ``time``; or to a `LoadedFile`.
+        reader: From the path to a text; or to pieces (start, end, text) with times in seconds, which become locations
+            of kind ``time``; or to a `LoadedFile`.
         replace: Replace another function.
 
     Returns:

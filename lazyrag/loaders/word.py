@@ -536,8 +536,8 @@ _CHARSETS = {
 class RtfLoader:
     """Reads Rich Text: paragraphs as lines, tables row by row with ``|`` between the cells.
 
-    Headings become locations; title, author and subject metadata. Footnotes are numbered in order and follow the text, as
-    places of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are skipped.
+    Headings become locations; title, author and subject metadata. Footnotes are numbered in order and follow the text,
+    as locations of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:

@@ -1,0 +1,78 @@
+"""Type-check the code of the README, docs/ and cookbook/ with Pyright, as an editor shows it to users.
+
+    python tools/check_snippets.py [PAGE ...]
+
+The Python blocks of a page become one file, in order and at their own lines, so that an error names a line of the page.
+Variables that a page gets from outside are declared in `GIVEN`. A block whose first line names a file (`# store.py`) is
+a module that later blocks import. In the README each section stands alone. Exits with 1 if there are errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "snippets"
+GIVEN = {"generation.md": "from typing import Any\nendpoint: Any", "models.md": "", "rerankers.md": ""}
+_BLOCK = re.compile(r"^( {0,3})(`{3,}|~{3,})\s*(?:python|py)\b[^\n]*\n(.*?)^ {0,3}\2\s*$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"# (\w+)\.py[ \t]*\n")
+"""See `tests/docs/test_docs.py`, which runs the same blocks."""
+
+
+def main(names: list[str]) -> int:
+    """Write the files, run Pyright, print its errors by page and line."""
+    shutil.rmtree(BUILD, ignore_errors=True)
+    pages = [ROOT / name for name in names] or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    files = {target: page for page in pages for target in write_page(page)}
+    if not names:
+        files |= {path: path for path in sorted((ROOT / "cookbook").glob("*.py"))}
+    settings = {
+        "include": [str(path) for path in files],
+        "typeCheckingMode": "basic",
+        "pythonVersion": "3.11",
+        "venvPath": str(ROOT),
+        "venv": ".venv",
+        "extraPaths": [str(ROOT)],
+        "reportMissingImports": "warning",
+        "reportMissingModuleSource": "none",
+        "reportAttributeAccessIssue": "error",
+    }
+    config = BUILD / "pyrightconfig.json"
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(config)]
+    found = json.loads(subprocess.run(command, capture_output=True, check=False, text=True).stdout)
+    errors = [one for one in found["generalDiagnostics"] if one["severity"] == "error"]
+    for one in errors:
+        page = files[Path(one["file"])].relative_to(ROOT)
+        print(f"{page}:{one['range']['start']['line'] + 1}: {one['message']} [{one.get('rule', 'syntax')}]")
+    print(f"{len(errors)} errors in {len(files)} files")
+    return bool(errors)
+
+
+def write_page(page: Path) -> list[Path]:
+    """Write the code of a page; return its files."""
+    text = page.read_text(encoding="utf-8")
+    folder = BUILD / "_".join(page.relative_to(ROOT).with_suffix("").parts).replace("-", "_")
+    folder.mkdir(parents=True)
+    sections: dict[str, list[str]] = {}
+    for block in _BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start(3))
+        name = _FILE_NAME.match(block[3])
+        before = text[: block.start()]
+        section = before.rpartition("\n## ")[2].partition("\n")[0] if page.name == "README.md" else ""
+        key = name[1] if name else f"section_{len(before.split(chr(10) + '## '))}" if section else "page"
+        rows = sections.setdefault(key, [])
+        rows += [""] * (line - len(rows))
+        rows += block[3].split("\n")[:-1]
+    for name, rows in sections.items():
+        (folder / f"{name}.py").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return [folder / f"{name}.py" for name in sections]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
