@@ -24,12 +24,13 @@ exhaustive: $(VENV)/installed-test  ## Run every test but deep ones: slow, exhau
 live: $(VENV)/installed  ## Run the tests that need real servers: installs and starts them. Linux, root, Java 17 and Maven.
 	$(BIN)/python tests/live/run.py
 
-check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of tests, generated pages, budgets.
+check: $(VENV)/installed-dev  ## Lint, types, import contracts, docstrings of tests, code of the docs, generated pages, budgets.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/interrogate --quiet --fail-under 100 --ignore-init-module --whitelist-regex '^test_' tests
+	$(BIN)/python tools/check_snippets.py
 	$(BIN)/python tools/make_docs.py --check
 	$(BIN)/python tools/budgets.py
 

@@ -3,13 +3,14 @@
     python tools/check_snippets.py [PAGE ...]
 
 The Python blocks of a page become one file, in order and at their own lines, so that an error names a line of the page.
-Variables that a page gets from outside are declared in `GIVEN`. A block whose first line names a file (`# store.py`) is
-a module that later blocks import. In the README each section stands alone. Exits with 1 if there are errors.
+A block whose first line names a file (`# store.py`) is a module that later blocks import. In the README each section
+is a file. Exits with 1 if there are errors.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,7 +19,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "snippets"
-GIVEN = {"generation.md": "from typing import Any\nendpoint: Any", "models.md": "", "rerankers.md": ""}
 _BLOCK = re.compile(r"^( {0,3})(`{3,}|~{3,})\s*(?:python|py)\b[^\n]*\n(.*?)^ {0,3}\2\s*$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (\w+)\.py[ \t]*\n")
 """See `tests/docs/test_docs.py`, which runs the same blocks."""
@@ -44,7 +44,8 @@ def main(names: list[str]) -> int:
     }
     config = BUILD / "pyrightconfig.json"
     config.write_text(json.dumps(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--project", str(config)]
+    pyright = shutil.which("pyright", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    command = [*([pyright] if pyright else [sys.executable, "-m", "pyright"]), "--outputjson", "--project", str(config)]
     found = json.loads(subprocess.run(command, capture_output=True, check=False, text=True).stdout)
     errors = [one for one in found["generalDiagnostics"] if one["severity"] == "error"]
     for one in errors:

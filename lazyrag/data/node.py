@@ -232,8 +232,9 @@ class DocNode:
             return self.get_text()
         return f"query:\n{self.get_text()}\nanswer:\n{answer}"
 
+    # `| Any` where None is the exception ("the Any trick" of typeshed): `node.score > 0.5` type-checks without assert.
     @property
-    def score(self) -> float | None:
+    def score(self) -> float | Any:
         """Score of the last retriever or reranker; None before."""
         return self._score
 
@@ -256,7 +257,7 @@ class DocNode:
         return self._reader.file_metadata(self._segment) if self._reader is not None else EMPTY
 
     @property
-    def embeddings(self) -> Mapping[str, Embedding]:
+    def embeddings(self) -> Mapping[str, Any]:
         """Its vectors by embed key, as the model gave them: (dim,) float32, or dicts from dimension to float32 weight.
 
         Only keys that a search has used.
@@ -266,7 +267,7 @@ class DocNode:
         return self._reader.embeddings(self._segment) if self._reader is not None else EMPTY
 
     @property
-    def embedding(self) -> Embedding:
+    def embedding(self) -> Any:
         """Its only vector; for a hit, the one it was found by.
 
         Raises:
@@ -286,7 +287,7 @@ class DocNode:
         raise ConfigError(msg)
 
     @property
-    def parent(self) -> DocNode | None:
+    def parent(self) -> DocNode | Any:
         """The node it was made of; None for a root node and outside a tree."""
         return self._reader.parent(self._segment) if self._reader is not None else None
 
@@ -304,12 +305,12 @@ class DocNode:
         return self._reader.root(self._segment)
 
     @property
-    def span(self) -> Span | None:
+    def span(self) -> Span | Any:
         """Start and end in the text of its `source`, in characters; None if a transform rewrote the text."""
         return self._segment.span
 
     @property
-    def source(self) -> DocNode | None:
+    def source(self) -> DocNode | Any:
         """The nearest ancestor whose text `span` counts in: ``source.text[start:end] == node.text``; None without span.
 
         It is the root node unless a group in between rewrites text: then it is that group's node.

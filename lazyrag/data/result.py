@@ -86,11 +86,23 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
         ([('1', 0.9), ('2', 0.1)], 2)
     """
 
+    # `| Any` where None is the exception, see `DocNode.score`; the constructor keeps its exact types.
     contexts: list[str]
-    context_ids: list[str] | None = None
-    scores: list[float] | None = None
-    metadata: M_co | None = None
+    context_ids: list[str] | Any = None
+    scores: list[float] | Any = None
+    metadata: M_co | Any = None
     hits: Sequence[Hit] | None = field(default=None, repr=False, compare=False)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            contexts: list[str],
+            context_ids: list[str] | None = None,
+            scores: list[float] | None = None,
+            metadata: M_co | None = None,
+            hits: Sequence[Hit] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         require(not isinstance(self.contexts, str), "contexts", self.contexts, "a list of texts")
@@ -179,10 +191,20 @@ class GenerationResult(Generic[M_co]):
         0.9
     """
 
-    response: str
-    multi_responses: list[str] | None = None
-    confidence: float | None = None
-    metadata: M_co | None = None
+    response: str  # for the types see `RetrievalResult`
+    multi_responses: list[str] | Any = None
+    confidence: float | Any = None
+    metadata: M_co | Any = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            response: str,
+            multi_responses: list[str] | None = None,
+            confidence: float | None = None,
+            metadata: M_co | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.confidence is not None:
@@ -297,7 +319,7 @@ class Answer:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def confidence(self) -> float | None:
+    def confidence(self) -> float | Any:
         """In [0, 1]; None if unknown."""
         return self.generation.confidence
 
@@ -316,7 +338,7 @@ class GenerationDelta:
     """
 
     text: str
-    result: GenerationResult[dict[str, Any]] | None = None
+    result: GenerationResult[dict[str, Any]] | Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,4 +357,4 @@ class AnswerDelta:
 
     text: str
     citations: tuple[Citation, ...] = ()
-    answer: Answer | None = None
+    answer: Answer | Any = None

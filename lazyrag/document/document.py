@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
 from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
@@ -72,23 +72,24 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
 _MAX_WORKERS = 4
 
 
-class _ClassOrInstance(Generic[P, R]):
-    """Descriptor of a method that receives the instance it is called on, or the class."""
+if TYPE_CHECKING:
+    # A checker can match it with a protocol's member, which a descriptor of our own it cannot.
+    _class_or_instance = classmethod
+else:
 
-    def __init__(self, function: Callable[Concatenate[Any, P], R]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
+    class _class_or_instance:  # noqa: N801  a decorator
+        """Descriptor of a method that receives the instance it is called on, or the class."""
 
-    def __get__(self, instance: object | None, owner: type) -> Callable[P, R]:
-        bound: Callable[P, R] = self._function.__get__(owner if instance is None else instance)
-        return bound
+        def __init__(self, function: Callable[..., Any]) -> None:
+            self._function = function
+            self.__doc__ = function.__doc__
+
+        def __get__(self, instance: object | None, owner: type) -> Callable[..., Any]:
+            return self._function.__get__(owner if instance is None else instance)
 
 
 @known_arguments
@@ -204,7 +205,7 @@ class Document:
 
     # Definitions
 
-    @_ClassOrInstance
+    @_class_or_instance
     def create_node_group(
         self_or_class: Any,  # noqa: N805  on the class there is no self
         /,
@@ -247,7 +248,7 @@ class Document:
         group = make_group(name, transform, parent, trans_node=trans_node, version=version, kwargs=kwargs)
         self_or_class._graph.define(group, replace=replace)
 
-    add_reader = cast("AddReader", _ClassOrInstance(add_reader))
+    add_reader = cast("AddReader", _class_or_instance(add_reader))
 
     @property
     def reader(self) -> Reader:
@@ -270,7 +271,7 @@ class Document:
         return self._reader.schema
 
     @property
-    def last_report(self) -> IngestReport | None:
+    def last_report(self) -> IngestReport | Any:  # None is the exception, see `DocNode.score`
         """Cumulative result of ingestion, file by file; None before the first use.
 
         A restricted Document reports only the files that are visible through it.

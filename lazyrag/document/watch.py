@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.document.changes import WatchedFiles, file_events, poll_files, validate_max_deleted
 from lazyrag.document.indexer import Indexer
@@ -158,7 +158,7 @@ class Watcher:
         return self._ended
 
     @property
-    def last_report(self) -> IngestReport | None:
+    def last_report(self) -> IngestReport | Any:  # None is the exception, see `DocNode.score`
         """Report of the last successful sync; None before the first."""
         return self._last_report
 

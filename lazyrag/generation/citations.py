@@ -165,8 +165,8 @@ class QuoteCheck:
 
     quote: str
     indices: tuple[int, ...]
-    found: int | None
-    span: tuple[int, int] | None
+    found: int | Any  # None is the exception, see `DocNode.score`
+    span: tuple[int, int] | Any
 
     @property
     def ok(self) -> bool:

@@ -33,7 +33,7 @@ from lazyrag.models.embedding import (
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
-from lazyrag.types import Embedding, Embeddings
+from lazyrag.types import Embedding, Matrix
 from lazyrag.validation import known_arguments, validate_integer
 
 if TYPE_CHECKING:
@@ -706,7 +706,7 @@ class CachedEmbedder:
         """The embedder's."""
         return self.embedder.normalised
 
-    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Embeddings:
+    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix | Any:
         """Embed texts, all or nothing; what was embedded before another text failed stays in the cache.
 
         Returns:

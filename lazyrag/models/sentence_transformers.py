@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -16,6 +15,12 @@ from lazyrag.models.onnx.session import Contents
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
+
+if TYPE_CHECKING:
+    from builtins import property as cached_property  # Pyright accepts only a property for a protocol's property
+else:
+    from functools import cached_property
+
 
 TooLong = Literal["raise", "cut"]
 

@@ -145,7 +145,7 @@ def validate_data(data: Any) -> RAGData:
     return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 
-def append_fields(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str) -> RAGData:
+def append_fields(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str) -> dict[str, Any]:
     """Return a new trace with more fields; the given dict stays unchanged.
 
     Args:
@@ -166,14 +166,14 @@ def append_fields(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str]
         if name in _STANDARD and name not in owned and name in before and _differs(before[name], value):
             msg = f"Operators append fields. Use a name of your own, such as 'custom_{name}'."
             raise ConfigError(f"{by} would overwrite {name!r}, which has a value. {msg}")
-    return {**data, **fields}  # type: ignore[typeddict-item]  # users may add fields
+    return {**data, **fields}
 
 
 def _differs(before: Any, after: Any) -> bool:
     return before is not after and before != after
 
 
-def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> RAGData:
+def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> dict[str, Any]:
     """Return a trace in the older names as a new one (migration table of spec 000).
 
     Args:
@@ -201,4 +201,5 @@ def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> RA
         if new in renamed:
             raise ConfigError(f"The data has {new!r} and an older name of it; remove one of them.")
         renamed[new] = value
-    return validate_data(renamed)
+    validate_data(renamed)
+    return renamed

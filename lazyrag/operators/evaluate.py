@@ -37,15 +37,15 @@ class EvaluateOperator(Operator, abc.ABC):
         self._measured.append((trace_name(data), self.measure(data)))
         return {}
 
-    def execute(self, data: Mapping[str, Any]) -> RAGData:
+    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Measure a trace, and return the same object."""
         self.process(validate_data(data))
-        return cast("RAGData", data)
+        return cast("dict[str, Any]", data)
 
-    async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
+    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute` in any event loop."""
         await self.aprocess(validate_data(data))
-        return cast("RAGData", data)
+        return cast("dict[str, Any]", data)
 
     @property
     def report(self) -> MeasureReport:

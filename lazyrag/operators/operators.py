@@ -60,14 +60,14 @@ class Operator(abc.ABC):
     """The standard fields that it writes, overwriting values that are there."""
 
     @abc.abstractmethod
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: Any) -> Mapping[str, Any]:
         """Return the fields to append to a trace, without changing it."""
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: Any) -> Mapping[str, Any]:
         """Run `process` in any event loop; by default in a thread."""
         return await in_thread(self.process, data)
 
-    def execute(self, data: Mapping[str, Any]) -> RAGData:
+    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the trace with this operator's fields.
 
         Args:
@@ -84,18 +84,18 @@ class Operator(abc.ABC):
         trace = validate_data(data)
         return append_fields(trace, self.process(trace), self.writes, repr(self))
 
-    async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
+    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute` in any event loop."""
         trace = validate_data(data)
         return append_fields(trace, await self.aprocess(trace), self.writes, repr(self))
 
-    def __call__(self, data: Mapping[str, Any]) -> RAGData:
+    def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute`."""
         return self.execute(data)
 
     def batch(
         self, many: Sequence[Mapping[str, Any]], *, concurrency: int = 8, on_error: OnError = "raise"
-    ) -> list[RAGData]:
+    ) -> list[dict[str, Any]]:
         """Run `execute` for many traces, in their order.
 
         Args:
@@ -107,11 +107,11 @@ class Operator(abc.ABC):
 
     async def abatch(
         self, many: Sequence[Mapping[str, Any]], *, concurrency: int = 8, on_error: OnError = "raise"
-    ) -> list[RAGData]:
+    ) -> list[dict[str, Any]]:
         """Run `batch` in any event loop."""
         is_sequence = isinstance(many, Sequence) and not isinstance(many, str)
         require(is_sequence, "many", many, "a list of dicts")
-        return cast("list[RAGData]", await run_all(self.aexecute, many, concurrency, on_error))
+        return cast("list[dict[str, Any]]", await run_all(self.aexecute, many, concurrency, on_error))
 
     def __rshift__(self, after: Operator | Callable[[Any], Any]) -> OperatorChain:
         """Chain this operator with another one, or with a function from a trace to a trace."""
@@ -206,25 +206,27 @@ class OperatorChain(Operator):
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: Any) -> Mapping[str, Any]:
         """Run all operators."""
+        trace: Mapping[str, Any] = data
         for one in self.operators:
-            data = one.execute(data)
-        return data
+            trace = one.execute(trace)
+        return trace
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: Any) -> Mapping[str, Any]:
         """Run all operators in any event loop."""
+        trace: Mapping[str, Any] = data
         for one in self.operators:
-            data = await one.aexecute(data)
-        return data
+            trace = await one.aexecute(trace)
+        return trace
 
-    def execute(self, data: Mapping[str, Any]) -> RAGData:
+    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the trace with the fields of all operators; see `Operator.execute`."""
-        return cast("RAGData", self.process(validate_data(data)))
+        return cast("dict[str, Any]", self.process(validate_data(data)))
 
-    async def aexecute(self, data: Mapping[str, Any]) -> RAGData:
+    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Run `execute` in any event loop."""
-        return cast("RAGData", await self.aprocess(validate_data(data)))
+        return cast("dict[str, Any]", await self.aprocess(validate_data(data)))
 
 
 def _steps(given: Any) -> tuple[Operator, ...]:

@@ -66,7 +66,7 @@ class Standing(Record):
     name: str
     uid: str
     rank: int | None
-    score: float | None
+    score: float | Any  # None is the exception, see `DocNode.score`
     share: float | None = None
     contributions: Mapping[int, float] = field(default_factory=dict, hash=False)
 
@@ -92,13 +92,13 @@ class ExplainedHit(Record):
         merged_from: Uids of the other retrieved nodes that it stands for.
         contributions: What each input of the last fusion added to its score there, by the input's name; empty without a
             fusion. Of inputs with one name the second is ``"name (2)"`` and so on.
-        fused: The score that the shares add up to; None without a fusion.
+        fused: The score that the contributions add up to; None without a fusion.
         node: The node.
     """
 
     rank: int
     uid: str
-    score: float | None
+    score: float | Any
     group: str
     path: str
     number: int
@@ -106,8 +106,8 @@ class ExplainedHit(Record):
     standings: tuple[Standing, ...]
     merged_from: tuple[str, ...] = ()
     contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
-    fused: float | None = None
-    node: DocNode | None = field(default=None, compare=False, repr=False)
+    fused: float | Any = None
+    node: DocNode | Any = field(default=None, compare=False, repr=False)
     _last: ClassVar[str] = "standings"
 
     def __str__(self) -> str:
@@ -140,7 +140,7 @@ class DroppedNode(Record):
     group: str
     number: int
     rank: int
-    score: float | None
+    score: float | Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
@@ -35,7 +34,11 @@ from lazyrag.types import Matrix
 from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
+    from builtins import property as cached_property  # Pyright accepts only a property for a protocol's property
+
     from numpy.typing import NDArray
+else:
+    from functools import cached_property
 
 
 Activation = Literal["sigmoid", "softmax", "identity"]
