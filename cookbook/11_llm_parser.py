@@ -28,8 +28,8 @@ def words_and_sentences(prompt):
     words = re.findall(r"[A-Za-z]{7,}", text)
     if '"questions"' in prompt:
         calls["questions"] += 1
-        told = [(max(re.findall(r"\w+", one), key=len), one.strip()) for one in sentences[:3]]
-        pairs = [{"question": f"What about {word}?", "answer": one} for word, one in told]
+        topics = [(max(re.findall(r"\w+", one), key=len), one.strip()) for one in sentences[:3]]
+        pairs = [{"question": f"What about {word}?", "answer": one} for word, one in topics]
         return "<think>Three will do.</think>\n" + json.dumps({"questions": pairs}, ensure_ascii=False)
     if '"keywords"' in prompt:
         calls["keywords"] += 1

@@ -12,7 +12,7 @@ class Format(NamedTuple):
         name: Its usual name.
         suffixes: Its suffixes.
         library: The library that reads it, with its licence; "own code" for this package and Python alone.
-        kept: What reaches the text, the places and the metadata.
+        kept: What reaches the text, the locations and the metadata.
         lost: What does not.
     """
 
@@ -51,7 +51,7 @@ FORMATS = (
         _of(".pdf"),
         "pypdfium2 (BSD, Apache)",
         "text in reading order, columns, tables as rows; pages, title, author, subject, keywords, dates; scanned pages "
-        "through a function that you give",
+        "through a function that you pass",
         "pictures, annotations, forms' fields, styles",
     ),
     Format(
@@ -67,7 +67,7 @@ FORMATS = (
         _of(".doc .ppt"),
         "none is permissive",
         "Rich Text under this suffix",
-        "all else: reported, with what to do",
+        "everything else: reported with a way out",
     ),
     Format(
         "Rich Text",
@@ -81,7 +81,7 @@ FORMATS = (
         _of(".pptx"),
         "lxml (BSD)",
         "text, tables, data of charts, words of diagrams, notes, hidden slides; slides, title, author",
-        "pictures, comments, footers, what stands on masters",
+        "pictures, comments, footers, text of slide masters",
     ),
     Format(
         "Excel",
@@ -159,8 +159,8 @@ FORMATS = (
         "Archives",
         _of(".zip"),
         "own code (zipfile)",
-        "members, each as a file of its name is read; members, and places within them",
-        "members that cannot be read: said in the metadata",
+        "members, each as a file of its name is read; members, and locations within them",
+        "members that cannot be read: listed in the metadata",
     ),
     Format("Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"),
     Format(
@@ -174,25 +174,25 @@ FORMATS = (
         "nothing",
     ),
     Format(
-        "Pictures",
+        "Images",
         _of(".bmp .gif .jpeg .jpg .png .tif .tiff .webp"),
-        "a function that you give",
+        "a function that you pass",
         "what the function returns",
-        "the picture",
+        "the image",
     ),
     Format(
-        "Sound",
+        "Audio",
         _of(".flac .m4a .mp3 .ogg .wav"),
-        "a function that you give",
+        "a function that you pass",
         "what the function returns; times",
-        "the sound",
+        "the audio",
     ),
     Format(
-        "Films",
+        "Video",
         _of(".mkv .mov .mp4 .webm"),
-        "a function that you give",
+        "a function that you pass",
         "what the function returns; times",
-        "the film",
+        "the video",
     ),
 )
 """All formats that a built-in loader reads."""
