@@ -229,7 +229,7 @@ def quality(runs: Sequence[Run]) -> str:
 
 
 def targets(runs: Sequence[Run]) -> str:
-    """What was asked for, and what the default reaches; a line for each that was measured."""
+    """Required values and what the default reaches; a line for each measured one."""
     of = {run["rows"][0]["set"]: {row["system"]: row for row in run["rows"]} for run in runs}
     lines = [
         [*line, f"{reached:{how}}"]
@@ -254,7 +254,7 @@ def targets(runs: Sequence[Run]) -> str:
     if {"xquad-en", "xquad-zh"} <= of.keys():
         apart = 100 * (of["xquad-zh"]["bm25_chinese"]["recall@1"] - of["xquad-en"]["bm25"]["recall@1"])
         lines.append(["XQuAD, recall@1: bm25_chinese on zh less bm25 on en, points", "at least -2", f"{apart:+.1f}"])
-    return markdown(["what", "asked for", "reached"], lines)
+    return markdown(["what", "required", "reached"], lines)
 
 
 def _of(system: str, measure: str) -> Reach:
