@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from lazyrag.data.fields import DataType, DocField, Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import Content, Segment
-from lazyrag.stores.protocol import SegmentStore, VectorRow, VectorStore
+from lazyrag.stores.protocol import VectorRow
 from lazyrag.types import Embedding, Fields, Matrix, Metric, Ranking, SparseVector, Vector
 
 SCHEMA: Schema = make_schema(
@@ -111,9 +113,9 @@ def make_segments() -> list[Segment]:
     ]
 
 
-def all_rows(store: SegmentStore, collection: str) -> list[Segment]:
-    """Every row of a collection, in the order of keys."""
-    return sorted(store.scan(collection), key=lambda row: row.key)
+def all_rows(store: Any, collection: str) -> list[Any]:
+    """Every row of a small collection, in the order of keys."""
+    return sorted(store.scan(collection), key=attrgetter("key"))
 
 
 def met(filter: Filter) -> set[int]:  # noqa: A002
@@ -203,9 +205,9 @@ def sparse(row: VectorRow) -> SparseVector:
     return row.vector
 
 
-def scan_pages(store: VectorStore, collection: str, limit: int) -> list[VectorRow]:
+def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
     """All rows of a collection, page by page."""
-    seen: list[VectorRow] = []
+    seen: list[Any] = []
     while page := store.scan(collection, after=seen[-1].key if seen else "", limit=limit):
         assert len(page) <= limit
         assert page[0].key not in {row.key for row in seen}  # or there would be no end
