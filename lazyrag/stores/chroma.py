@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import itertools
 import json
 import math
 import os
-import random
 import struct
 import threading
 import time
@@ -34,17 +32,24 @@ from lazyrag.errors import (
     sentence,
 )
 from lazyrag.stores.protocol import (
+    LAYOUT,
+    TRANSIENT_STATUSES,
     Candidate,
     Feature,
     Location,
+    Match,
     Pushed,
     VectorRow,
     VectorSchema,
+    backoff_s,
+    batches,
     check_deletion,
+    check_layout,
     check_queries,
     check_schema,
     check_vectors,
     exact_ranking,
+    native_ranking,
     other_schema,
     push_down,
 )
@@ -62,7 +67,6 @@ _METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 _INTEGERS = ("batch_size", "ef_construction", "ef_search", "max_neighbors", "num_threads", "sync_threshold")
 _INDEX_KEYS = (*_INTEGERS, "resize_factor", "space")
 _ROUNDING = 2.0**-24  # Chroma returns 1 - the product, in float32
-_WIDER = 4  # times as many candidates where a filter of ours has left too few
 
 
 class ChromaVectorStore:
@@ -250,9 +254,7 @@ class ChromaVectorStore:
         """See `NativeVectors.search_natively`."""
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
-            hits = target.nearest_matches(query, topk, pushed)
-            scores = [(key, _score(worth, target.schema.metric)) for key, worth in hits]
-            return sorted(scores, key=lambda pair: (-pair[1], pair[0]))
+            return native_ranking(topk, target.schema.metric, lambda depth: target.matches(query, depth, pushed))
 
         return self._search(collection, vectors, topk, filter, rank)
 
@@ -362,18 +364,10 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def _score(worth: float, metric: Metric) -> float:
-    """The score, as `VectorStore.search` defines it, of a worth, as `Candidate` does."""
-    if metric == "l2":
-        return 1.0 / (1.0 + math.sqrt(max(-worth, 0.0)))
-    return min(max(worth, -1.0), 1.0) if metric == "cosine" else worth
-
-
 # --- The client
 
 _RETRIES = 3
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # before the second try, doubling; of each a random half is waited
-_TRANSIENT = frozenset({429, 502, 503, 504})  # statuses of servers and proxies after which a later try may succeed
+_LONGEST_PAUSE_S = 10.0  # that a server may ask for
 _CONNECT_S = 10.0
 _LOCAL_KWARGS = ("database", "settings", "tenant")
 _SERVER_KWARGS = ("database", "headers", "settings", "ssl", "tenant")
@@ -457,7 +451,8 @@ class _Connection:
             StoreConnectionError: If Chroma cannot be reached, or is still busy after some tries.
             StoreError: If it fails otherwise, or the connection is closed.
         """
-        for retry in itertools.count(1):
+        tries = 0
+        while True:
             client = self._client
             if client is None:
                 raise StoreError("The store is closed. Open it first.", store=_STORE)
@@ -466,11 +461,11 @@ class _Connection:
             except LazyRAGError:
                 raise
             except Exception as exc:  # as above
-                pause_s = _pause_s(exc, retry)
+                pause_s = _pause_s(exc, tries)
                 if pause_s is None:
                     raise self._error(exc) from exc
             time.sleep(pause_s)
-        raise AssertionError  # pragma: no cover  the count has no end
+            tries += 1
 
     def _connect(self, chromadb: Any) -> Any:
         options = dict(self._options)
@@ -572,21 +567,19 @@ def _settings(chromadb: Any, given: Any) -> Any:
 
 def _check_status(response: Any) -> None:
     """Raise for a transient status: Chroma's client drops those of proxies, and their ``Retry-After``."""
-    if response.status_code in _TRANSIENT:
+    if response.status_code in TRANSIENT_STATUSES:
         wait = response.headers.get("Retry-After", "")
         raise _RetryLaterError(response.status_code, float(wait) if wait.isdecimal() else 0.0)
 
 
-def _pause_s(exc: Exception, retry: int) -> float | None:
+def _pause_s(exc: Exception, tries: int) -> float | None:
     """How long to wait before the next try, in seconds; None where there should be none."""
-    if retry > _RETRIES or not _is_network(exc):
+    if tries == _RETRIES or not _is_network(exc):
         return None
     if _is_caused_by(exc, _httpx().TimeoutException):
         return None  # it has taken long enough, and the server is busy
-    wait_s = next((one.wait_s for one in _causes(exc) if isinstance(one, _RetryLaterError)), 0.0)
-    if wait_s > _LONGEST_PAUSE_S:
-        return None
-    return wait_s + _FIRST_PAUSE_S * 2.0 ** (retry - 1) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+    wait_s = next((cause.wait_s for cause in _causes(exc) if isinstance(cause, _RetryLaterError)), 0.0)
+    return None if wait_s > _LONGEST_PAUSE_S else wait_s + backoff_s(tries)
 
 
 def _is_network(exc: Exception) -> bool:
@@ -651,7 +644,7 @@ class _Collection:
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
         """The present ones of some rows, by key."""
         rows: dict[str, VectorRow] = {}
-        for some in _chunks(list(dict.fromkeys(keys)), _KEYS_PER_CALL):
+        for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             found = self._call("get", ids=some, include=["embeddings", "metadatas"])
             decoded = decode_rows(found["ids"], found["embeddings"], found["metadatas"], self.schema.fields)
             rows.update((row.key, row) for row in decoded)
@@ -670,7 +663,7 @@ class _Collection:
     def delete(self, keys: Iterable[str]) -> int:
         """Delete the present ones of some rows; returns their number."""
         count = 0
-        for some in _chunks(list(dict.fromkeys(keys)), _KEYS_PER_CALL):
+        for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             present = self._call("get", ids=some, include=[])["ids"]  # Chroma counts unknown keys, too
             if present:
                 self._call("delete", ids=present)
@@ -699,17 +692,13 @@ class _Collection:
         one = 0.0 if self.schema.metric == "l2" else 1.0  # distances are squares, or 1 - the product
         return [(key, one - far) for key, far in pairs if far is not None and math.isfinite(far)]
 
-    def nearest_matches(self, query: Vector, topk: int, pushed: Pushed[Where]) -> list[tuple[str, float]]:
-        """The best ``topk`` results of Chroma's search that meet both parts of a filter, each with its worth."""
-        depth, rest = topk, pushed.rest
-        while True:
-            hits = kept = self.nearest(query, depth, pushed.native)
-            if rest is not None:
-                rows = self.rows(key for key, _ in hits)
-                kept = [pair for pair in hits if pair[0] in rows and matches(rest, rows[pair[0]].fields)]
-            if len(kept) >= topk or len(hits) < depth:
-                return kept[:topk]
-            depth *= _WIDER
+    def matches(self, query: Vector, depth: int, pushed: Pushed[Where]) -> list[Match]:
+        """The ``depth`` best results of Chroma's search, with None for those that do not meet our part of a filter."""
+        hits, rest = self.nearest(query, depth, pushed.native), pushed.rest
+        if rest is None:
+            return [*hits]
+        rows = self.rows(key for key, _ in hits)
+        return [pair if pair[0] in rows and matches(rest, rows[pair[0]].fields) else None for pair in hits]
 
     def _call(self, method: str, **kwargs: Any) -> Any:
         return self._connection.run(lambda _: getattr(self._handle, method)(**kwargs))
@@ -792,16 +781,11 @@ class _NearestRows:
         return cast("list[float]", worth.tolist())
 
 
-def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
 # --- Rows
 
 _REST = "lr_rest"  # the metadata key of the rest of a row: JSON, never empty
 _FIELDS, _VECTOR = "fields", "vector"  # in a row's rest
 _SCHEMA = "lazyrag"
-_LAYOUT = 2  # version of the layout of rows
 _UNIT = 1e-6  # tolerance for the lengths of float32 vectors that were scaled to 1; seen: 2e-7
 
 
@@ -903,7 +887,7 @@ def schema_metadata(schema: VectorSchema) -> dict[str, str]:
         >>> schema_metadata(VectorSchema(2, "l2", {}))
         {'lazyrag': '{"layout": 2, "dimension": 2, "metric": "l2", "fields": "{}"}'}
     """
-    values = {"layout": _LAYOUT, "dimension": schema.dimension, "metric": schema.metric}
+    values = {"layout": LAYOUT, "dimension": schema.dimension, "metric": schema.metric}
     return {_SCHEMA: json.dumps({**values, "fields": schema_text(schema.fields)})}
 
 
@@ -921,13 +905,7 @@ def read_schema_metadata(metadata: Mapping[str, Any] | None, collection: str = "
     if metadata is None or _SCHEMA not in metadata:
         return None
     values = json.loads(metadata[_SCHEMA])
-    layout = values.get("layout", 1)
-    if layout != _LAYOUT:
-        msg = (
-            f"Collection {collection!r} in Chroma has rows of layout {layout}, written by another version of lazyrag; "
-            f"this one reads {_LAYOUT}. Drop it and read the files again, or use the version that wrote it."
-        )
-        raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+    check_layout(values.get("layout", 1), "Chroma", _STORE, collection)
     return VectorSchema(values["dimension"], values["metric"], read_schema(values["fields"]))
 
 
@@ -1053,7 +1031,7 @@ def _int_to_float(ordered: int) -> float:
 Where: TypeAlias = "dict[str, Any]"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""
 
-_ORDERINGS = {"gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
+_COMPARISONS = {"eq": "$eq", "contains": "$contains", "gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
 _OPPOSITES = {
     one: other
     for pair in (("$eq", "$ne"), ("$in", "$nin"), ("$contains", "$not_contains"))
@@ -1116,12 +1094,14 @@ class ChromaDialect:
             return None
         if op == "exists":
             return _is_missing(name, value is False)
-        if op in ("ne", "not in"):
-            positive = self.condition(Condition(name, "eq" if op == "ne" else "in", value))
-            return None if positive is None else self.negated(positive)
         if op == "in":
             return self._in(name, field, value)
-        return _is_missing(name, True) if value is None else _compare(name, field, op, value)
+        if op == "eq" and value is None:
+            return _is_missing(name, True)
+        is_array, is_text = field.element_type is not None, field.data_type is DataType.VARCHAR
+        if op not in _COMPARISONS or is_array != (op == "contains") or (is_text and op not in ("eq", "contains")):
+            return None
+        return {_FIELD + name: {_COMPARISONS[op]: encode_value(field, value)}}
 
     def all_of(self, parts: Sequence[Where]) -> Where:
         """See `Dialect.all_of`."""
@@ -1157,15 +1137,6 @@ class ChromaDialect:
         if not parts:
             return self.never()
         return parts[0] if len(parts) == 1 else self.any_of(parts)
-
-
-def _compare(name: str, field: DocField, op: str, value: Any) -> Where | None:
-    """``eq``, ``contains`` or an ordering with a value that is not None."""
-    is_array = field.element_type is not None
-    if is_array != (op == "contains") or (op in _ORDERINGS and field.data_type is DataType.VARCHAR):
-        return None
-    native = {"eq": "$eq", "contains": "$contains", **_ORDERINGS}[op]
-    return {_FIELD + name: {native: encode_value(field, value)}}
 
 
 def _is_missing(name: str, is_missing: bool) -> Where:

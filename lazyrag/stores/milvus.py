@@ -52,18 +52,21 @@ from lazyrag.stores.protocol import (
     Candidate,
     Feature,
     Location,
+    Match,
     VectorRow,
     VectorSchema,
+    batches,
     check_deletion,
     check_queries,
     check_schema,
     check_vectors,
     exact_ranking,
+    native_ranking,
     part_of_rows,
     rank_rows,
 )
 from lazyrag.types import Embedding, Embeddings, Metric, Ranking
-from lazyrag.validation import known_arguments, validate_mapping, validate_seconds
+from lazyrag.validation import known_arguments, require, validate_mapping, validate_seconds
 
 T = TypeVar("T")
 
@@ -170,22 +173,19 @@ class MilvusVectorStore:
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
         self._collections.pop(collection, None)
-        self._connection.drop(collection)
+        self._connection.call("a removal", "drop_collection", collection, writes=True)
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        return self._connection.count(self._known(collection).name)
+        return self._known(collection).count()
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`. Rows are written in batches; each batch is atomic."""
-        schema = self._known(collection).schema
+        known = self._known(collection)
         last = list({row.key: row for row in rows}.values())  # the last row of a repeated key counts
-        check_vectors(collection, schema.dimension, last, store="milvus")
-        if not last:
-            return
-        part_of_rows(last, schema.dimension)  # refuses vectors that cannot be ranked
-        for batch in _batches(encode_rows(last, schema)):
-            self._connection.upsert(collection, batch)
+        check_vectors(collection, known.schema.dimension, last, store="milvus")
+        if last:
+            known.upsert(last)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
@@ -207,8 +207,7 @@ class MilvusVectorStore:
         check_deletion(keys, filter)
         # Milvus counts the given keys, present or not: the present ones are looked up first.
         present = known.present(keys or ()) if filter is None else known.matching(filter)
-        for some in _chunks(present, _KEYS_PER_CALL):
-            self._connection.delete(collection, key_in(some))
+        known.delete(present)
         return len(present)
 
     def search(
@@ -264,26 +263,6 @@ def _layout_mismatch(collection: str, wanted: Layout, present: Layout | None) ->
 def _no_collection(address: str, collection: str) -> StoreError:
     msg = f"Milvus at {address} has no collection {collection!r}. Create it first."
     return StoreError(msg, store="milvus", collection=collection)
-
-
-def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Rows in messages of a length that servers take."""
-    batch: list[dict[str, Any]] = []
-    size = 0
-    for row in rows:
-        own = row_bytes(row)
-        if batch and size + own > _UPSERT_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(row)
-        size += own
-    if batch:
-        yield batch
-
-
-def _chunks(items: Sequence[T], size: int) -> Iterator[list[T]]:
-    for first in range(0, len(items), size):
-        yield list(items[first : first + size])
 
 
 # --- Index settings
@@ -359,7 +338,7 @@ class IndexSettings:
 
     def __init__(self, index_kwargs: IndexKwargs) -> None:
         is_list = isinstance(index_kwargs, (list, tuple))
-        entries: Sequence[Any] = index_kwargs if isinstance(index_kwargs, (list, tuple)) else [index_kwargs or {}]
+        entries: Any = index_kwargs if is_list else [index_kwargs or {}]
         self._by_embed_key: dict[str | None, Mapping[str, Any]] = {}
         for entry in entries:
             _check_entry(entry)
@@ -409,8 +388,7 @@ def _check_entry(entry: Any) -> None:
         validate_mapping(f"index_kwargs[{name!r}]", entry.get(name, {}))
     for name, known in (("embed_key", None), ("index_type", (*_DENSE, *_SPARSE)), ("metric_type", _METRICS)):
         value = entry.get(name, "")
-        if not isinstance(value, str):
-            raise ConfigError(f"index_kwargs[{name!r}] must be a text; got {value!r}.")
+        require(isinstance(value, str), f"index_kwargs[{name!r}]", value, "a text")
         if known and name in entry and value.upper() not in known:
             raise ConfigError(f"index_kwargs[{name!r}] is unknown: {value!r}. {known_names(value, known)}")
 
@@ -466,13 +444,12 @@ class MilvusConnection:
 
     def __init__(self, uri: str | os.PathLike[str], db_name: str, client_kwargs: Mapping[str, Any]) -> None:
         self.path, self.address = _parse_uri(uri)
-        if not isinstance(db_name, str) or not _NAME.fullmatch(db_name):
-            raise ConfigError(f"db_name must be up to 255 letters, digits and '_', no digit first; got {db_name!r}.")
+        is_name = isinstance(db_name, str) and _NAME.fullmatch(db_name) is not None
+        require(is_name, "db_name", db_name, "up to 255 letters, digits and '_', no digit first")
         for name in ("uri", "db_name"):
             if name in client_kwargs:
                 raise ConfigError(f"client_kwargs must not have {name!r}: it is an argument of the store itself.")
-        timeout_s = client_kwargs.get("timeout", _TIMEOUT_S)
-        self._timeout_s = validate_seconds("client_kwargs['timeout']", timeout_s)
+        self._timeout_s = validate_seconds("client_kwargs['timeout']", client_kwargs.get("timeout", _TIMEOUT_S))
         self._db_name = db_name
         self._kwargs = {**client_kwargs, "timeout": self._timeout_s}
         self._client: Any = None
@@ -582,61 +559,6 @@ class MilvusConnection:
 
         self._run("an index", collection, load, writes=True)
 
-    def drop(self, collection: str) -> None:
-        """Remove a collection, if it exists."""
-        self._call("a removal", "drop_collection", collection, writes=True)
-
-    def count(self, collection: str) -> int:
-        """The number of rows."""
-        [found] = self._call("a count", "query", collection, "", output_fields=["count(*)"], **_STRONG)
-        return int(found["count(*)"])
-
-    def upsert(self, collection: str, rows: list[dict[str, Any]]) -> None:
-        """Write rows, which have distinct keys."""
-        self._call("rows", "upsert", collection, rows, writes=True)
-
-    def delete(self, collection: str, expression: str) -> None:
-        """Delete rows by an expression over their keys."""
-        self._call("a deletion", "delete", collection, filter=expression, writes=True)
-
-    def rows(
-        self, collection: str, expression: str, columns: Sequence[str], limit: int | None = None
-    ) -> list[dict[str, Any]]:
-        """The first rows, by key, for which an expression holds; ``key`` is always among the columns.
-
-        Without a limit all of them, in no order: for expressions that name keys, which Milvus looks up.
-        """
-        # As an iterator: else Milvus Lite 3 cuts rows off in the order in which they were written. So it sorts all.
-        page: dict[str, Any] = {} if limit is None else {"limit": limit, "iterator": "True"}
-        found = self._call("a query", "query", collection, expression, output_fields=list(columns), **_STRONG, **page)
-        return [dict(row) for row in found]
-
-    def nearest(
-        self,
-        collection: str,
-        vectors: Sequence[Any],
-        expression: str,
-        columns: Sequence[str],
-        *,
-        limit: int,
-        metric: Metric,
-        params: Mapping[str, Any],
-    ) -> list[list[tuple[dict[str, Any], float]]]:
-        """For each vector the nearest rows for which an expression holds, each with Milvus's distance."""
-        found = self._call(
-            "a search",
-            "search",
-            collection,
-            data=list(vectors),
-            filter=expression,
-            limit=limit,
-            output_fields=list(columns),
-            search_params={"metric_type": metric.upper(), "params": dict(params)},
-            anns_field=VECTOR,
-            **_STRONG,
-        )
-        return [[({**hit["entity"], KEY: hit.id}, float(hit["distance"])) for hit in hits] for hits in found]
-
     def _server_client(self) -> Any:
         client = _pymilvus().MilvusClient
         if self._db_name != _DEFAULT_DATABASE:
@@ -649,8 +571,8 @@ class MilvusConnection:
                             raise
         return client(self.address, db_name=self._db_name, dedicated=True, **self._kwargs)
 
-    def _call(self, what: str, method: str, collection: str, *args: Any, writes: bool = False, **options: Any) -> Any:
-        """Call an idempotent method of the client on a collection; see `_run`."""
+    def call(self, what: str, method: str, collection: str, *args: Any, writes: bool = False, **options: Any) -> Any:
+        """Call an idempotent method of the client on a collection, with retries until the timeout."""
 
         def call(client: Any) -> Any:
             return getattr(client, method)(collection, *args, timeout=self._timeout_s, **options)
@@ -759,7 +681,6 @@ def _grpc() -> Any:
 # --- Collections and searches
 
 _KEYS_PER_CALL = 1000
-_DEEPER = 4  # times as many rows, where a part of the filter is evaluated here
 
 Hit: TypeAlias = "tuple[dict[str, Any], float]"
 """A row as Milvus returns it, and its worth, see `Candidate`."""
@@ -790,9 +711,24 @@ class _Collection:
         """How many rows one answer may hold."""
         return window_of(self.schema)
 
+    def count(self) -> int:
+        [found] = self.connection.call("a count", "query", self.name, "", output_fields=["count(*)"], **_STRONG)
+        return int(found["count(*)"])
+
+    def upsert(self, rows: Sequence[VectorRow]) -> None:
+        """Write rows of different keys; at least one."""
+        part_of_rows(rows, self.schema.dimension)  # refuses vectors that cannot be ranked
+        encoded = encode_rows(rows, self.schema)
+        for batch in batches(encoded, len(encoded), _UPSERT_BYTES, row_bytes):
+            self.connection.call("rows", "upsert", self.name, batch, writes=True)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for some in batches(keys, _KEYS_PER_CALL):
+            self.connection.call("a deletion", "delete", self.name, filter=key_in(some), writes=True)
+
     def get(self, keys: Sequence[str]) -> list[VectorRow]:
         found: dict[str, VectorRow] = {}
-        for some in _chunks([*dict.fromkeys(keys)], min(self.window, _KEYS_PER_CALL)):
+        for some in batches(dict.fromkeys(keys), min(self.window, _KEYS_PER_CALL)):
             rows = self._rows(key_in(some), row_columns(self.schema.fields))
             found |= {row.key: row for row in (decode_row(values, self.schema) for values in rows)}
         return [found[key] for key in keys if key in found]
@@ -800,7 +736,7 @@ class _Collection:
     def present(self, keys: Sequence[str]) -> list[str]:
         """Those of some keys that exist, each once."""
         found: list[str] = []
-        for some in _chunks([*dict.fromkeys(keys)], _KEYS_PER_CALL):
+        for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             found += [decode_text(values[KEY]) for values in self._rows(key_in(some), (KEY,))]
         return found
 
@@ -856,17 +792,15 @@ class _Collection:
         hits = _Hits(self, vectors, expression, columns)
 
         def rank(number: int) -> Ranking:
-            depth = min(topk, self.window)
-            while True:
-                found = hits(number, depth)
-                kept = [
-                    (decode_text(values[KEY]), self._score(worth))
-                    for values, worth in found
+            def fetch(depth: int) -> list[Match]:
+                return [
+                    (decode_text(values[KEY]), worth)
                     if rest is None or matches(rest, decode_fields(values, self.schema.fields))
+                    else None
+                    for values, worth in hits(number, depth)
                 ]
-                if len(kept) >= topk or len(found) < depth or depth == self.window:
-                    return sorted(kept, key=lambda pair: (-pair[1], pair[0]))[:topk]
-                depth = min(_DEEPER * depth, self.window)
+
+            return native_ranking(topk, self.schema.metric, fetch, self.window)
 
         return [[] if query is None else rank(number) for number, query in enumerate(hits.queries)]
 
@@ -876,17 +810,22 @@ class _Collection:
         """The nearest rows to some queries as Milvus ranks them, of those for which an expression holds."""
         found: list[list[Hit]] = []
         sign = -1.0 if self.schema.metric == "l2" else 1.0
-        for some in _chunks(queries, max(1, self.window // depth)):
-            hits = self.connection.nearest(
+        for some in batches(queries, max(1, self.window // depth)):
+            answer = self.connection.call(
+                "a search",
+                "search",
                 self.name,
-                some,
-                all_of(expression, NOT_ASIDE),
-                columns,
+                data=some,
+                filter=all_of(expression, NOT_ASIDE),
                 limit=depth,
-                metric=self.schema.metric,
-                params=self.index.params_for(depth),
+                output_fields=list(columns),
+                search_params={"metric_type": self.schema.metric.upper(), "params": self.index.params_for(depth)},
+                anns_field=VECTOR,
+                **_STRONG,
             )
-            found += [[(values, sign * far) for values, far in one] for one in hits]
+            found += [
+                [({**hit["entity"], KEY: hit.id}, sign * float(hit["distance"])) for hit in hits] for hits in answer
+            ]
         return found
 
     def _rank_all(self, query: Embedding, topk: int, expression: str, rest: Filter | None) -> Ranking:
@@ -898,12 +837,8 @@ class _Collection:
 
     def _merge(self, ranking: Ranking, query: Embedding, topk: int, rows: Sequence[VectorRow]) -> Ranking:
         """The best of a ranking and of other rows."""
-        both = ranking + rank_rows(query, topk, self.schema, rows)
-        return sorted(both, key=lambda pair: (-pair[1], pair[0]))[:topk]
-
-    def _score(self, worth: float) -> float:
-        """The score, as `VectorStore.search` defines it, of a worth."""
-        return 1.0 / (1.0 + max(0.0, -worth) ** 0.5) if self.schema.metric == "l2" else worth
+        ranked = ranking + rank_rows(query, topk, self.schema, rows)
+        return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))[:topk]
 
     def _read(self, expression: str, rest: Filter | None) -> Iterator[list[VectorRow]]:
         """All rows that meet both parts of a filter, page by page."""
@@ -925,11 +860,20 @@ class _Collection:
             limit = None if limit is None else limit - len(page)
 
     def _rows(self, expression: str, columns: Sequence[str], limit: int | None = None) -> list[dict[str, Any]]:
+        """The first rows, by key, for which an expression holds; ``key`` is always among the columns.
+
+        Without a limit all of them, in no order: for expressions that name keys, which Milvus looks up.
+        """
         # Milvus Lite 2.5 fails to read sparse vectors from a collection that never had a row.
         is_at_risk = self.schema.is_sparse and VECTOR in columns and self.connection.path is not None
-        if is_at_risk and not self.connection.rows(self.name, expression, (KEY,), 1):
+        if is_at_risk and not self._rows(expression, (KEY,), 1):
             return []
-        return self.connection.rows(self.name, expression, columns, limit)
+        # As an iterator: else Milvus Lite 3 cuts rows off in the order in which they were written. So it sorts all.
+        page: dict[str, Any] = {} if limit is None else {"limit": limit, "iterator": "True"}
+        found = self.connection.call(
+            "a query", "query", self.name, expression, output_fields=list(columns), **_STRONG, **page
+        )
+        return [dict(row) for row in found]
 
 
 class _Hits:

@@ -20,8 +20,8 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.data.segment import ReadOnly
-from lazyrag.errors import SchemaMismatchError, StoreError, UnsupportedError
-from lazyrag.stores.protocol import Pushed, VectorRow, VectorSchema, push_down
+from lazyrag.errors import StoreError, UnsupportedError
+from lazyrag.stores.protocol import LAYOUT, Pushed, VectorRow, VectorSchema, check_layout, push_down
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Scalar, SparseVector, Vector
 
@@ -168,8 +168,6 @@ MOST_BYTES = 65_535
 MOST_COLUMNS = 48
 """Fields with a column of their own, of the 64 columns that Milvus allows; conditions on others are evaluated here."""
 
-_LAYOUT = 2  # version of the layout of rows
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -194,7 +192,7 @@ class Layout:
     def text(self) -> str:
         """The layout as JSON: the same for equal layouts."""
         values = {
-            "layout": _LAYOUT,
+            "layout": LAYOUT,
             "dimension": self.schema.dimension,
             "metric": self.schema.metric,
             "fields": json.loads(schema_text(self.schema.fields)),
@@ -217,13 +215,7 @@ class Layout:
             found = cls(schema, values["index_type"], values["index_params"])
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
-        if version != _LAYOUT:
-            msg = (
-                f"Collection {collection!r} in Milvus has rows of layout {version}, written by another version of "
-                f"lazyrag; this one reads {_LAYOUT}. Drop it and read the files again, or use the version that wrote "
-                "it."
-            )
-            raise SchemaMismatchError(msg, store="milvus", collection=collection)
+        check_layout(version, "Milvus", "milvus", collection)
         return found
 
 
@@ -405,7 +397,14 @@ def _is_in_range(number: float) -> bool:
 
 # --- Filters
 
-_ORDERINGS = {"gt": (">", "<="), "ge": (">=", "<"), "lt": ("<", ">="), "le": ("<=", ">")}
+_OPERATORS = {
+    "eq": ("==", "!="),
+    "gt": (">", "<="),
+    "ge": (">=", "<"),
+    "lt": ("<", ">="),
+    "le": ("<=", ">"),
+}
+"""Operators and their opposites."""
 _MOST_VALUES = 10_000  # in one list: longer ones make messages too long
 
 
@@ -512,23 +511,33 @@ class MilvusDialect:
     def condition(self, condition: Condition) -> Expression | None:
         """See `Dialect.condition`."""
         column, op, value = self._columns.get(condition.field), condition.op, condition.value
-        if column is None or op == "contains":
+        if column is None:
             return None
         field = self._fields[condition.field]
         if op == "exists":
-            return _either(f'{column} != ""', f'{column} == ""', is_first=value)
-        if op in ("in", "not in"):
-            return self._in(column, field, value, is_in=op == "in")
-        text = _short_literal(field, value)
-        return None if text is None else _compare(column, op, text)
+            present = Expression(f'{column} != ""', f'{column} == ""')
+            return present if value else self.negated(present)
+        if op == "in":
+            return self._in(column, field, value)
+        text = _short_literal(field, value) if op in _OPERATORS else None
+        if text is None:
+            return None
+        sign, inverse = _OPERATORS[op]
+        if op in ("lt", "le"):  # the "" of a missing value comes before all others
+            return Expression(
+                f'{column} {sign} {text} and {column} != ""', f'{column} {inverse} {text} or {column} == ""'
+            )
+        return Expression(f"{column} {sign} {text}", f"{column} {inverse} {text}")
 
     def all_of(self, parts: Sequence[Expression]) -> Expression:
         """See `Dialect.all_of`."""
-        return Expression(_join(" and ", [one.text for one in parts]), _join(" or ", [one.negation for one in parts]))
+        return Expression(
+            _join(" and ", [part.text for part in parts]), _join(" or ", [part.negation for part in parts])
+        )
 
     def any_of(self, parts: Sequence[Expression]) -> Expression:
         """See `Dialect.any_of`."""
-        return Expression(_join(" or ", [one.text for one in parts]), _join(" and ", [one.negation for one in parts]))
+        return self.negated(self.all_of([self.negated(part) for part in parts]))
 
     def negated(self, part: Expression) -> Expression:
         """See `Dialect.negated`."""
@@ -538,29 +547,16 @@ class MilvusDialect:
         """See `Dialect.never`."""
         return Expression(_NEVER, ALWAYS)
 
-    def _in(self, column: str, field: DocField, values: Sequence[FieldValue], *, is_in: bool) -> Expression | None:
+    def _in(self, column: str, field: DocField, values: Sequence[FieldValue]) -> Expression | None:
         if field.element_type is not None or len(values) > _MOST_VALUES:
             return None
-        texts = [_short_literal(field, one) for one in dict.fromkeys(values)]
+        texts = [_short_literal(field, value) for value in dict.fromkeys(values)]
         if None in texts:
             return None
         if not texts:  # Milvus Lite 2.5 fails on an empty list
-            return _either(_NEVER, ALWAYS, is_first=is_in)
+            return self.never()
         listed = f"[{','.join(map(str, texts))}]"
-        return _either(f"{column} in {listed}", f"{column} not in {listed}", is_first=is_in)
-
-
-def _compare(column: str, op: str, text: str) -> Expression:
-    if op in ("eq", "ne"):
-        return _either(f"{column} == {text}", f"{column} != {text}", is_first=op == "eq")
-    sign, inverse = _ORDERINGS[op]
-    if op in ("gt", "ge"):  # the "" of a missing value comes before all others
-        return Expression(f"{column} {sign} {text}", f"{column} {inverse} {text}")
-    return Expression(f'{column} {sign} {text} and {column} != ""', f'{column} {inverse} {text} or {column} == ""')
-
-
-def _either(first: str, second: str, *, is_first: bool) -> Expression:
-    return Expression(first, second) if is_first else Expression(second, first)
+        return Expression(f"{column} in {listed}", f"{column} not in {listed}")
 
 
 def _join(word: str, texts: Sequence[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import random
 import re
 import socket
 import threading
@@ -28,7 +27,18 @@ from lazyrag.errors import (
     missing_package,
     sentence,
 )
-from lazyrag.stores.protocol import Feature, Location, Pushed, check_deletion, push_down
+from lazyrag.stores.protocol import (
+    LAYOUT,
+    TRANSIENT_STATUSES,
+    Feature,
+    Location,
+    Pushed,
+    backoff_s,
+    batches,
+    check_deletion,
+    check_layout,
+    push_down,
+)
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
@@ -171,9 +181,14 @@ class OpenSearchSegmentStore:
         """See `SegmentStore.get`."""
         _check_name(collection)
         found: dict[str, Segment] = {}
-        wanted = list(dict.fromkeys(keys))
-        for start in range(0, len(wanted), _PAGE):
-            found.update(self._present(collection, wanted[start : start + _PAGE]))
+        for some in batches(dict.fromkeys(keys), _PAGE):
+            # Complete documents: leaving a part out takes OpenSearch longer than sending it.
+            answer = self._run(collection, lambda client: client.mget(index=collection, body={"ids": some}))  # noqa: B023
+            for document in answer["docs"]:
+                if "error" in document:
+                    raise _row_error(collection, document["_id"], document["error"])
+                if document["found"]:
+                    found[document["_id"]] = decode_segment(document["_source"])
         return [found[key] for key in keys if key in found]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
@@ -252,7 +267,7 @@ class OpenSearchSegmentStore:
         alias = _alias(collection, shape)
         deleted = conflicts = 0
         try:
-            for batch in _batches(actions):
+            for batch in batches(actions, _BULK_ROWS, _BULK_CHARACTERS, lambda action: len(action[1])):
                 results = self._bulk(collection, alias, batch)
                 deleted += results.count("deleted")
                 conflicts += results.count("conflict")
@@ -276,7 +291,7 @@ class OpenSearchSegmentStore:
             for action, item in zip(actions, answer["items"], strict=True):
                 [result] = item.values()
                 error = result.get("error")
-                if result["status"] in _TRANSIENT and tries < retries:
+                if result["status"] in TRANSIENT_STATUSES and tries < retries:
                     rejected.append(action)
                 elif error is None:
                     results.append(str(result["result"]))
@@ -287,7 +302,7 @@ class OpenSearchSegmentStore:
             if not rejected:
                 break
             actions = rejected
-            _pause(tries)
+            time.sleep(backoff_s(tries, FIRST_PAUSE_S))
         return results
 
     def _deletions(self, collection: str, wanted: Pushed[Query]) -> Iterator[Action]:
@@ -318,18 +333,6 @@ class OpenSearchSegmentStore:
             if len(hits) < page:
                 return
             request["search_after"] = hits[-1]["sort"]
-
-    def _present(self, collection: str, keys: Sequence[str]) -> dict[str, Segment]:
-        """The present ones of some rows, refreshed or not."""
-        # Complete documents: leaving a part out takes OpenSearch longer than sending it.
-        answer = self._run(collection, lambda client: client.mget(index=collection, body={"ids": keys}))
-        found = {}
-        for one in answer["docs"]:
-            if "error" in one:
-                raise _row_error(collection, one["_id"], one["error"])
-            if one["found"]:
-                found[one["_id"]] = decode_segment(one["_source"])
-        return found
 
     def _shape(self, collection: str) -> Shape:
         """The shape of a collection; StoreError if it does not exist."""
@@ -432,19 +435,6 @@ def _delete_action(key: str, version: dict[str, int] | None = None) -> Action:
     return key, json.dumps({"delete": {"_id": key, **(version or {})}}) + "\n"
 
 
-def _batches(actions: Iterable[Action]) -> Iterator[list[Action]]:
-    batch: list[Action] = []
-    size = 0
-    for key, lines in actions:
-        if batch and (len(batch) == _BULK_ROWS or size + len(lines) > _BULK_CHARACTERS):
-            yield batch
-            batch, size = [], 0
-        batch.append((key, lines))
-        size += len(lines)
-    if batch:
-        yield batch
-
-
 def _matching(hits: Iterable[dict[str, Any]], rest: Filter | None) -> Iterator[dict[str, Any]]:
     """The hits whose rows meet our part of a filter."""
     for hit in hits:
@@ -454,10 +444,9 @@ def _matching(hits: Iterable[dict[str, Any]], rest: Filter | None) -> Iterator[d
 
 # --- The client
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # before the second try, doubling; of each at least half is waited
+FIRST_PAUSE_S = 0.2  # before the second try, doubling
 _RETRIES = 5
 _TIMEOUT_S = 30.0
-_TRANSIENT = frozenset([429, 502, 503, 504])  # statuses after which a later try may succeed
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, TimeoutError)
 _CONNECTIONS = 16  # open ones; opensearch-py's 10 are fewer than the threads that a Document may have
 _WHERE = "store_conf['segment_store']['kwargs']"
@@ -515,7 +504,7 @@ class _Connection:
             except library.TransportError as exc:
                 if tries == self.retries or not self._is_transient(exc, tries):
                     self._raise(exc, collection)
-            _pause(tries)
+            time.sleep(backoff_s(tries, FIRST_PAUSE_S))
             tries += 1
 
     def close(self) -> None:
@@ -526,7 +515,7 @@ class _Connection:
         if isinstance(fault, (library.ConnectionTimeout, library.SSLError)):
             return False
         if not isinstance(fault, library.ConnectionError):
-            return fault.status_code in _TRANSIENT
+            return fault.status_code in TRANSIENT_STATUSES
         # An unreachable node: the next try goes to another one, if there is one.
         return not isinstance(_first_cause(fault.info), _UNREACHABLE) or tries + 1 < self._nodes
 
@@ -547,7 +536,7 @@ class _Connection:
                 f"OpenSearch at {self.name} refuses this user ({fault.status_code}: {_reason(fault.info)}) Give 'user' "
                 f"and 'password' of one with the rights for it in {_WHERE}['client_kwargs']."
             )
-        elif fault.status_code in _TRANSIENT:
+        elif fault.status_code in TRANSIENT_STATUSES:
             msg = (
                 f"OpenSearch at {self.name} is overloaded or starting: it failed at {self.retries + 1} tries "
                 f"({fault.status_code}: {_reason(fault.info)}) Try again later."
@@ -558,12 +547,6 @@ class _Connection:
             msg = f"OpenSearch at {self.name} answered {fault.status_code}: {_reason(fault.info)}"
             raise StoreError(msg, store=_STORE, collection=collection) from fault
         raise StoreConnectionError(msg, store=_STORE, collection=collection) from fault
-
-
-def _pause(tries: int) -> None:
-    """Wait before the next try: twice as long as before, with jitter."""
-    longest = min(FIRST_PAUSE_S * 2.0**tries, LONGEST_PAUSE_S)
-    time.sleep(random.uniform(longest / 2, longest))  # noqa: S311  no secret
 
 
 def _no_collection(collection: str) -> StoreError:
@@ -634,7 +617,6 @@ _PRESENT: Final = "present"  # the names of the fields that a row has
 _FIELD: Final = "field"  # an object with the values of the fields by name; arrays as several values
 _WHOLE: Final = "whole"  # an object with the arrays by name, each as one value
 _META = "lazyrag"
-_LAYOUT = 2  # version of the layout of documents
 _SIMILARITY = "lazyrag"
 _LONGEST_TERM = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
 _LONGEST_TEXT = 256  # characters of a text that are indexed unchanged
@@ -669,7 +651,7 @@ class Shape:
         arrays = [name for name, field in self.schema.items() if field.element_type]
         mapping = {
             "dynamic": False,
-            "_meta": {_META: {"layout": _LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}},
+            "_meta": {_META: {"layout": LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}},
             "properties": {
                 _KEY: {"type": "keyword"},
                 _SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
@@ -701,13 +683,7 @@ def read_shape(mapping: Mapping[str, Any], collection: str = "") -> Shape | None
     meta = mapping.get("_meta", {}).get(_META)
     if meta is None:
         return None
-    layout = meta.get("layout", 1)
-    if layout != _LAYOUT:
-        msg = (
-            f"Collection {collection!r} in OpenSearch has rows of layout {layout}, written by another version of "
-            f"lazyrag; this one reads {_LAYOUT}. Drop it and read the files again, or use the version that wrote it."
-        )
-        raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+    check_layout(meta.get("layout", 1), "OpenSearch", _STORE, collection)
     return Shape(read_schema(meta["schema"]), tuple(meta["analysers"]))
 
 
@@ -913,17 +889,15 @@ class FilterDialect:
         """See `Dialect.condition`; None for ``contains`` on text, and for orderings by a text that is cut."""
         name, op, value = condition.field, condition.op, condition.value
         if op == "exists":
-            return _exists(name) if value else _not(_exists(name))
-        if op in ("eq", "ne"):
-            equal = _equals(name, value)
-            return equal if op == "eq" else _not(equal)
-        if op in ("in", "not in"):
-            among = _in(name, value)
-            return among if op == "in" else _not(among)
+            return _exists(name) if value else self.negated(_exists(name))
+        if op == "in":
+            return self._in(name, value)
+        if op == "eq":
+            return self._equals(name, value)
         if op == "contains":
             is_array = self._schema[name].element_type is not None
             return _term(f"{_FIELD}.{name}", _index_scalar(value)) if is_array else None
-        if isinstance(value, str) and index_text(value) != value:
+        if op not in _RANGES or (isinstance(value, str) and index_text(value) != value):
             return None
         return {"range": {f"{_FIELD}.{name}": {_RANGES[op]: _index_scalar(value)}}}
 
@@ -933,37 +907,32 @@ class FilterDialect:
 
     def any_of(self, parts: Sequence[Query]) -> Query:
         """See `Dialect.any_of`."""
-        return _any_of(parts)
+        return {"bool": {"should": list(parts), "minimum_should_match": 1}}
 
     def negated(self, part: Query) -> Query:
         """See `Dialect.negated`."""
-        return _not(part)
+        return {"bool": {"must_not": [part]}}
 
     def never(self) -> Query:
         """See `Dialect.never`."""
         return {"match_none": {}}
 
+    def _equals(self, name: str, value: FieldValue) -> Query:
+        if value is None:
+            return self.negated(_exists(name))
+        if isinstance(value, tuple):
+            return _term(f"{_WHOLE}.{name}", _index_array(value))
+        return _term(f"{_FIELD}.{name}", _index_scalar(value))
 
-def _equals(name: str, value: FieldValue) -> Query:
-    if value is None:
-        return _not(_exists(name))
-    if isinstance(value, tuple):
-        return _term(f"{_WHOLE}.{name}", _index_array(value))
-    return _term(f"{_FIELD}.{name}", _index_scalar(value))
-
-
-def _in(name: str, values: Sequence[Scalar | None]) -> Query:
-    """One of the values, or, with None among them, a missing field; of an array, any element."""
-    known = list(dict.fromkeys(_index_scalar(value) for value in values if value is not None))
-    parts: list[Query] = [
-        {"terms": {f"{_FIELD}.{name}": known[start : start + _MOST_TERMS]}}
-        for start in range(0, len(known), _MOST_TERMS)
-    ]
-    if None in values:
-        parts.append(_not(_exists(name)))
-    if not parts:
-        return {"match_none": {}}
-    return parts[0] if len(parts) == 1 else _any_of(parts)
+    def _in(self, name: str, values: Sequence[Scalar | None]) -> Query:
+        """One of the values, or, with None among them, a missing field; of an array, any element."""
+        scalars = dict.fromkeys(_index_scalar(value) for value in values if value is not None)
+        parts: list[Query] = [{"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MOST_TERMS)]
+        if None in values:
+            parts.append(self.negated(_exists(name)))
+        if not parts:
+            return self.never()
+        return parts[0] if len(parts) == 1 else self.any_of(parts)
 
 
 def _exists(name: str) -> Query:
@@ -972,11 +941,3 @@ def _exists(name: str) -> Query:
 
 def _term(field: str, value: Scalar) -> Query:
     return {"term": {field: {"value": value}}}
-
-
-def _any_of(parts: Sequence[Query]) -> Query:
-    return {"bool": {"should": list(parts), "minimum_should_match": 1}}
-
-
-def _not(part: Query) -> Query:
-    return {"bool": {"must_not": [part]}}

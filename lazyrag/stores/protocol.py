@@ -7,8 +7,10 @@ Both store rows in collections and do not depend on trees, files or query texts.
 from __future__ import annotations
 
 import functools
+import math
+import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -341,7 +343,10 @@ class Dialect(Protocol[T]):
     """
 
     def condition(self, condition: Condition) -> T | None:
-        """Translate a condition; None if the language has no equivalent."""
+        """Translate a condition; None if the language has no equivalent.
+
+        `push_down` negates ``eq`` and ``in`` where ``ne`` and ``not in`` are not translated.
+        """
 
     def all_of(self, parts: Sequence[T]) -> T:
         """The conjunction of at least two parts."""
@@ -354,6 +359,9 @@ class Dialect(Protocol[T]):
 
     def never(self) -> T | None:
         """A condition that no row meets; None if the language has none."""
+
+
+_POSITIVE = {"ne": "eq", "not in": "in"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +390,11 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa:
     if filter is None:
         return Pushed()
     if isinstance(filter, Condition):
-        return _native_or_rest(dialect.condition(filter), filter)
+        native = dialect.condition(filter)
+        if native is None and filter.op in _POSITIVE:
+            positive = Condition(filter.field, _POSITIVE[filter.op], filter.value)
+            native = _negate(push_down(positive, dialect), dialect)
+        return _native_or_rest(native, filter)
     if isinstance(filter, Not):
         return _native_or_rest(_negate(push_down(filter.filter, dialect), dialect), filter)
     parts = [push_down(part, dialect) for part in filter.filters]
@@ -573,6 +585,99 @@ def _sparse(rows: Sequence[VectorRow]) -> list[SparseVector]:
 
 def _stacked(rows: Sequence[VectorRow]) -> Matrix:
     return np.stack([cast("Vector", row.vector) for row in rows])
+
+
+LAYOUT = 2
+"""Version of the layout of rows in Chroma, Milvus and OpenSearch."""
+
+
+def check_layout(found: int, backend: str, store: str, collection: str) -> None:
+    """Check that this version of lazyrag can read the rows of a collection.
+
+    Raises:
+        SchemaMismatchError: If another version of lazyrag has written them.
+    """
+    if found != LAYOUT:
+        msg = (
+            f"Collection {collection!r} in {backend} has rows of layout {found}, written by another version of "
+            f"lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or use the version that "
+            "wrote it."
+        )
+        raise SchemaMismatchError(msg, store=store, collection=collection)
+
+
+def batches(
+    items: Iterable[T], most: int, most_bytes: int = 0, size_of: Callable[[T], int] | None = None
+) -> Iterator[list[T]]:
+    """Cut items into batches for requests.
+
+    Args:
+        items: The items.
+        most: Their number in a batch.
+        most_bytes: Their size in a batch, if ``size_of`` is given; a batch of one item may exceed it.
+        size_of: The size of an item.
+
+    Example:
+        >>> [*batches("abcd", 3)], [*batches(["aa", "b", "c"], 9, 2, len)]
+        ([['a', 'b', 'c'], ['d']], [['aa'], ['b', 'c']])
+    """
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item) if size_of is not None else 0
+        if batch and (len(batch) == most or total + size > most_bytes):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch
+
+
+TRANSIENT_STATUSES = frozenset([429, 502, 503, 504])
+"""HTTP statuses of servers and proxies after which a later try may succeed."""
+
+
+def backoff_s(tries: int, first_s: float = 0.2, longest_s: float = 10.0) -> float:
+    """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a random half."""
+    return min(first_s * 2.0**tries, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+
+
+def score_of(worth: float, metric: Metric) -> float:
+    """The score, as `VectorStore.search` defines it, of a worth, as `Candidate` does.
+
+    Example:
+        >>> score_of(-4.0, "l2"), score_of(1.0000001, "cosine")
+        (0.3333333333333333, 1.0)
+    """
+    if metric == "l2":
+        return 1.0 / (1.0 + math.sqrt(max(-worth, 0.0)))
+    return min(max(worth, -1.0), 1.0) if metric == "cosine" else worth
+
+
+Match: TypeAlias = "tuple[str, float] | None"
+"""The key of a row and its worth, see `Candidate`; None for one that does not meet our part of a filter."""
+
+
+def native_ranking(
+    topk: int, metric: Metric, fetch: Callable[[int], Sequence[Match]], most: int | None = None
+) -> Ranking:
+    """A backend's own ranking of the rows that meet our part of a filter too, fetching more where it leaves too few.
+
+    Args:
+        topk: At least 1.
+        metric: Of the collection.
+        fetch: The n nearest rows as the backend ranks them: fewer only where there are no more.
+        most: The largest n; None for no bound.
+    """
+    depth = topk if most is None else min(topk, most)
+    while True:
+        found = fetch(depth)
+        matching = [match for match in found if match is not None]
+        if len(matching) >= topk or len(found) < depth or depth == most:
+            ranking = [(key, score_of(worth, metric)) for key, worth in matching[:topk]]
+            return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+        depth = _WIDER * depth if most is None else min(_WIDER * depth, most)
 
 
 _SPARE = 16  # more rows than needed, so that the first fetch shows a boundary without ties
