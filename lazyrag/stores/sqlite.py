@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Filter, matches
-from lazyrag.data.segment import EMPTY, Content, Place, ReadOnly, Segment, digest
+from lazyrag.data.segment import EMPTY, Place, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
@@ -205,35 +206,11 @@ class OriginRow(NamedTuple):
     fields: StoredText
 
 
-SEGMENT_COLUMNS = (
-    "collection",
-    "key",
-    "origin",
-    "build",
-    "parent",
-    "number",
-    "is_json",
-    "content",
-    "metadata",
-    "span_start",
-    "span_end",
-    "places",
+SEGMENT_COLUMNS = tuple(
+    "collection key origin build parent number is_json content metadata span_start span_end places".split()
 )
 
-SegmentRow: TypeAlias = tuple[
-    int,
-    StoredText,
-    int,
-    int,
-    "StoredText | None",
-    int,
-    bool,
-    StoredText,
-    StoredText,
-    "int | None",
-    "int | None",
-    StoredText,
-]
+SegmentRow: TypeAlias = tuple[Any, ...]
 """One segment as a row holds it, by `SEGMENT_COLUMNS`; a plain tuple, as there are many."""
 
 OriginKey: TypeAlias = tuple[str, str, str, int]
@@ -249,9 +226,9 @@ class Origin(NamedTuple):
     fields: Fields
 
 
-def origin_key(one: Segment) -> OriginKey:
+def origin_key(segment: Segment) -> OriginKey:
     """Key of a segment's origin."""
-    return one.group, one.document_id, one.path, id(one.fields)
+    return segment.group, segment.document_id, segment.path, id(segment.fields)
 
 
 def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
@@ -266,10 +243,13 @@ def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
         'a.txt'
     """
     found: dict[OriginKey, OriginRow] = {}
-    for one in segments:
-        shared = origin_key(one)
+    for segment in segments:
+        shared = origin_key(segment)
         if shared not in found:
-            found[shared] = _origin_row(one)
+            fields = _json(segment, "fields", segment.fields)
+            group, document_id, path, _ = shared
+            key = bytes.fromhex(digest([group, document_id, path, read_text(fields)]))
+            found[shared] = OriginRow(key, stored_text(group), stored_text(document_id), stored_text(path), fields)
     return found
 
 
@@ -293,25 +273,24 @@ def segment_rows(
     """
     texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
     rows: list[SegmentRow] = []
-    for key, one in segments:
-        content, span, parent = one.content, one.span, one.parent
-        metadata = texts.get(id(one.metadata))
+    for key, segment in segments:
+        content, parent, metadata = segment.content, segment.parent, texts.get(id(segment.metadata))
         if metadata is None:
-            metadata = texts[id(one.metadata)] = _json(one, "metadata", one.metadata)
+            metadata = texts[id(segment.metadata)] = _json(segment, "metadata", segment.metadata)
+        places = [(place.start, place.end, place.kind, place.label) for place in segment.places]
         rows.append(
             (
                 collection,
                 stored_text(key),
-                origins[origin_key(one)],
-                one.build,
+                origins[origin_key(segment)],
+                segment.build,
                 None if parent is None else stored_text(parent),
-                one.number,
+                segment.number,
                 not isinstance(content, str),
-                stored_text(content) if isinstance(content, str) else _json(one, "content", content),
+                stored_text(content) if isinstance(content, str) else _json(segment, "content", content),
                 metadata,
-                None if span is None else span[0],
-                None if span is None else span[1],
-                _places(one) if one.places else "[]",
+                *(segment.span or (None, None)),
+                _json(segment, "places", places) if places else "[]",
             )
         )
     return rows
@@ -328,7 +307,6 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
     origin = origins[number]
     # Most texts are no bytes: `read_text` is called for those that are.
     text = content if isinstance(content, str) else read_text(content)
-    held: Content = json.loads(text) if is_json else text
     name = key if isinstance(key, str) else read_text(key)
     return Segment(
         name[: -len(str(build)) - 1],  # what comes before "-" and the build
@@ -338,7 +316,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         origin.path,
         parent if parent is None or isinstance(parent, str) else read_text(parent),
         ordinal,
-        held,
+        json.loads(text) if is_json else text,
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
         origin.fields,
         None if start is None else (start, end),
@@ -394,16 +372,6 @@ def read_schema(text: str) -> Schema:
     }
 
 
-def schema_fields(text: str) -> list[str]:
-    """The names of a schema's fields, sorted.
-
-    Example:
-        >>> schema_fields('{"year":["int32",null,null,null]}')
-        ['year']
-    """
-    return sorted(json.loads(text))
-
-
 def stored_text(text: str) -> StoredText:
     r"""A text as SQLite can keep it.
 
@@ -424,22 +392,12 @@ def read_text(stored: StoredText) -> str:
     return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
 
 
-def _origin_row(one: Segment) -> OriginRow:
-    fields = _json(one, "fields", one.fields)
-    key = bytes.fromhex(digest([one.group, one.document_id, one.path, read_text(fields)]))
-    return OriginRow(key, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
-
-
-def _places(one: Segment) -> StoredText:
-    return _json(one, "places", [(place.start, place.end, place.kind, place.label) for place in one.places])
-
-
-def _json(one: Segment, name: str, value: Any) -> StoredText:
+def _json(segment: Segment, name: str, value: Any) -> StoredText:
     try:
         return stored_text(_ENCODER.encode(value))
     except (TypeError, ValueError, RecursionError) as exc:
-        msg = f"The {name} of node {one.uid!r} in group {one.group!r} must be a JSON value; got {value!r:.60}: {exc}."
-        raise ConfigError(msg) from exc
+        what = f"The {name} of node {segment.uid!r} in group {segment.group!r}"
+        raise ConfigError(f"{what} must be a JSON value; got {value!r:.60}: {exc}.") from exc
 
 
 def _as_dict(value: Any) -> dict[Any, Any]:
@@ -473,12 +431,11 @@ CREATE TABLE vector_part (
 CREATE INDEX vector_part_by_collection ON vector_part (collection);
 """
 
-VECTOR_ARRAY_FILES = "SELECT arrays FROM vector_part WHERE content IS NULL"
-"""The names of all array files that hold vectors; others like them are not in use."""
-
-
 VECTOR_PARTS = "SELECT arrays FROM vector_part"
 """The names of all parts' bundles, in files or not."""
+
+VECTOR_ARRAY_FILES = f"{VECTOR_PARTS} WHERE content IS NULL"
+"""The names of all array files that hold vectors; others like them are not in use."""
 
 
 def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int, int, Metric, str] | None:
@@ -618,7 +575,9 @@ class StoreFile:
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
         # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
         # of the writer.
-        self.changed: Callable[[], int] = self._committed if self.path is None else self._reader.data_version
+        self.changed: Callable[[], int] = self._reader.data_version
+        if self.path is None:
+            self.changed = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
         """A number of this object that changes with every commit, of this process or another one."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
@@ -686,10 +645,6 @@ class StoreFile:
         except StoreError:
             return 0.0
 
-    def _committed(self) -> int:
-        self._reader.check_open()
-        return self._commits
-
     def close(self) -> None:
         """Close the file. Waits for transactions of other threads. Idempotent.
 
@@ -697,6 +652,7 @@ class StoreFile:
         """
         self._reader.close()
         self._writer.close()  # last: the last connection cleans up, which a reader may not
+        self.changed = self._reader.data_version  # from now on an error, in memory too
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -762,27 +718,26 @@ class MapFileSegmentStore:
         """See `SegmentStore.create`."""
         wanted = schema_text(schema)
         with self._file.reading() as connection:
-            present = _schema(connection, collection)
+            _, present = _collection(connection, collection)
         if present is None:
             with self._file.writing() as connection:
                 connection.execute(
                     "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
                     (collection, wanted),
                 )
-                present = _schema(connection, collection)  # another process may have been faster
+                _, present = _collection(connection, collection)  # another process may have been faster
         if present != wanted:
-            fields = ", ".join(schema_fields(present or ""))
+            fields = ", ".join(sorted(json.loads(present or "{}")))
             msg = f"Collection {collection!r} has other fields than asked for: {fields}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
         with self._file.writing() as connection:
-            row = _row(connection, collection)
-            if row is not None:
-                connection.execute("DELETE FROM segment WHERE collection = ?", row)
-                connection.execute("DELETE FROM segment_origin WHERE collection = ?", row)
-                connection.execute("DELETE FROM segment_collection WHERE id = ?", row)
+            number, _ = _collection(connection, collection)
+            connection.execute("DELETE FROM segment WHERE collection = ?", (number,))
+            connection.execute("DELETE FROM segment_origin WHERE collection = ?", (number,))
+            connection.execute("DELETE FROM segment_collection WHERE id = ?", (number,))
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
@@ -796,7 +751,7 @@ class MapFileSegmentStore:
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
             ids = {shared: _origin_id(connection, number, origin) for shared, origin in origins.items()}
-            in_order = sorted(by_key.items(), key=_index_order)  # in which the index grows faster
+            in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))  # in which the index grows faster
             values = segment_rows(in_order, number, ids)
             before = connection.total_changes
             connection.executemany(_INSERT, values)
@@ -835,18 +790,16 @@ class MapFileSegmentStore:
         """See `SegmentStore.delete`."""
         check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
+            before = connection.total_changes
             if filter is not None:
-                gone = _met(connection, number, filter)
-                statement = "DELETE FROM segment WHERE origin = ?"
-                rows: Sequence[tuple[object, ...]] = gone
+                origins = _matching_origins(connection, number, filter)
+                connection.executemany("DELETE FROM segment WHERE origin = ?", origins)
             else:
                 rows = [(number, *_placed(key)) for key in keys or ()]
-                gone = _origins_of(connection, rows)
-                statement = _DELETE
-            before = connection.total_changes
-            connection.executemany(statement, rows)
+                origins = _origins_of(connection, rows)
+                connection.executemany(_DELETE, rows)
             deleted = connection.total_changes - before
-            connection.executemany(_FORGET_ORIGIN, gone)
+            connection.executemany(_FORGET_ORIGIN, origins)
         return deleted
 
     @contextmanager
@@ -901,29 +854,19 @@ def _placed(key: str) -> tuple[int, StoredText]:
     return min(number, _LARGEST), stored_text(key)
 
 
-def _index_order(row: tuple[str, Segment]) -> tuple[int, str]:
-    return row[1].build, row[0]
-
-
-def _row(connection: sqlite3.Connection, collection: str) -> tuple[int] | None:
-    row: tuple[int] | None = connection.execute(
-        "SELECT id FROM segment_collection WHERE name = ?", (collection,)
-    ).fetchone()
-    return row
+def _collection(connection: sqlite3.Connection, collection: str) -> tuple[int | None, str | None]:
+    """The number and the schema (JSON) of a collection of segments; two None if it does not exist."""
+    row = connection.execute("SELECT id, schema FROM segment_collection WHERE name = ?", (collection,)).fetchone()
+    return row or (None, None)
 
 
 def _number(connection: sqlite3.Connection, collection: str) -> int:
-    row = _row(connection, collection)
-    if row is None:
+    number, _ = _collection(connection, collection)
+    if number is None:
         present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
         msg = f"There is no collection {collection!r}. {known_names(collection, present)} Create it first."
         raise StoreError(msg, store="map", collection=collection)
-    return row[0]
-
-
-def _schema(connection: sqlite3.Connection, collection: str) -> str | None:
-    row = connection.execute("SELECT schema FROM segment_collection WHERE name = ?", (collection,)).fetchone()
-    return None if row is None else str(row[0])
+    return number
 
 
 def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRow) -> int:
@@ -946,18 +889,18 @@ def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
     return list(found)
 
 
-def _met(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:  # noqa: A002
+def _matching_origins(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:  # noqa: A002
     """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
-    gone: list[tuple[int]] = []
+    found: list[tuple[int]] = []
     for number, fields in connection.execute(
         "SELECT id, fields FROM segment_origin WHERE collection = ?", (collection,)
     ):
         if fields not in decided:
             decided[fields] = matches(filter, read_fields(fields))
         if decided[fields]:
-            gone.append((number,))
-    return gone
+            found.append((number,))
+    return found
 
 
 _GRAPH_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
