@@ -466,8 +466,7 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         raise ConfigError(msg)
     path = _folder_path(folder)
     if path.exists() and not path.is_dir():
-        msg = f"folder must be a folder; {str(folder)!r} is a file."
-        raise ConfigError(msg)
+        raise ConfigError(f"folder must be a folder; {str(folder)!r} is a file.")
     with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked(path):
@@ -482,8 +481,7 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
 
 def _folder_path(folder: str | os.PathLike[str]) -> Path:
     if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
-        msg = f"folder must be the path of a folder; got {folder!r:.80}."
-        raise ConfigError(msg)
+        raise ConfigError(f"folder must be the path of a folder; got {folder!r:.80}.")
     return Path(folder).expanduser().absolute()
 
 
@@ -642,8 +640,7 @@ class RecordForm:
     ) -> None:
         self.identity = validate_texts("identity", [identity] if isinstance(identity, str) else identity)
         if not self.identity:
-            msg = "identity must name the fields that identify a record, such as 'id'; got none."
-            raise ConfigError(msg)
+            raise ConfigError("identity must name the fields that identify a record, such as 'id'; got none.")
         self._selection = Selection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
         self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
@@ -698,8 +695,7 @@ def json_value(data: bytes, what: str) -> Value:
             parse_constant=lambda _: None,
         )
     except (ValueError, RecursionError) as exc:
-        msg = f"{what} is no JSON ({type(exc).__name__}: {exc!s:.100})."
-        raise LoadError(msg) from exc
+        raise LoadError(f"{what} is no JSON ({type(exc).__name__}: {exc!s:.100}).") from exc
     return value
 
 

@@ -191,8 +191,7 @@ class DatabaseSource(BaseSource):
     ) -> None:
         validate_text("query", query)
         if not isinstance(parameters, (list, tuple, Mapping)):
-            msg = f"parameters must be a list or a mapping; got {type(parameters).__name__}."
-            raise ConfigError(msg)
+            raise ConfigError(f"parameters must be a list or a mapping; got {type(parameters).__name__}.")
         self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # a new one for each run
         self._form()
         self._name = f"database {digest(query)}" if name is None else validate_text("name", name)

@@ -65,8 +65,7 @@ class ExtractSetting:
             raise _unknown("datasource_type", self.datasource_type, _REQUIRED)
         needed = _REQUIRED[self.datasource_type]
         if not getattr(self, needed):
-            msg = f"{needed} is required for datasource_type {self.datasource_type!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{needed} is required for datasource_type {self.datasource_type!r}")
 
 
 def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebOptions]) -> list[LoadedItem]:
@@ -95,8 +94,7 @@ def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebO
         ('tea.txt', 'Sencha')
     """
     if not isinstance(setting, ExtractSetting):
-        msg = f"setting must be an ExtractSetting; got {type(setting).__name__}."
-        raise ConfigError(msg)
+        raise ConfigError(f"setting must be an ExtractSetting; got {type(setting).__name__}.")
     if setting.document_model not in _PARSED_HERE:
         msg = f"document_model must be 'parse_by_server'; got {setting.document_model!r:.80}. Leave it out."
         raise ConfigError(msg)
@@ -120,8 +118,7 @@ def _uploaded(file: Any) -> LoadedItem:
     name = PurePath(filename.replace("\\", "/")).name  # some browsers send the complete path
     content = stream.read()
     if not isinstance(content, (bytes, bytearray)):
-        msg = f"upload_file must be opened in binary mode; it returned {type(content).__name__}."
-        raise ConfigError(msg)
+        raise ConfigError(f"upload_file must be opened in binary mode; it returned {type(content).__name__}.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "upload" + _UNSAFE.sub("_", "".join(PurePath(name).suffixes[-2:]))[-40:])
         path.write_bytes(content)

@@ -263,8 +263,7 @@ class NotionSource(BaseSource):
         **web: Unpack[WebOptions],
     ) -> None:
         if not isinstance(token, str):  # not shown: it may be a secret
-            msg = f"token must be the integration's secret; got {type(token).__name__}."
-            raise ConfigError(msg)
+            raise ConfigError(f"token must be the integration's secret; got {type(token).__name__}.")
         validate_text("token", token)
         self._pages = [_id(one) for one in validate_texts("pages", pages)]
         self._databases = [_id(one) for one in validate_texts("databases", databases)]
@@ -345,8 +344,7 @@ class NotionSource(BaseSource):
             for block in self._all(f"/v1/blocks/{block_id}/children"):
                 count += 1
                 if count > _MOST_BLOCKS:
-                    msg = f"The page {page_id} has more than {_MOST_BLOCKS:,} blocks. Split it."
-                    raise LoadError(msg)
+                    raise LoadError(f"The page {page_id} has more than {_MOST_BLOCKS:,} blocks. Split it.")
                 if block.get("type") == "child_page":
                     beneath.append(_own_id(block))
                 elif block.get("type") == "child_database" and self._child_pages:
@@ -377,15 +375,13 @@ class NotionSource(BaseSource):
             answer = self._request(path, cursor, post=post)
             results = answer.get("results")
             if not isinstance(results, list):
-                msg = f"Notion's response to {path} has no 'results'. Check base_url."
-                raise LoadError(msg)
+                raise LoadError(f"Notion's response to {path} has no 'results'. Check base_url.")
             yield from (one for one in results if isinstance(one, Mapping))
             following = answer.get("next_cursor")
             if answer.get("has_more") is not True or not isinstance(following, str):
                 return
             if following in seen:
-                msg = f"Notion's responses to {path} lead in a circle. Run it again later."
-                raise LoadError(msg)
+                raise LoadError(f"Notion's responses to {path} lead in a circle. Run it again later.")
             seen.add(following)
             cursor = following
 
@@ -412,8 +408,7 @@ class NotionSource(BaseSource):
 
 
 def _refuse(url: WebUrl) -> None:
-    msg = f"Notion's API redirects to {url.shown}. Check base_url."
-    raise FetchError(msg, url=url.shown)
+    raise FetchError(f"Notion's API redirects to {url.shown}. Check base_url.", url=url.shown)
 
 
 def _id(given: str) -> str:
@@ -429,8 +424,7 @@ def _own_id(thing: Block) -> str:
     try:
         return str(uuid.UUID(thing.get("id")))
     except (ValueError, TypeError, AttributeError) as exc:
-        msg = f"Notion returned a page with an invalid id ({thing.get('id')!r:.60})."
-        raise LoadError(msg) from exc
+        raise LoadError(f"Notion returned a page with an invalid id ({thing.get('id')!r:.60}).") from exc
 
 
 def _is_page(thing: Block) -> bool:

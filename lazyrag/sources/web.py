@@ -240,8 +240,7 @@ class WebsiteSource(BaseSource):
         self._exclude = validate_texts("exclude", exclude)
         self._concurrency = validate_integer("concurrency", concurrency, 1, 16)
         if isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or not 0 <= delay_s <= max_seconds:
-            msg = f"delay_s is {delay_s!r:.80}; give a number of seconds from 0 to max_seconds."
-            raise ConfigError(msg)
+            raise ConfigError(f"delay_s is {delay_s!r:.80}; give a number of seconds from 0 to max_seconds.")
         self._delay_s = float(delay_s)
         self._max_seconds = validate_seconds("max_seconds", max_seconds)
         self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)

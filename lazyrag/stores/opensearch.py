@@ -787,8 +787,7 @@ def _is_utf8(text: str) -> bool:
 def _as_dict(value: Any) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    msg = f"{type(value).__name__} is not a JSON type"
-    raise TypeError(msg)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)

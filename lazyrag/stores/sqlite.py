@@ -403,8 +403,7 @@ def _json(segment: Segment, name: str, value: Any) -> StoredText:
 def _as_dict(value: Any) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    msg = f"{type(value).__name__} is not among its types"
-    raise TypeError(msg)
+    raise TypeError(f"{type(value).__name__} is not among its types")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
@@ -837,8 +836,7 @@ class _Origins:
             "SELECT node_group, document_id, path, fields FROM segment_origin WHERE id = ?", (number,)
         ).fetchone()
         if found is None:
-            msg = f"The store lacks the origin {number} of a segment. Run verify()."
-            raise StoreError(msg, store="map")
+            raise StoreError(f"The store lacks the origin {number} of a segment. Run verify().", store="map")
         group, document_id, path, fields = found
         origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
         with self._lock:
