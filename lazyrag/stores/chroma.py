@@ -208,13 +208,7 @@ class ChromaVectorStore:
         """
         return self._run(collection, lambda target: self._page(collection, target, after, limit))
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         check_deletion(keys, filter)
 
@@ -229,13 +223,7 @@ class ChromaVectorStore:
         self._scans.pop(collection, None)
         return self._run(collection, remove)
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`; exact in collections of at most `exact_rows` rows."""
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
@@ -245,11 +233,7 @@ class ChromaVectorStore:
         return self._search(collection, vectors, topk, filter, rank)
 
     def search_natively(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `NativeVectors.search_natively`."""
 
@@ -263,7 +247,7 @@ class ChromaVectorStore:
         collection: str,
         vectors: Embeddings,
         topk: int,
-        filter: Filter | None,  # noqa: A002  the word of the protocol
+        filter: Filter | None,
         rank: Callable[[_Collection, Vector, Pushed[Where]], Ranking],
     ) -> list[Ranking]:
         def search(target: _Collection) -> list[Ranking]:
@@ -1045,7 +1029,7 @@ _MOST_PARTS = 200
 _MOST_LEVELS = 12
 
 
-def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:  # noqa: A002  the word of the domain
+def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:
     """Split a bound filter between Chroma and us; one that is too large for Chroma is evaluated here.
 
     Example:

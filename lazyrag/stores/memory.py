@@ -116,13 +116,7 @@ class MapSegmentStore:
         with self._lock:
             return [rows.by_key[key] for key in rows.page(after, limit)]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `SegmentStore.delete`."""
         rows = self._rows(collection)
         check_deletion(keys, filter)
@@ -206,13 +200,7 @@ class MapVectorStore:
         with self._lock:
             return [VectorRow(*row) for row in target.index.get(target.page(after, limit))]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         target = _existing(self._collections, collection)
         check_deletion(keys, filter)
@@ -222,22 +210,12 @@ class MapVectorStore:
             target.discard(keys or ())
             return target.index.delete(keys or ())
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
 
     def search_approximately(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`."""
         state, matrix = only_dense(_existing(self._collections, collection).index.state, vectors)

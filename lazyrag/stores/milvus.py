@@ -195,13 +195,7 @@ class MilvusVectorStore:
         """See `VectorStore.scan`."""
         return self._known(collection).scan(after, limit)
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         known = self._known(collection)
         check_deletion(keys, filter)
@@ -210,22 +204,12 @@ class MilvusVectorStore:
         known.delete(present)
         return len(present)
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`."""
         return self._known(collection).search(vectors, topk, filter)
 
     def search_natively(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `NativeVectors.search_natively`. At most as many rows as one answer of Milvus may hold.
 
@@ -740,7 +724,7 @@ class _Collection:
             found += [decode_text(values[KEY]) for values in self._rows(key_in(some), (KEY,))]
         return found
 
-    def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
+    def matching(self, filter: Filter) -> list[str]:
         """The keys of the rows that meet a bound filter."""
         expression, rest = split_filter(filter, self.schema.fields)
         columns = (KEY,) if rest is None else (KEY, *field_columns(self.schema.fields))
@@ -755,7 +739,7 @@ class _Collection:
         pages = self._pages("", row_columns(self.schema.fields), after=after, limit=limit)
         return [decode_row(values, self.schema) for page in pages for values in page]
 
-    def search(self, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
+    def search(self, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
         """See `VectorStore.search`."""
         check_queries(self.schema, vectors, topk)
         expression, rest = split_filter(filter, self.schema.fields)
@@ -784,7 +768,7 @@ class _Collection:
 
         return [rank(number, query) for number, query in enumerate(vectors)]
 
-    def search_natively(self, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
+    def search_natively(self, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
         """See `NativeVectors.search_natively`."""
         check_queries(self.schema, vectors, topk)
         expression, rest = split_filter(filter, self.schema.fields)
@@ -1362,7 +1346,7 @@ def all_of(*texts: str) -> str:
     return given[0] if len(given) == 1 else " and ".join(f"({text})" for text in given)
 
 
-def split_filter(filter: Filter | None, fields: Schema) -> tuple[str, Filter | None]:  # noqa: A002  domain's word
+def split_filter(filter: Filter | None, fields: Schema) -> tuple[str, Filter | None]:
     """Split a bound filter into an expression for Milvus, "" for none, and the rest, which is evaluated here.
 
     Example:

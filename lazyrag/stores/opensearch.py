@@ -196,13 +196,7 @@ class OpenSearchSegmentStore:
         hits = self._hits(collection, {}, after, min(_PAGE, limit))
         return [decode_segment(hit["_source"]) for hit in islice(hits, limit)]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `SegmentStore.delete`.
 
         A row that another program changes between the search and the deletion is checked again. Where a request is
@@ -226,12 +220,7 @@ class OpenSearchSegmentStore:
         raise StoreError(msg, store=_STORE, collection=collection)
 
     def search_text(
-        self,
-        collection: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, analyser: str, terms: Sequence[str], topk: int, filter: Filter | None = None
     ) -> Ranking:
         """See `NativeText.search_text`. Its statistics are those of all shards, with deleted rows until a merge."""
         topk = validate_integer("topk", topk, 1)

@@ -186,13 +186,7 @@ class SegmentStore(Store, Protocol):
         page can begin behind a deleted row.
         """
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows.
 
         Unknown keys are ignored. An empty list of keys deletes nothing.
@@ -221,22 +215,10 @@ class VectorStore(Store, Protocol):
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all rows once."""
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows."""
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """For each of n vectors a ranking of at most topk (key, score): best first, ties by key.
 
         The vectors are the rows of an array (n, dimension), or a list of dicts where the collection is sparse. Higher
@@ -251,11 +233,7 @@ class Approximate(Protocol):
     """A vector store that can also search faster than exactly. It declares the feature ``approximate``."""
 
     def search_approximately(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """As `VectorStore.search`, but other rows may take the places of some of the nearest ones.
 
@@ -269,11 +247,7 @@ class NativeVectors(Protocol):
     """A vector store that also offers its backend's own search. It declares the feature ``native vectors``."""
 
     def search_natively(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """The backend's own ranking, which may be short; the filter is exact.
 
@@ -295,12 +269,7 @@ class NativeText(Protocol):
     """A segment store with its own keyword search, for ``index="native"``. It declares the feature ``native text``."""
 
     def search_text(
-        self,
-        collection: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, analyser: str, terms: Sequence[str], topk: int, filter: Filter | None = None
     ) -> Ranking:
         """At most topk pairs (key, score) of rows that share a term with the query: best first, ties by key.
 
@@ -310,7 +279,7 @@ class NativeText(Protocol):
         """
 
 
-def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:  # noqa: A002
+def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
     """Check the arguments of `SegmentStore.delete` and `VectorStore.delete`.
 
     Raises:
@@ -377,7 +346,7 @@ class Pushed(Generic[T]):
     rest: Filter | None = None
 
 
-def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002  the word of the domain
+def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:
     """Split a bound filter: as much as possible for the backend, the rest for us.
 
     Args:
@@ -404,7 +373,7 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa:
     return _push_down_or(filter, parts, dialect)
 
 
-def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002
+def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:
     if not parts:
         return _native_or_rest(dialect.never(), filter)
     if any(part == Pushed() for part in parts):
@@ -417,7 +386,7 @@ def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T
     return Pushed(_join(natives, dialect.any_of), None if is_complete else filter)
 
 
-def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:  # noqa: A002
+def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:
     return Pushed(rest=filter) if native is None else Pushed(native)
 
 
@@ -513,7 +482,7 @@ def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: 
     return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept, room)
 
 
-def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
+def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
     """Search a state; see `VectorStore.search`.
 
     Raises:

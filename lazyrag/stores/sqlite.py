@@ -779,13 +779,7 @@ class MapFileSegmentStore:
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the domain
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `SegmentStore.delete`."""
         check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
@@ -887,7 +881,7 @@ def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
     return list(found)
 
 
-def _matching_origins(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:  # noqa: A002
+def _matching_origins(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:
     """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
     found: list[tuple[int]] = []
@@ -920,12 +914,7 @@ class Graphs:
         self._making = threading.Lock()
 
     def search(
-        self,
-        state: DenseState,
-        names: Sequence[str],
-        vectors: Matrix,
-        topk: int,
-        filter: Filter | None,  # noqa: A002  the word of the protocol
+        self, state: DenseState, names: Sequence[str], vectors: Matrix, topk: int, filter: Filter | None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`.
 
@@ -1159,13 +1148,7 @@ class MapFileVectorStore:
         """See `VectorStore.scan`."""
         return [VectorRow(*row) for row in self._now(collection).state.page(after, limit)]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         self._now(collection)
         check_deletion(keys, filter)
@@ -1184,22 +1167,12 @@ class MapFileVectorStore:
             self._merge(collection)
         return count
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(self._now(collection).state, vectors, topk, filter)
 
     def search_approximately(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`."""
         now = self._now(collection)

@@ -490,12 +490,7 @@ def _plain(row: Segment | VectorRow) -> tuple[Any, ...]:
     return row.key, row.vector if isinstance(row.vector, dict) else row.vector.tobytes(), fields
 
 
-def true_ranking(
-    query: Embedding,
-    metric: Metric,
-    rows: Sequence[VectorRow],
-    filter: Filter | None = None,  # noqa: A002
-) -> Ranking:
+def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], filter: Filter | None = None) -> Ranking:
     """The ranking that `VectorStore.search` must return for all rows, in exact arithmetic, with scores in float64.
 
     Args:

@@ -118,7 +118,7 @@ def all_rows(store: Any, collection: str) -> list[Any]:
     return sorted(store.scan(collection), key=attrgetter("key"))
 
 
-def met(filter: Filter) -> set[int]:  # noqa: A002
+def met(filter: Filter) -> set[int]:
     """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none, never all."""
     found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
     assert 0 < len(found) < len(FIELDS), f"The filter {filter!r} tests nothing: {len(found)} rows meet it."

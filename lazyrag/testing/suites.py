@@ -198,7 +198,7 @@ class _StoreContract:
         assert filled.count(self.collection) == len(self.make_rows())
 
     @FILTERED
-    def test_delete_by_filter_takes_exactly_the_rows_that_meet_it(self, filled: Any, filter: Filter) -> None:  # noqa: A002
+    def test_delete_by_filter_takes_exactly_the_rows_that_meet_it(self, filled: Any, filter: Filter) -> None:
         """A filter deletes what the reference evaluator says, no more and no less."""
         deleted = met(filter)
         assert filled.delete(self.collection, filter=filter) == len(deleted)
@@ -721,7 +721,7 @@ class VectorStoreContract(_StoreContract):
             filled.search(VECTORS, queries(1), topk)
 
     @FILTERED
-    def test_search_ranks_exactly_the_rows_that_meet_a_filter(self, filled: VectorStore, filter: Filter) -> None:  # noqa: A002
+    def test_search_ranks_exactly_the_rows_that_meet_a_filter(self, filled: VectorStore, filter: Filter) -> None:
         """A filtered search is the unfiltered ranking without the rows that do not meet the filter."""
         keys = {make_rows()[number].key for number in met(filter)}
         [found] = filled.search(VECTORS, queries(1), 10_000, filter)
