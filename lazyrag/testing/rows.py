@@ -169,28 +169,24 @@ def sparse_queries(n: int) -> list[SparseVector]:
     return [dict.fromkeys(chance.choice(12, 3, replace=False).tolist(), 1.0) | {2**63 + 5: -2.0} for _ in range(n)]
 
 
-def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
+def reference(query: Embedding, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
     """The ranking of `make_rows`, or of other rows, by a plain computation in float64."""
-    scored = []
-    for row in make_rows() if rows is None else rows:
-        x, q = dense(row).astype(np.float64), query.astype(np.float64)
-        lengths = float(np.linalg.norm(x) * np.linalg.norm(q))
-        if metric == "cosine":
-            score = float(x @ q) / lengths if lengths else 0.0
-        else:
-            score = float(x @ q) if metric == "ip" else 1.0 / (1.0 + float(np.linalg.norm(x - q)))
-        scored.append((row.key, score))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
+    scores = [(row.key, _score(query, row, metric)) for row in (make_rows() if rows is None else rows)]
+    ranking = [(key, score) for key, score in scores if score is not None]
+    return sorted(ranking, key=lambda pair: (-round(pair[1], 9), pair[0]))
 
 
-def sparse_reference(query: SparseVector, rows: Sequence[VectorRow]) -> Ranking:
-    """The ranking of the rows that share a dimension with a query, by a plain computation."""
-    scored = []
-    for row in rows:
+def _score(query: Embedding, row: VectorRow, metric: Metric) -> float | None:
+    """The score of a row; None for a sparse one that shares no dimension with the query."""
+    if isinstance(query, dict):
         vector = sparse(row)
-        if shared := sorted(vector.keys() & query.keys()):
-            scored.append((row.key, float(sum(query[at] * vector[at] for at in shared))))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
+        shared = sorted(vector.keys() & query.keys())
+        return float(sum(query[at] * vector[at] for at in shared)) if shared else None
+    x, q = dense(row).astype(np.float64), query.astype(np.float64)
+    if metric == "l2":
+        return 1.0 / (1.0 + float(np.linalg.norm(x - q)))
+    lengths = float(np.linalg.norm(x) * np.linalg.norm(q)) if metric == "cosine" else 1.0
+    return float(x @ q) / lengths if lengths else 0.0
 
 
 def dense(row: VectorRow) -> Vector:

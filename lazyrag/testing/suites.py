@@ -46,10 +46,9 @@ from lazyrag.testing.rows import (
     reference,
     scan_pages,
     sparse_queries,
-    sparse_reference,
 )
 from lazyrag.text.analyzers import analysers
-from lazyrag.types import SPARSE, Matrix, Metric
+from lazyrag.types import SPARSE, Embeddings, Metric
 
 C = "lr_contract_block_0"
 D = "lr_contract_block_1"
@@ -413,15 +412,16 @@ def assert_sparse(store: VectorStore, collection: str) -> None:
         store: An open store.
         collection: A name that it may create and drop.
     """
-    rows = make_sparse_rows()
+    rows, near = make_sparse_rows(), sparse_queries(5)
     store.drop(collection)
     store.create(collection, SPARSE_SCHEMA)
-    assert store.search(collection, sparse_queries(1), 3) == [[]]
+    assert store.search(collection, near[:1], 3) == [[]]
     store.upsert(collection, rows[::2])
     store.upsert(collection, rows[1::2])
     store.create(collection, SPARSE_SCHEMA)
     _assert_read(store, collection, rows)
-    _assert_ranked(store, collection, rows)
+    for condition in (None, *FILTERS):
+        _assert_rankings(store, collection, "ip", rows, near, condition, topk=3)
     _assert_kinds(store, collection, rows)
     deleted = {rows[number].key for number in met(FILTERS[0])} | {rows[0].key}
     store.delete(collection, keys=[rows[0].key])
@@ -430,7 +430,7 @@ def assert_sparse(store: VectorStore, collection: str) -> None:
     store.upsert(collection, [changed])
     left = sorted([*(row for row in rows if row.key not in deleted), changed], key=attrgetter("key"))
     _assert_read(store, collection, left)
-    _assert_ranked(store, collection, left)
+    _assert_rankings(store, collection, "ip", left, near, topk=3)
     store.drop(collection)
 
 
@@ -439,19 +439,6 @@ def _assert_read(store: VectorStore, collection: str, rows: Sequence[VectorRow])
     assert store.count(collection) == len(rows)
     assert_same_rows(scan_pages(store, collection, 5), rows)
     assert_same_rows(store.get(collection, [row.key for row in rows]), rows)
-
-
-def _assert_ranked(store: VectorStore, collection: str, rows: Sequence[VectorRow]) -> None:
-    """By inner product, only rows that share a dimension, ties by key; a filter comes before the best."""
-    queries = sparse_queries(5)
-    for topk in (3, 1000):
-        for query, found in zip(queries, store.search(collection, queries, topk), strict=True):
-            assert_same_ranking(found, sparse_reference(query, rows)[:topk])
-    for filter_ in FILTERS:
-        left = [row for row in rows if matches(filter_, row.fields)]
-        assert len(left) < len(rows)
-        [found] = store.search(collection, queries[:1], 2, filter_)
-        assert_same_ranking(found, sparse_reference(queries[0], left)[:2])
 
 
 def _assert_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow]) -> None:
@@ -589,15 +576,17 @@ def _assert_rankings(
     collection: str,
     metric: Metric,
     rows: Sequence[VectorRow],
-    near: Matrix,
+    near: Embeddings,
     condition: Filter | None = None,
+    topk: int = 20,
 ) -> None:
-    """What is found near to some queries is what a plain computation finds: the best rows in order, and all of them."""
+    """A search finds what a plain computation finds: the best rows in order, and all of them."""
     matching = [row for row in rows if condition is None or matches(condition, row.fields)]
-    for query, found in zip(near, store.search(collection, near, 20, condition), strict=True):
-        assert_same_ranking(found, reference(query, metric, matching)[:20])
-    for found in store.search(collection, near, len(rows) + 1, condition):
-        assert sorted(key for key, _ in found) == sorted(row.key for row in matching)
+    expected = [reference(query, metric, matching) for query in near]
+    for found, ranking in zip(store.search(collection, near, topk, condition), expected, strict=True):
+        assert_same_ranking(found, ranking[:topk])
+    for found, ranking in zip(store.search(collection, near, len(rows) + 1, condition), expected, strict=True):
+        assert sorted(key for key, _ in found) == sorted(key for key, _ in ranking)
 
 
 class VectorStoreContract(_StoreContract):
