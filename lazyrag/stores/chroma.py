@@ -24,7 +24,6 @@ from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.errors import (
     ConfigError,
     LazyRAGError,
-    SchemaMismatchError,
     StoreConnectionError,
     StoreError,
     UnsupportedError,
@@ -49,13 +48,14 @@ from lazyrag.stores.protocol import (
     check_schema,
     check_vectors,
     exact_ranking,
+    foreign_collection,
     native_ranking,
     other_schema,
     push_down,
 )
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, Vector
-from lazyrag.validation import validate_integer, validate_mapping, validate_number, validate_seconds
+from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -106,9 +106,8 @@ class ChromaVectorStore:
         exact_rows: int = 10_000,
         timeout_s: float = 60.0,
     ) -> None:
-        options = {} if client_kwargs is None else client_kwargs
         timeout_s = validate_seconds("timeout_s", timeout_s)
-        self._connection = _Connection(uri, None if dir is None else os.fspath(dir), options, timeout_s)
+        self._connection = _Connection(uri, None if dir is None else os.fspath(dir), client_kwargs, timeout_s)
         self._index = _index_settings({} if index_kwargs is None else index_kwargs)
         self._exact_rows = validate_integer("exact_rows", exact_rows, 0)
         self._known: dict[str, _Collection] = {}
@@ -277,11 +276,7 @@ class ChromaVectorStore:
         handle = self._connection.run(lambda client: client.get_collection(name, embedding_function=None))
         schema = read_schema_metadata(handle.metadata, collection)
         if schema is None:
-            msg = (
-                f"Collection {collection!r} in Chroma at {self._connection.address} was not made by lazyrag. Drop it, "
-                "or give the Document another name."
-            )
-            raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+            raise foreign_collection(collection, f"Chroma at {self._connection.address}", _STORE)
         found = self._known[collection] = _Collection(self._connection, handle, schema)
         return found
 
@@ -340,11 +335,9 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     for name in _INTEGERS:
         if name in given:
             validate_integer(f"{name} in {what}", given[name], 1)
-    if given.get("space", "l2") not in _METRICS:
-        raise ConfigError(f"space in {what} must be one of {', '.join(_METRICS)}; got {given['space']!r}.")
-    validate_number(
-        f"resize_factor in {what}", given.get("resize_factor", 1.2), "a number >= 1", lambda factor: factor >= 1
-    )
+    validate_choice(f"space in {what}", given.get("space", "l2"), _METRICS)
+    resize_factor = given.get("resize_factor", 1.2)
+    validate_number(f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1)
     return dict(given)
 
 
@@ -389,8 +382,9 @@ class _Connection:
             raise ConfigError(
                 f"chromadb takes either uri or dir; got uri={uri!r} and dir={folder!r}. Give one of them."
             )
-        self._options = validate_mapping("client_kwargs", options, _LOCAL_KWARGS if uri is None else _SERVER_KWARGS)
-        self.uri = None if uri is None else server_address(uri, options.get("ssl"))
+        known = _LOCAL_KWARGS if uri is None else _SERVER_KWARGS
+        self._options = validate_mapping("client_kwargs", {} if options is None else options, known)
+        self.uri = None if uri is None else server_address(uri, self._options.get("ssl"))
         # One spelling for each folder: Chroma shares open ones by their path.
         self.folder = None if folder is None else os.path.realpath(os.path.expanduser(folder))  # noqa: PTH111
         self.address = self.uri or self.folder or "memory"

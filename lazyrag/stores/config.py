@@ -14,7 +14,7 @@ from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.registry import Registry
 from lazyrag.stores.protocol import Location, SegmentStore, VectorStore, segment_stores, vector_stores
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
-from lazyrag.validation import check_keywords, required_names, validate_mapping, validate_number
+from lazyrag.validation import check_keywords, require, required_names, validate_mapping, validate_number
 
 T = TypeVar("T", SegmentStore, VectorStore)
 
@@ -253,9 +253,9 @@ def _file_beside(location: Location) -> str:
 
 
 def _path(what: str, value: Any) -> str:
-    if not isinstance(value, (str, os.PathLike)) or not value:
-        raise ConfigError(f"{what} must be the path of a file, created if missing; got {value!r}.")
-    return os.fspath(value)
+    is_path = isinstance(value, (str, os.PathLike)) and bool(value)
+    require(is_path, what, value, "the path of a file, created if missing")
+    return str(os.fspath(value))
 
 
 def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[Any]) -> StoreChoice:
@@ -270,18 +270,13 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         raise ConfigError(f"{where}['type'] is unknown: {given!r}. {known_names(str(given), {*registry, *aliases})}")
     where = f"{where}['kwargs']"
     kwargs = {} if entry.get("kwargs") is None else validate_mapping(where, entry["kwargs"])
-    if not all(isinstance(name, str) for name in kwargs):
-        raise ConfigError(f"{where} must be a mapping of keyword arguments; got {kwargs!r}.")
+    require(all(isinstance(name, str) for name in kwargs), where, kwargs, "a mapping of keyword arguments")
     if kind == "map":
         validate_mapping(where, kwargs, ("timeout_s",) if given == "memory" else ("uri", "timeout_s"))
         if "uri" in kwargs:
             _path(f"{where}['uri']", kwargs["uri"])
-        validate_number(
-            f"{where}['timeout_s']",
-            kwargs.get("timeout_s", _TIMEOUT_S),
-            "a number >= 0",
-            lambda seconds: 0 <= seconds < math.inf,
-        )
+        timeout_s = kwargs.get("timeout_s", _TIMEOUT_S)
+        validate_number(f"{where}['timeout_s']", timeout_s, "a number >= 0", lambda seconds: 0 <= seconds < math.inf)
     else:
         check_keywords(f"{where}: a store of type {kind!r}", registry[kind], kwargs, skip=0)
     for name in _required(given, registry):

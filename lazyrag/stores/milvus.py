@@ -28,7 +28,6 @@ from lazyrag.errors import (
     StoreConnectionError,
     StoreError,
     UnsupportedError,
-    known_names,
     missing_package,
     sentence,
 )
@@ -48,6 +47,7 @@ from lazyrag.stores.protocol import (
     check_schema,
     check_vectors,
     exact_ranking,
+    foreign_collection,
     native_ranking,
     part_of_rows,
     push_down,
@@ -66,7 +66,7 @@ from lazyrag.types import (
     SparseVector,
     Vector,
 )
-from lazyrag.validation import known_arguments, require, validate_mapping, validate_seconds
+from lazyrag.validation import known_arguments, require, validate_choice, validate_mapping, validate_seconds
 
 T = TypeVar("T")
 
@@ -373,8 +373,8 @@ def _check_entry(entry: Any) -> None:
     for name, known in (("embed_key", None), ("index_type", (*_DENSE, *_SPARSE)), ("metric_type", _METRICS)):
         value = entry.get(name, "")
         require(isinstance(value, str), f"index_kwargs[{name!r}]", value, "a text")
-        if known and name in entry and value.upper() not in known:
-            raise ConfigError(f"index_kwargs[{name!r}] is unknown: {value!r}. {known_names(value, known)}")
+        if known and name in entry:
+            validate_choice(f"index_kwargs[{name!r}]", value.upper(), known)
 
 
 # --- The client
@@ -506,11 +506,7 @@ class MilvusConnection:
         text = described.get("description") or dict(described.get("properties") or {}).get(_PROPERTY, "")
         found = Layout.parse(text, collection)
         if found is None:
-            msg = (
-                f"Collection {collection!r} in Milvus at {self.address} was not made by this package. Name another "
-                "database with db_name=, or drop the collection."
-            )
-            raise StoreError(msg, store="milvus", collection=collection)
+            raise foreign_collection(collection, f"Milvus at {self.address}", "milvus")
         return found
 
     def create(self, collection: str, layout: Layout) -> None:

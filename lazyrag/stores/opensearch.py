@@ -37,12 +37,13 @@ from lazyrag.stores.protocol import (
     batches,
     check_deletion,
     check_layout,
+    foreign_collection,
     push_down,
 )
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
-from lazyrag.validation import validate_integer, validate_mapping, validate_texts
+from lazyrag.validation import is_list_of, require, validate_choice, validate_integer, validate_mapping, validate_texts
 
 T = TypeVar("T")
 
@@ -155,13 +156,11 @@ class OpenSearchSegmentStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        _check_name(collection)
         self._shapes.pop(collection, None)
         self._run(collection, lambda client: client.indices.delete(index=collection, params=_IF_PRESENT))
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        _check_name(collection)
         answer = self._run(collection, lambda client: client.count(index=collection))
         _check_shards(collection, answer)
         return int(answer["count"])
@@ -179,7 +178,6 @@ class OpenSearchSegmentStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
-        _check_name(collection)
         found: dict[str, Segment] = {}
         for some in batches(dict.fromkeys(keys), _PAGE):
             # Complete documents: leaving a part out takes OpenSearch longer than sending it.
@@ -308,7 +306,6 @@ class OpenSearchSegmentStore:
         self, collection: str, body: Mapping[str, Any], after: str = "", page: int = _PAGE
     ) -> Iterator[dict[str, Any]]:
         """The hits of a search, in the order of keys or of the body's own; fetched lazily, page by page."""
-        _check_name(collection)
         request = {"sort": [{_KEY: "asc"}], "size": page, "track_total_hits": False, **body}
         if after:
             request["search_after"] = [after]
@@ -334,20 +331,18 @@ class OpenSearchSegmentStore:
 
     def _read_shape(self, collection: str) -> Shape | None:
         """The shape of a collection as the server has it; None if it does not exist."""
-        _check_name(collection)
         answer = self._run(collection, lambda client: client.indices.get_mapping(index=collection, params=_IF_PRESENT))
         for index in answer.values():
             shape = read_shape(index["mappings"], collection)
             if shape is None:
-                msg = (
-                    f"The index {collection!r} in OpenSearch was not made by this store. Give the Document another "
-                    "name, or remove the index."
-                )
-                raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+                raise foreign_collection(collection, "OpenSearch", _STORE)
             return shape
         return None
 
     def _run(self, collection: str, request: Callable[[Any], T]) -> T:
+        # Other names would be several indexes for OpenSearch, or none.
+        is_name = isinstance(collection, str) and _NAME.fullmatch(collection) is not None
+        require(is_name, "Collection", collection, "a name of up to 60 characters of a-z, 0-9 and _, no _ first")
         return self._opened().run(request, collection=collection)
 
     def _opened(self) -> _Connection:
@@ -365,9 +360,9 @@ def parse_addresses(uris: Any) -> tuple[str, ...]:
         ('http://localhost:9200',)
     """
     listed = [uris] if isinstance(uris, str) else uris
-    if not isinstance(listed, (list, tuple)) or not listed or not all(isinstance(one, str) and one for one in listed):
-        raise ConfigError(f"uris must be an address such as 'localhost:9200', or a list of them; got {uris!r}.")
-    return tuple(one if "://" in one else f"http://{one}" for one in listed)
+    is_valid = is_list_of(listed, str) and bool(listed) and all(listed)
+    require(is_valid, "uris", uris, "an address such as 'localhost:9200', or a list of them")
+    return tuple(uri if "://" in uri else f"http://{uri}" for uri in listed)
 
 
 def _parse_index_kwargs(given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -382,18 +377,8 @@ def _parse_index_kwargs(given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     settings = validate_mapping("index_kwargs['settings']", given.get("settings") or {})
     names = validate_texts("index_kwargs['analysers']", given.get("analysers", _DEFAULT_ANALYSERS))
     for name in names:
-        if name not in analysers:
-            raise ConfigError(f"Unknown analyser {name!r} in index_kwargs['analysers']. {known_names(name, analysers)}")
+        validate_choice("analyser in index_kwargs['analysers']", name, analysers)
     return tuple(sorted({*names})), dict(settings)
-
-
-def _check_name(collection: str) -> None:
-    """Refuse a name that OpenSearch would read as several indexes, or not as an index."""
-    if not isinstance(collection, str) or not _NAME.fullmatch(collection):
-        msg = (
-            f"Collection must be a name of up to 60 characters of a-z, 0-9 and _, no _ first; got {collection!r:.120}."
-        )
-        raise ConfigError(msg)
 
 
 def _check_shape(collection: str, present: Shape, wanted: Shape) -> None:

@@ -575,6 +575,12 @@ def check_layout(found: int, backend: str, store: str, collection: str) -> None:
         raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
+def foreign_collection(collection: str, where: str, store: str) -> SchemaMismatchError:
+    """The error for a collection that lazyrag did not create."""
+    msg = f"Collection {collection!r} in {where} was not made by lazyrag. Drop it, or give the Document another name."
+    return SchemaMismatchError(msg, store=store, collection=collection)
+
+
 def batches(
     items: Iterable[T], most: int, most_bytes: int = 0, size_of: Callable[[T], int] | None = None
 ) -> Iterator[list[T]]:

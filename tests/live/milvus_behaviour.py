@@ -209,7 +209,7 @@ class MilvusBehaviour:
         """It is a StoreError that says what to do, and it keeps what it holds."""
         with self.store() as store, self.bare() as client:
             client.create_collection(C, dimension=2, id_type=Kind.INT64)
-            with pytest.raises(StoreError, match="not made by this package"):
+            with pytest.raises(StoreError, match="not made by lazyrag"):
                 store.create(C, VectorSchema(2, "ip", SCHEMA))
             assert client.has_collection(C)
 
