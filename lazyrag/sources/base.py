@@ -23,7 +23,7 @@ from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import Mapping as Pairs
 from lazyrag.loaders.records import Selection, SoughtFields, Value, leaves
-from lazyrag.validation import known_arguments, validate_texts
+from lazyrag.validation import known_arguments, require, validate_texts
 
 
 class FetchError(LoadError):
@@ -461,12 +461,11 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         1 added, 0 updated, 0 unchanged, 0 removed, 0 failed
         0 added, 0 updated, 1 unchanged, 0 removed, 0 failed
     """
-    if isinstance(source, type) or not isinstance(getattr(source, "name", None), str) or not hasattr(source, "items"):
-        msg = f"source must have a name and items(), as DatabaseSource(...) has; got {source!r:.80}."
-        raise ConfigError(msg)
+    is_source = isinstance(getattr(source, "name", None), str) and hasattr(source, "items")
+    is_source = is_source and not isinstance(source, type)
+    require(is_source, "source", source, "an object with a name and items(), as DatabaseSource(...) has")
     path = _folder_path(folder)
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"folder must be a folder; {str(folder)!r} is a file.")
+    require(path.is_dir() or not path.exists(), "folder", str(folder), "a folder", "It is a file.")
     with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked(path):
@@ -480,8 +479,8 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
 
 
 def _folder_path(folder: str | os.PathLike[str]) -> Path:
-    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
-        raise ConfigError(f"folder must be the path of a folder; got {folder!r:.80}.")
+    is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
+    require(is_path, "folder", folder, "the path of a folder")
     return Path(folder).expanduser().absolute()
 
 
@@ -639,8 +638,7 @@ class RecordForm:
         metadata: Sequence[str] = (),
     ) -> None:
         self.identity = validate_texts("identity", [identity] if isinstance(identity, str) else identity)
-        if not self.identity:
-            raise ConfigError("identity must name the fields that identify a record, such as 'id'; got none.")
+        require(bool(self.identity), "identity", identity, "the fields that identify a record, such as 'id'")
         self._selection = Selection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
         self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))

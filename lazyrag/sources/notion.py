@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
 from lazyrag.sources.http import WebUrl, make_client, web_url
-from lazyrag.validation import validate_boolean, validate_integer, validate_seconds, validate_text, validate_texts
+from lazyrag.validation import require, validate_boolean, validate_integer, validate_seconds, validate_texts
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -262,15 +262,13 @@ class NotionSource(BaseSource):
         max_seconds: float = 3600.0,
         **web: Unpack[WebOptions],
     ) -> None:
-        if not isinstance(token, str):  # not shown: it may be a secret
-            raise ConfigError(f"token must be the integration's secret; got {type(token).__name__}.")
-        validate_text("token", token)
-        self._pages = [_id(one) for one in validate_texts("pages", pages)]
-        self._databases = [_id(one) for one in validate_texts("databases", databases)]
-        self._data_sources = [_id(one) for one in validate_texts("data_sources", data_sources)]
+        is_token = isinstance(token, str) and token.strip() != ""
+        require(is_token, "token", type(token), "the integration's secret")  # not shown
+        self._pages = _ids("pages", pages)
+        self._databases = _ids("databases", databases)
+        self._data_sources = _ids("data_sources", data_sources)
         if not (self._pages or self._databases or self._data_sources):
-            msg = "NotionSource needs pages, databases or data_sources: ids or URLs of at least one kind."
-            raise ConfigError(msg)
+            raise ConfigError("NotionSource needs pages, databases or data_sources: ids or URLs of at least one kind.")
         self._child_pages = validate_boolean("child_pages", child_pages)
         self._max_pages = validate_integer("max_pages", max_pages, 1)
         self._max_seconds = validate_seconds("max_seconds", max_seconds)
@@ -390,34 +388,34 @@ class NotionSource(BaseSource):
         further = {"Notion-Version": version}
         paging = {"page_size": 100, **({"start_cursor": cursor} if cursor else {})}
         query = "" if post or path.startswith("/v1/pages/") else f"?{urllib.parse.urlencode(paging)}"
-        base = self._base.target.partition("?")[0].rstrip("/")
-        url = web_url(f"{self._base.scheme}://{self._base.netloc}{base}{path}{query}")
+        url = web_url(f"{self._base.target.partition('?')[0].rstrip('/')}{path}{query}", self._base)
         if post:
             answer = self._client.post(url, paging, further=further)
         else:
             answer = self._client.get(url, accept="application/json", further=further, on_redirect=_refuse)
         try:
             value = json.loads(answer.body)
-        except (ValueError, RecursionError) as exc:
-            msg = f"Notion's response to {path} is not JSON ({type(exc).__name__}). Check base_url."
-            raise LoadError(msg) from exc
+        except (ValueError, RecursionError):
+            value = None
         if not isinstance(value, dict):
-            msg = f"Notion's response to {path} is {type(value).__name__}, not an object. Check base_url."
-            raise LoadError(msg)
+            raise LoadError(f"Notion's response to {path} is not a JSON object. Check base_url.")
         return value
 
 
 def _refuse(url: WebUrl) -> None:
-    raise FetchError(f"Notion's API redirects to {url.shown}. Check base_url.", url=url.shown)
+    raise url.error("is where Notion's API redirects to. Check base_url.")
 
 
-def _id(given: str) -> str:
-    """The id in a text or at the end of a URL, in the API's form."""
-    found = _ID.search(given.strip().partition("?")[0].partition("#")[0])
-    if not found:
-        msg = f"Ids of Notion must have 32 hexadecimal digits; got {given!r:.100}. Copy the link of the page."
-        raise ConfigError(msg)
-    return str(uuid.UUID("".join(found.groups())))
+def _ids(name: str, links: Sequence[str]) -> list[str]:
+    """The ids in texts or at the end of URLs, in the API's form."""
+    ids = []
+    for link in validate_texts(name, links):
+        found = _ID.search(link.strip().partition("?")[0].partition("#")[0])
+        if not found:
+            msg = f"Ids of Notion must have 32 hexadecimal digits; got {link!r:.100}. Copy the link of the page."
+            raise ConfigError(msg)
+        ids.append(str(uuid.UUID("".join(found.groups()))))
+    return ids
 
 
 def _own_id(thing: Block) -> str:
