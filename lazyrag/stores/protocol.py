@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
-from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay within 60
@@ -451,19 +451,19 @@ def index_of(schema: VectorSchema) -> Index:
 
 def add_rows(index: Index, rows: Sequence[VectorRow]) -> None:
     """Add rows, which `check_vectors` has accepted, to a collection in memory."""
-    keys, fields = [row.key for row in rows], [row.fields for row in rows]
-    if isinstance(index, SparseIndex):
-        index.add(keys, _sparse(rows), fields)
-    else:
-        index.add(keys, _stacked(rows), fields)
+    index.add(*_columns(rows, is_sparse=isinstance(index, SparseIndex)))
 
 
 def part_of_rows(rows: Sequence[VectorRow], dimension: int) -> Part:
     """A part of at least one row, which `check_vectors` has accepted."""
-    keys, fields = [row.key for row in rows], [row.fields for row in rows]
-    if dimension == SPARSE:
-        return SparsePart.of_rows(keys, _sparse(rows), fields)
-    return DenseBlock.of_rows(keys, _stacked(rows), fields)
+    kind = SparsePart if dimension == SPARSE else DenseBlock
+    return kind.of_rows(*_columns(rows, is_sparse=dimension == SPARSE))
+
+
+def _columns(rows: Sequence[VectorRow], *, is_sparse: bool) -> tuple[list[str], Any, list[Fields]]:
+    """The keys, the vectors and the fields of rows."""
+    vectors: Any = [row.vector for row in rows]
+    return [row.key for row in rows], vectors if is_sparse else np.stack(vectors), [row.fields for row in rows]
 
 
 def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
@@ -475,11 +475,11 @@ def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
-def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: int, room: Room) -> Part:
+def joined_parts(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, room: Room) -> Part:
     """Join several parts; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
     if dimension == SPARSE:
-        return SparsePart.joined(cast("Sequence[SparsePart]", parts), kept)
-    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept, room)
+        return SparsePart.joined(cast("Sequence[SparsePart]", parts), alive)
+    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), alive, room)
 
 
 def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
@@ -490,7 +490,7 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
     """
     _check_kind(vectors, is_sparse=isinstance(state, SparseState))
     if isinstance(state, SparseState):
-        return [state.search(one, topk, filter=filter) for one in cast("Sequence[SparseVector]", vectors)]
+        return [state.search(vector, topk, filter=filter) for vector in cast("Sequence[SparseVector]", vectors)]
     return state.search_many(cast("Matrix", vectors), topk, filter=filter)
 
 
@@ -538,7 +538,7 @@ def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *,
 
 
 def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
-    wrong = [one for one in vectors if isinstance(one, dict) != is_sparse]
+    wrong = [vector for vector in vectors if isinstance(vector, dict) != is_sparse]
     if wrong:
         kind = "sparse" if is_sparse else "dense"
         raise ConfigError(f"Vectors to search this collection must be {kind}; got {wrong[0]!r:.60}.")
@@ -546,14 +546,6 @@ def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
 
 def _describe(dimension: int) -> str:
     return "sparse vectors" if dimension == SPARSE else f"vectors of {dimension} numbers"
-
-
-def _sparse(rows: Sequence[VectorRow]) -> list[SparseVector]:
-    return [cast("SparseVector", row.vector) for row in rows]
-
-
-def _stacked(rows: Sequence[VectorRow]) -> Matrix:
-    return np.stack([cast("Vector", row.vector) for row in rows])
 
 
 LAYOUT = 2
@@ -708,9 +700,9 @@ def exact_ranking(
     depth = topk + _SPARE
     while True:
         found = fetch(depth)
-        kept = [one for one in found if rest is None or matches(rest, one.row.fields)]
-        if len(found) < depth or _is_settled(query, topk, schema, found, kept, rounding):
-            return rank_rows(query, topk, schema, [one.row for one in kept])
+        matching = [candidate for candidate in found if rest is None or matches(rest, candidate.row.fields)]
+        if len(found) < depth or _is_settled(query, topk, schema, found, matching, rounding):
+            return rank_rows(query, topk, schema, [candidate.row for candidate in matching])
         depth *= _WIDER
 
 
@@ -728,16 +720,16 @@ def _is_settled(
     topk: int,
     schema: VectorSchema,
     found: Sequence[Candidate],
-    kept: Sequence[Candidate],
+    matching: Sequence[Candidate],
     rounding: float,
 ) -> bool:
     """Whether no row behind the last candidate can be among the topk best."""
-    if len(kept) < topk:
+    if len(matching) < topk:
         return False
-    largest = max(_length(one.row.vector) for one in found)
+    largest = max(_length(candidate.row.vector) for candidate in found)
     length = _length(query)
     scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
-    return kept[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
+    return matching[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
 
 
 def _length(vector: Embedding) -> float:

@@ -52,6 +52,8 @@ from lazyrag.types import Embeddings, Fields, Matrix, Metric, Ranking
 if TYPE_CHECKING:
     from typing import Self
 
+    from numpy.typing import NDArray
+
 
 LEDGER_TABLES = """
 -- Numbers of rows are never given out twice (AUTOINCREMENT): programs remember what they read by them.
@@ -437,12 +439,16 @@ VECTOR_ARRAY_FILES = f"{VECTOR_PARTS} WHERE content IS NULL"
 """The names of all array files that hold vectors; others like them are not in use."""
 
 
-def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int, int, Metric, str] | None:
-    """A collection's number, dimension, metric and schema (JSON); None if it does not exist."""
+CollectionRow: TypeAlias = tuple[int, int, Metric, str]
+"""A collection's number, dimension, metric and schema (JSON)."""
+
+
+def collection_row(connection: sqlite3.Connection, collection: str) -> CollectionRow | None:
+    """A collection; None if it does not exist."""
     found = connection.execute(
         "SELECT id, dimension, metric, schema FROM vector_collection WHERE name = ?", (collection,)
     ).fetchone()
-    return cast("tuple[int, int, Metric, str] | None", found)
+    return cast("CollectionRow | None", found)
 
 
 def dead_bits(alive: Mask | None) -> bytes | None:
@@ -1083,18 +1089,15 @@ class MapFileVectorStore:
         check_schema(schema)
         with self._file.reading() as connection:
             present = collection_row(connection, collection)
-        if present is None and not self._file.read_only:
+        if present is None:
             with self._file.writing() as connection:
                 connection.execute(
                     "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?, ?) "
                     "ON CONFLICT (name) DO NOTHING",
                     (collection, *wanted),
                 )
-                present = collection_row(connection, collection)
-        if present is None:
-            msg = f"There is no collection {collection!r}, and the store was opened with read_only=True."
-            raise StoreError(msg, store="map", collection=collection)
-        dimension, metric, fields = present[1:]
+                present = cast("CollectionRow", collection_row(connection, collection))
+        _, dimension, metric, fields = present
         if (dimension, metric, fields) != wanted:
             raise other_schema(collection, dimension, metric, schema)
 
@@ -1124,16 +1127,12 @@ class MapFileVectorStore:
         if not last:
             return
         block = part_of_rows(list(last.values()), known.schema[0])
-        name, content = self._file.arrays.write_or_inline(
-            block.arrays(), _SMALL_BYTES
-        )  # on the disk before anything names it
+        # It is on the disk before anything names it.
+        name, content = self._file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
-            alive, _ = without(
-                [part.block for part in present.parts], [part.alive for part in present.parts], block.keys
-            )
-            retired = _bury(connection, present.parts, alive)
+            retired, _ = _bury(connection, present.parts, block.keys)
             if content is None:
                 self._file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
@@ -1156,12 +1155,8 @@ class MapFileVectorStore:
             return 0
         with self._file.writing() as connection:
             present = self._read(connection, collection)
-            gone = list(dict.fromkeys(keys)) if filter is None and keys is not None else []
-            if filter is not None:
-                gone = present.state.matching(filter)
-            blocks = [part.block for part in present.parts]
-            alive, count = without(blocks, [part.alive for part in present.parts], encoded_keys(gone))
-            retired = _bury(connection, present.parts, alive)
+            deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
+            retired, count = _bury(connection, present.parts, encoded_keys(deleted))
         self._file.arrays.retire(retired)
         if count:
             self._merge(collection)
@@ -1225,7 +1220,7 @@ class MapFileVectorStore:
                 )
                 part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
             parts.append(part)
-        if before is not None and before[1].id == number and _same(before[1].parts, parts):
+        if before is not None and before[1].id == number and before[1].parts == tuple(parts):  # the same objects
             return before[1]
         state = state_of([part.block for part in parts], [part.alive for part in parts], dimension, metric)
         return _Collection(number, (dimension, metric, fields), tuple(parts), state)
@@ -1264,7 +1259,8 @@ class MapFileVectorStore:
             return  # another thread merges; the next writer continues
         try:
             present = self._now(collection)
-            old = _tail(present)
+            sizes = [len(part.block) for part in present.parts]
+            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MOST_PARTS) :]
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
@@ -1287,21 +1283,15 @@ class MapFileVectorStore:
             self._merging.release()
 
 
-def _tail(collection: _Collection) -> tuple[_Part, ...]:
-    """The last parts that should be merged."""
-    sizes = [len(part.block) for part in collection.parts]
-    count = tail_to_join(sizes, len(collection.state), _MOST_PARTS)
-    return collection.parts[len(sizes) - count :]
+def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]) -> tuple[list[str], int]:
+    """Mark the rows of some keys as dead, and delete parts without live rows.
 
-
-def _same(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
-
-
-def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequence[Mask | None]) -> list[str]:
-    """Write which rows have died; delete parts without live rows, and return the names of their array files."""
+    Returns:
+        The names of the deleted parts' array files, and the number of rows that were alive.
+    """
+    masks, count = without([part.block for part in parts], [part.alive for part in parts], keys)
     retired = []
-    for part, mask in zip(parts, alive, strict=True):
+    for part, mask in zip(parts, masks, strict=True):
         if mask is None or mask is part.alive:
             continue
         if mask.any():
@@ -1310,7 +1300,7 @@ def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequenc
             connection.execute("DELETE FROM vector_part WHERE id = ?", (part.id,))
             if part.in_file:
                 retired.append(part.name)
-    return retired
+    return retired, count
 
 
 def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:
