@@ -189,7 +189,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(element) for element in value]
     as_date: Callable[[], str] | None = getattr(value, "isoformat", None)
     if callable(as_date):
         return as_date()
@@ -530,12 +530,12 @@ class _Run:
                     self._take(event)
         # A failed page may link to others: until it comes back, none of them counts as deleted.
         in_doubt = cut_short or any(
-            not one.gone and (one.transient or one.identity in self._before) for one in self._failed
+            not item.gone and (item.transient or item.identity in self._before) for item in self._failed
         )
         with _writing(self._folder):
-            kept = self._remove_missing(is_complete=not in_doubt)
+            unseen = self._remove_missing(is_complete=not in_doubt)
         done = {name: tuple(identities) for name, identities in self._done.items()}
-        return FetchReport(**done, failed=tuple(self._failed), kept=tuple(kept), cut_short=cut_short)
+        return FetchReport(**done, failed=tuple(self._failed), kept=tuple(unseen), cut_short=cut_short)
 
     def _take(self, item: SourceItem) -> None:
         name = file_name(_checked(item).identity, item.suffix)
@@ -562,18 +562,18 @@ class _Run:
     def _remove_missing(self, *, is_complete: bool) -> list[str]:
         """Remove files of items that were not seen, or have another suffix now; return the items that stay."""
         seen = set(self._seen.values())
-        kept = []
+        unseen = []
         for name, entry in list(self._manifest.entries.items()):
             if name in self._seen:
                 continue
             if not is_complete and entry.identity not in seen:
-                kept.append(entry.identity)
+                unseen.append(entry.identity)
                 continue
             (self._folder / name).unlink(missing_ok=True)
             self._manifest.remove(name)
             if entry.identity not in seen:
                 self._done["removed"].append(entry.identity)
-        return kept
+        return unseen
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -721,9 +721,9 @@ def _as_python(value: Value) -> Any:
     if isinstance(value, Number):
         return value.value
     if isinstance(value, list):
-        return [_as_python(one) for one in value]
+        return [_as_python(element) for element in value]
     if isinstance(value, Pairs):
-        return {name: _as_python(one) for name, one in value.items}
+        return {name: _as_python(member) for name, member in value.items}
     return value
 
 
@@ -738,7 +738,7 @@ def _cell(value: Any) -> Value:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return None
     if isinstance(value, (list, tuple)):
-        return [_cell(one) for one in value]
+        return [_cell(element) for element in value]
     if isinstance(value, AnyMapping):
         return _nested(value)
     as_date = getattr(value, "isoformat", None)

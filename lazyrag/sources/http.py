@@ -972,8 +972,8 @@ def with_params(url: WebUrl, params: dict[str, str]) -> WebUrl:
     """
     path, _, query = url.target.partition("?")
     pairs = filter(None, query.split("&"))
-    kept = [pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
-    joined = "&".join([*kept, *([urllib.parse.urlencode(params)] if params else [])])
+    others = [pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
+    joined = "&".join([*others, *([urllib.parse.urlencode(params)] if params else [])])
     return web_url(path + (f"?{joined}" if joined else ""), url)
 
 

@@ -206,7 +206,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _objects(value: Any) -> list[Block]:
-    return [one for one in _list(value) if isinstance(one, Mapping)]
+    return [item for item in _list(value) if isinstance(item, Mapping)]
 
 
 def _list(value: Any) -> list[Any]:
@@ -294,10 +294,10 @@ class NotionSource(BaseSource):
             LoadError: If a named page or database cannot be fetched.
         """
         ends_at = time.monotonic() + self._max_seconds
-        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque((one, None) for one in self._pages)
-        named = {one for one, _ in pending}
-        queries = [f"/v1/databases/{one}/query" for one in self._databases]
-        queries += [f"/v1/data_sources/{one}/query" for one in self._data_sources]
+        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque((page_id, None) for page_id in self._pages)
+        named = {page_id for page_id, _ in pending}
+        queries = [f"/v1/databases/{source_id}/query" for source_id in self._databases]
+        queries += [f"/v1/data_sources/{source_id}/query" for source_id in self._data_sources]
         for query in queries:
             rows = ((_own_id(page), page) for page in self._all(query, post=True) if _is_page(page))
             pending.extend(itertools.islice(rows, self._max_pages + 1))
@@ -324,7 +324,7 @@ class NotionSource(BaseSource):
                 continue
             if event is not None:
                 yield event
-            pending.extend((one, None) for one in beneath)
+            pending.extend((page_id, None) for page_id in beneath)
 
     def _page(self, page_id: str, page: Block) -> tuple[SourceItem | None, list[str]]:
         """The page, None if it is empty or deleted, and the ids of its child pages."""
@@ -374,7 +374,7 @@ class NotionSource(BaseSource):
             results = answer.get("results")
             if not isinstance(results, list):
                 raise LoadError(f"Notion's response to {path} has no 'results'. Check base_url.")
-            yield from (one for one in results if isinstance(one, Mapping))
+            yield from (result for result in results if isinstance(result, Mapping))
             following = answer.get("next_cursor")
             if answer.get("has_more") is not True or not isinstance(following, str):
                 return
@@ -457,7 +457,7 @@ def _property(content: Block) -> Any:
     if kind == "rich_text":
         return rich_text(value)
     if kind in {"multi_select", "people"} and isinstance(value, list):
-        return [one["name"] for one in value if isinstance(one, Mapping) and one.get("name")]
+        return [item["name"] for item in value if isinstance(item, Mapping) and item.get("name")]
     if kind in _INNER and isinstance(value, Mapping):
         return value.get(_INNER[kind])
     return value if kind in _PLAIN and isinstance(value, (str, int, float, bool)) else None

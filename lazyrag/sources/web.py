@@ -64,7 +64,7 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
 
     Example:
         >>> page = b"<a href='b#part'>B</a> <a href='mailto:li@example.com'>Li</a> <a rel=nofollow href=c>C</a>"
-        >>> [str(one) for one in links_of(page, web_url("https://example.com/a")).urls]
+        >>> [str(link) for link in links_of(page, web_url("https://example.com/a")).urls]
         ['https://example.com/b']
     """
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
@@ -79,7 +79,8 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
     may_be_indexed = directives.isdisjoint({"noindex", "none"})
     if root is None or not directives.isdisjoint({"nofollow", "none"}):
         return PageLinks((), may_be_indexed)
-    base = next((_resolved(one.get("href"), url) for one in root.iter("base") if one.get("href")), None) or url
+    bases = [reference for element in root.iter("base") if (reference := element.get("href"))]
+    base = (_resolved(bases[0], url) if bases else None) or url
     found: dict[WebUrl, None] = {}
     for number, reference in enumerate(_references(root)):
         if number == MOST_LINKS:

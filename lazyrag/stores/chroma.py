@@ -326,19 +326,19 @@ class ChromaVectorStore:
 def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     """Check the settings of Chroma's graph."""
     what = "index_kwargs of chromadb"
-    given = validate_mapping(what, index_kwargs)
-    if "hnsw" in given:
-        if len(given) > 1:
-            raise ConfigError(f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {given!r:.200}.")
-        what, given = "index_kwargs['hnsw'] of chromadb", given["hnsw"]
-    validate_mapping(what, given, _INDEX_KEYS)
+    settings = validate_mapping(what, index_kwargs)
+    if "hnsw" in settings:
+        if len(settings) > 1:
+            raise ConfigError(f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}.")
+        what, settings = "index_kwargs['hnsw'] of chromadb", settings["hnsw"]
+    validate_mapping(what, settings, _INDEX_KEYS)
     for name in _INTEGERS:
-        if name in given:
-            validate_integer(f"{name} in {what}", given[name], 1)
-    validate_choice(f"space in {what}", given.get("space", "l2"), _METRICS)
-    resize_factor = given.get("resize_factor", 1.2)
+        if name in settings:
+            validate_integer(f"{name} in {what}", settings[name], 1)
+    validate_choice(f"space in {what}", settings.get("space", "l2"), _METRICS)
+    resize_factor = settings.get("resize_factor", 1.2)
     validate_number(f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1)
-    return dict(given)
+    return dict(settings)
 
 
 # --- The client
@@ -413,9 +413,9 @@ class _Connection:
             client, self._client = self._client, None
             if client is not None:
                 if self.prefix:
-                    for one in client.list_collections():
-                        if one.name.startswith(self.prefix):
-                            client.delete_collection(one.name)
+                    for collection in client.list_collections():
+                        if collection.name.startswith(self.prefix):
+                            client.delete_collection(collection.name)
                 sessions = _sessions(client)
                 client.close()
                 for session in sessions:
@@ -533,12 +533,12 @@ def _sessions(client: Any) -> list[Any]:
     return [server._session for server in servers if hasattr(server, "_session")]
 
 
-def _settings(chromadb: Any, given: Any) -> Any:
+def _settings(chromadb: Any, values: Any) -> Any:
     """Chroma's settings, without telemetry."""
     kind, what = chromadb.config.Settings, "client_kwargs['settings'] of chromadb"
-    given = validate_mapping(what, {} if given is None else given, kind.model_fields)
+    values = validate_mapping(what, {} if values is None else values, kind.model_fields)
     try:
-        return kind(**{**given, "anonymized_telemetry": False})
+        return kind(**{**values, "anonymized_telemetry": False})
     except ValueError as exc:
         raise ConfigError(f"{what} is invalid: {exc}") from exc
 
@@ -565,7 +565,7 @@ def _is_network(exc: Exception) -> bool:
 
 
 def _is_caused_by(exc: Exception, *kinds: type[Exception]) -> bool:
-    return any(isinstance(one, kinds) for one in _causes(exc))
+    return any(isinstance(cause, kinds) for cause in _causes(exc))
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:
@@ -615,8 +615,8 @@ class _Collection:
         """The keys and fields of all rows that meet a filter, in no order."""
         found = self._call("get", where=where, include=["metadatas"])
         return [
-            (key, decode_fields(one, self.schema.fields))
-            for key, one in zip(found["ids"], found["metadatas"], strict=True)
+            (key, decode_fields(metadata, self.schema.fields))
+            for key, metadata in zip(found["ids"], found["metadatas"], strict=True)
         ]
 
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
@@ -715,8 +715,8 @@ class _NearestRows:
                 return [Candidate(self._rows[key], worth) for key, worth in self._ranked[:depth]]
             self._rows.update(self._collection.rows(new))
             # Some may have been deleted meanwhile; a graph that another program has open still has them.
-            gone = set(new) - self._rows.keys()
-            self._ranked = [pair for pair in self._ranked if pair[0] not in gone]
+            deleted = set(new) - self._rows.keys()
+            self._ranked = [pair for pair in self._ranked if pair[0] not in deleted]
 
     def _search(self, depth: int) -> None:
         collection, query, where = self._collection, self._query, self._where
@@ -922,7 +922,7 @@ def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
             missing.append(name)
             values[_FIELD + name] = None
         elif isinstance(value, tuple):
-            values[_FIELD + name] = [encode_value(field, one) for one in value] or None
+            values[_FIELD + name] = [encode_value(field, element) for element in value] or None
         else:
             values[_FIELD + name] = encode_value(field, value)
     if not missing:
@@ -1011,9 +1011,9 @@ Where: TypeAlias = "dict[str, Any]"
 
 _COMPARISONS = {"eq": "$eq", "contains": "$contains", "gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
 _OPPOSITES = {
-    one: other
+    operator: other
     for pair in (("$eq", "$ne"), ("$in", "$nin"), ("$contains", "$not_contains"))
-    for one, other in (pair, pair[::-1])
+    for operator, other in (pair, pair[::-1])
 }
 _REVERSED = {"$gt": "$lte", "$gte": "$lt", "$lt": "$gte", "$lte": "$gt"}
 
@@ -1040,11 +1040,11 @@ def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:
 
 def _size(where: Where) -> tuple[int, int, int]:
     """The numbers of levels, parts and values of a filter."""
-    [(key, held)] = where.items()
+    [(key, operands)] = where.items()
     if key not in ("$and", "$or"):
-        [value] = held.values()
+        [value] = operands.values()
         return 1, 1, len(value) if isinstance(value, list) else 1
-    levels, parts, values = zip(*map(_size, held), strict=True)
+    levels, parts, values = zip(*map(_size, operands), strict=True)
     return 1 + max(levels), 1 + sum(parts), sum(values)
 
 
@@ -1091,10 +1091,10 @@ class ChromaDialect:
 
     def negated(self, part: Where) -> Where:
         """See `Dialect.negated`: Chroma has no "not", but each of its operators has an opposite."""
-        [(key, held)] = part.items()
+        [(key, operands)] = part.items()
         if key in ("$and", "$or"):
-            return {"$or" if key == "$and" else "$and": [self.negated(one) for one in held]}
-        [(op, value)] = held.items()
+            return {"$or" if key == "$and" else "$and": [self.negated(operand) for operand in operands]}
+        [(op, value)] = operands.items()
         if op in _OPPOSITES:
             return {key: {_OPPOSITES[op]: value}}  # these also hold where the key is missing
         return self.any_of([{key: {_REVERSED[op]: value}}, _is_missing(key.removeprefix(_FIELD), True)])
@@ -1104,10 +1104,10 @@ class ChromaDialect:
         return {_REST: {"$eq": ""}}
 
     def _in(self, name: str, field: DocField, values: Sequence[Scalar | None]) -> Where:
-        present = [encode_value(field, one) for one in values if one is not None]
+        present = [encode_value(field, value) for value in values if value is not None]
         key, parts = _FIELD + name, list[Where]()
         if field.element_type is not None:
-            parts = [{key: {"$contains": one}} for one in present]
+            parts = [{key: {"$contains": value}} for value in present]
         elif present:
             parts = [{key: {"$in": present}}]
         if None in values:

@@ -47,10 +47,10 @@ class _Keyed(Generic[S, V]):
 
     def discard(self, keys: Iterable[str]) -> int:
         """Forget those keys that are present; returns how many."""
-        gone = sum(self.by_key.pop(key, None) is not None for key in keys)
-        if gone:
+        count = sum(self.by_key.pop(key, None) is not None for key in keys)
+        if count:
             self._order = None
-        return gone
+        return count
 
     def page(self, after: str, limit: int) -> list[str]:
         """The next keys that are greater than one."""
@@ -87,7 +87,7 @@ class MapSegmentStore:
         with self._lock:
             present = self._collections.setdefault(collection, _Keyed(schema))
         if dict(present.schema) != dict(schema):
-            msg = f"Collection {collection!r} has other fields than asked for: {', '.join(sorted(present.schema))}."
+            msg = f"Collection {collection!r} has other fields than requested: {', '.join(sorted(present.schema))}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
 
     def drop(self, collection: str) -> None:

@@ -236,9 +236,9 @@ class MilvusVectorStore:
 
 def _layout_mismatch(collection: str, wanted: Layout, present: Layout | None) -> SchemaMismatchError:
     new, old = (
-        f"dimension {one.schema.dimension}, metric {one.schema.metric!r}, index {one.index_type} "
-        f"{dict(one.index_params)}, fields {sorted(one.schema.fields)}"
-        for one in (wanted, present or wanted)
+        f"dimension {layout.schema.dimension}, metric {layout.schema.metric!r}, index {layout.index_type} "
+        f"{dict(layout.index_params)}, fields {sorted(layout.schema.fields)}"
+        for layout in (wanted, present or wanted)
     )
     msg = f"Collection {collection!r} was made with {old}; got {new}. Open it as it was made, or drop it."
     return SchemaMismatchError(msg, store="milvus", collection=collection)
@@ -869,7 +869,7 @@ class _Hits:
     """
 
     def __init__(self, collection: _Collection, vectors: Embeddings, expression: str, columns: Sequence[str]) -> None:
-        self.queries = [milvus_query(one, collection.schema) for one in vectors]  # None: Milvus cannot rank rows
+        self.queries = [milvus_query(vector, collection.schema) for vector in vectors]  # None: Milvus cannot rank rows
         self._collection = collection
         self._expression = expression
         self._columns = columns
@@ -955,7 +955,7 @@ def encode_field(field: DocField, value: FieldValue) -> str:
         return ""
     if isinstance(value, tuple):
         kind = field.element_type or field.data_type
-        return _EMPTY_ARRAY + "".join(_encode_scalar(kind, one) + _END for one in value)
+        return _EMPTY_ARRAY + "".join(_encode_scalar(kind, element) + _END for element in value)
     return _encode_scalar(field.data_type, value)
 
 
@@ -1338,8 +1338,8 @@ def all_of(*texts: str) -> str:
         >>> all_of('f0 > ""', "")
         'f0 > ""'
     """
-    given = [text for text in texts if text]
-    return given[0] if len(given) == 1 else " and ".join(f"({text})" for text in given)
+    parts = [text for text in texts if text]
+    return parts[0] if len(parts) == 1 else _join(" and ", parts)
 
 
 def split_filter(filter: Filter | None, fields: Schema) -> tuple[str, Filter | None]:

@@ -365,17 +365,17 @@ def parse_addresses(uris: Any) -> tuple[str, ...]:
     return tuple(uri if "://" in uri else f"http://{uri}" for uri in listed)
 
 
-def _parse_index_kwargs(given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The analysers and the settings for new indexes."""
-    given = validate_mapping("index_kwargs", given, ("analysers", "mappings", "settings"))
-    if given.get("mappings"):
+    index_kwargs = validate_mapping("index_kwargs", index_kwargs, ("analysers", "mappings", "settings"))
+    if index_kwargs.get("mappings"):
         msg = (
-            f"index_kwargs['mappings'] must be left out; got {given['mappings']!s:.80}. The store maps its own fields: "
-            "declare fields for filters with Document(doc_fields=...)."
+            f"index_kwargs['mappings'] must be left out; got {index_kwargs['mappings']!s:.80}. The store maps its own "
+            "fields: declare fields for filters with Document(doc_fields=...)."
         )
         raise ConfigError(msg)
-    settings = validate_mapping("index_kwargs['settings']", given.get("settings") or {})
-    names = validate_texts("index_kwargs['analysers']", given.get("analysers", _DEFAULT_ANALYSERS))
+    settings = validate_mapping("index_kwargs['settings']", index_kwargs.get("settings") or {})
+    names = validate_texts("index_kwargs['analysers']", index_kwargs.get("analysers", _DEFAULT_ANALYSERS))
     for name in names:
         validate_choice("analyser in index_kwargs['analysers']", name, analysers)
     return tuple(sorted({*names})), dict(settings)
@@ -456,7 +456,7 @@ class _Connection:
             msg = f"opensearch-py does not accept {_WHERE}: {sentence(exc)} Correct its uris and client_kwargs."
             raise ConfigError(msg) from exc
         self._nodes = len(uris)
-        self.name = ", ".join(dict.fromkeys(one.host for one in self._client.transport.seed_connections))
+        self.name = ", ".join(dict.fromkeys(connection.host for connection in self._client.transport.seed_connections))
 
     def run(self, request: Callable[[Any], T], *, collection: str = "") -> T:
         """Run an idempotent request on the client, with retries.
@@ -539,7 +539,7 @@ def _check_shards(collection: str, answer: Mapping[str, Any]) -> None:
     """Raise a StoreError if a shard has failed: the answer is incomplete."""
     shards = answer["_shards"]
     if shards["failed"]:
-        reason = "; ".join(_reason(one.get("reason")) for one in shards.get("failures", ())[:1])
+        reason = "; ".join(_reason(failure.get("reason")) for failure in shards.get("failures", ())[:1])
         msg = f"{shards['failed']} of {shards['total']} shards of collection {collection!r} failed. {reason}"
         raise StoreError(msg.strip(), store=_STORE, collection=collection)
 
@@ -684,8 +684,8 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
     """The segment in a document of `segment_encoder`.
 
     Example:
-        >>> one = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields={"tags": ("a",)}, span=(0, 1))
-        >>> decode_segment(json.loads(segment_encoder(Shape({}, ()))(one))) == one
+        >>> segment = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields={"tags": ("a",)}, span=(0, 1))
+        >>> decode_segment(json.loads(segment_encoder(Shape({}, ()))(segment))) == segment
         True
     """
     parts = json.loads(source[_SEGMENT])

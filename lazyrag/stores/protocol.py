@@ -529,11 +529,11 @@ def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *,
     """
     for row in rows:
         if isinstance(row.vector, dict):
-            is_right, given = dimension == SPARSE, "a sparse one"
+            is_right, found = dimension == SPARSE, "a sparse one"
         else:
-            is_right, given = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
+            is_right, found = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
         if not is_right:
-            msg = f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {given}."
+            msg = f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {found}."
             raise SchemaMismatchError(msg, store=store, collection=collection)
 
 

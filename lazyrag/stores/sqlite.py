@@ -733,7 +733,7 @@ class MapFileSegmentStore:
                 _, present = _collection(connection, collection)  # another process may have been faster
         if present != wanted:
             fields = ", ".join(sorted(json.loads(present or "{}")))
-            msg = f"Collection {collection!r} has other fields than asked for: {fields}."
+            msg = f"Collection {collection!r} has other fields than requested: {fields}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
 
     def drop(self, collection: str) -> None:
@@ -953,7 +953,9 @@ class Graphs:
         try:
             self._write(self._folder, self._file, graph, name)
         except OSError as exc:
-            warn_user(f"A graph of vectors is not kept, and will have to be built again: {sentence(exc)}", CacheWarning)
+            warn_user(
+                f"A graph of vectors is not stored, and will have to be built again: {sentence(exc)}", CacheWarning
+            )
             return graph
         return self._read(self._folder, block, name) or graph  # mapped, it needs no memory of its own
 
@@ -978,14 +980,14 @@ class Graphs:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        found = {one: match for one in folder.iterdir() if (match := _GRAPH_FILE.fullmatch(one.name))}
+        found = {entry: match for entry in folder.iterdir() if (match := _GRAPH_FILE.fullmatch(entry.name))}
         with file.reading() as connection:  # after the files: what is new is in use
             stems = {bundle.partition(".")[0] for (bundle,) in connection.execute(VECTOR_PARTS)}
-        for one, match in found.items():
+        for entry, match in found.items():
             with suppress(FileNotFoundError):  # another program does the same
-                old = time.time() - one.stat().st_mtime >= _YOUNG_S
+                old = time.time() - entry.stat().st_mtime >= _YOUNG_S
                 if old if match[2].endswith(".tmp") else match[1] not in stems:
-                    _remove(one)
+                    _remove(entry)
 
 
 def _graph_path(folder: Path, name: str) -> Path:

@@ -516,7 +516,7 @@ def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], fi
 
 def _worth(query: Vector, row: VectorRow, metric: Metric) -> Fraction:
     """A number in the order of scores: product, squared cosine with its sign, or squared distance below 0."""
-    x, q = ([Fraction(float(one)) for one in vector] for vector in (dense(row), query))
+    x, q = ([Fraction(float(component)) for component in vector] for vector in (dense(row), query))
     if metric == "l2":
         return -sum(((a - b) ** 2 for a, b in zip(x, q, strict=True)), Fraction())
     product = _dot(x, q)

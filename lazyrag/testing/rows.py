@@ -55,8 +55,8 @@ FIELDS: tuple[Fields, ...] = tuple(
 )
 
 FILTERS: tuple[Filter, ...] = tuple(
-    bind_filter(one, SCHEMA)
-    for one in (
+    bind_filter(condition, SCHEMA)
+    for condition in (
         Condition("author", "eq", "绿茶与红茶"),
         Condition("author", "eq", "quote ' and \" and `"),
         Condition("author", "eq", "x == 1 or 1 == 1"),
@@ -214,11 +214,11 @@ def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
 def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
     """Assert that the keys are the same, in the same order, and vectors and fields are equal."""
     assert [row.key for row in found] == [row.key for row in expected]
-    for one, other in zip(found, expected, strict=True):
+    for row, other in zip(found, expected, strict=True):
         if isinstance(other.vector, dict):
-            assert sparse(one) == other.vector
+            assert sparse(row) == other.vector
         else:
-            assert np.array_equal(dense(one), other.vector)
+            assert np.array_equal(dense(row), other.vector)
     assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
 
 

@@ -692,11 +692,9 @@ class VectorStoreContract(_StoreContract):
 
     def test_cosine_ignores_length(self, filled: VectorStore) -> None:
         """Doubling the query changes no score."""
-        [one], [other] = (
-            filled.search(VECTORS, queries(1), 5),
-            filled.search(VECTORS, 2 * queries(1), 5),
-        )
-        assert_same_ranking(one, other)
+        [expected] = filled.search(VECTORS, queries(1), 5)
+        [found] = filled.search(VECTORS, 2 * queries(1), 5)
+        assert_same_ranking(found, expected)
 
     def test_more_than_there_are_is_fine(self, filled: VectorStore) -> None:
         """A topk above the count returns every row."""
@@ -725,7 +723,7 @@ class VectorStoreContract(_StoreContract):
     def test_a_deleted_key_can_be_written_again(self, filled: VectorStore) -> None:
         """After delete and upsert the new vector is found and the old one is not."""
         row = make_rows()[0]
-        filled.delete(VECTORS, keys=[one.key for one in make_rows()])
+        filled.delete(VECTORS, keys=[stored.key for stored in make_rows()])
         filled.upsert(VECTORS, [VectorRow(row.key, -dense(row), row.fields)])
         [[(key, score)]] = filled.search(VECTORS, dense(row)[None], 5)
         assert (key, round(score, 5)) == (row.key, -1.0)

@@ -138,10 +138,9 @@ class Document:
     __slots__ = ("metadata", "page_content", "provider")
 
     def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
-        if not isinstance(page_content, str) or not 0 < len(page_content) <= MAX_CHARACTERS:
-            given = f"{len(page_content):,} characters" if isinstance(page_content, str) else f"{page_content!r:.80}"
-            hint = "Cut longer files while reading: lazyrag.interop.dify.extract(setting, rule=rule)."
-            raise ConfigError(f"page_content must have 1 to {MAX_CHARACTERS:,} characters; got {given}. {hint}")
+        is_valid = isinstance(page_content, str) and 0 < len(page_content) <= MAX_CHARACTERS
+        hint = "Cut longer files while reading: lazyrag.interop.dify.extract(setting, rule=rule)."
+        require(is_valid, "page_content", page_content, f"a text of 1 to {MAX_CHARACTERS:,} characters", hint)
         require(metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None")
         self.page_content = page_content
         self.metadata: dict[str, Any] = check_names(metadata or {})
@@ -199,11 +198,10 @@ class Document:
             >>> [document.metadata["score"] for document in Document.from_nodes(nodes)]
             [1.0, 0.25]
         """
-        found = list(nodes)
-        scored = [node for node in found if node.score is not None]
-        scores = iter(unit_scores([node.score for node in scored if node.score is not None], normalise))
+        nodes = list(nodes)
+        scores = iter(unit_scores([node.score for node in nodes if node.score is not None], normalise))
         return [
-            cls.from_node(node if node.score is None else node.with_score(next(scores)), dataset_id) for node in found
+            cls.from_node(node if node.score is None else node.with_score(next(scores)), dataset_id) for node in nodes
         ]
 
     def to_node(self) -> DocNode:
@@ -382,7 +380,7 @@ class Condition:
         is_number = field is not None and (field.element_type or field.data_type) in _NUMBERS
         if self.comparison_operator in ("in", "not in") and is_number:
             values = _values(self.name, value)
-            value = [_number(self.name, one) if isinstance(one, str) else one for one in values]
+            value = [_number(self.name, element) if isinstance(element, str) else element for element in values]
         return _FILTERS[self.comparison_operator](self.name, value)
 
 
@@ -412,7 +410,7 @@ class MetadataCondition:
         validate_choice("logical_operator", self.logical_operator, get_args(LogicalOperator))
         is_valid = is_list_of(self.conditions, (Condition, Mapping))
         require(is_valid, "conditions", self.conditions, "a list of Condition(name, comparison_operator, value)")
-        conditions = [Condition(**one) if isinstance(one, Mapping) else one for one in self.conditions]
+        conditions = [Condition(**item) if isinstance(item, Mapping) else item for item in self.conditions]
         object.__setattr__(self, "conditions", tuple(conditions))
 
     @classmethod
@@ -426,8 +424,8 @@ class MetadataCondition:
             ConfigError: If it has something else.
 
         Example:
-            >>> told = {"conditions": [{"name": "author", "comparison_operator": "start with", "value": "Lu"}]}
-            >>> MetadataCondition.from_dict(told).to_filter()
+            >>> values = {"conditions": [{"name": "author", "comparison_operator": "start with", "value": "Lu"}]}
+            >>> MetadataCondition.from_dict(values).to_filter()
             And(Condition('author', 'ge', 'Lu'), Condition('author', 'lt', 'Lv'))
         """
         require(isinstance(values, Mapping), "values", values, "a mapping with logical_operator and conditions")
@@ -435,7 +433,7 @@ class MetadataCondition:
 
     def to_filter(self, fields: Schema | None = None) -> Filter | None:
         """Convert to a filter of this package; None without conditions. See `Condition.to_filter`."""
-        filters = [one.to_filter(fields) for one in self.conditions if isinstance(one, Condition)]
+        filters = [condition.to_filter(fields) for condition in self.conditions if isinstance(condition, Condition)]
         if len(filters) < 2:
             return filters[0] if filters else None
         return And(*filters) if self.logical_operator == "and" else Or(*filters)
@@ -450,7 +448,7 @@ def filter_of(
         >>> filter_of(MetadataCondition()) is None
         True
     """
-    if isinstance(condition, Mapping) and any(one in condition and one not in (fields or {}) for one in _KEYS):
+    if isinstance(condition, Mapping) and any(key in condition and key not in (fields or {}) for key in _KEYS):
         condition = MetadataCondition.from_dict(condition)
     return condition.to_filter(fields) if isinstance(condition, MetadataCondition) else condition
 
@@ -469,9 +467,9 @@ def _number(name: str, value: Any) -> float:
     number = None if isinstance(value, bool) else exact_number(value)
     if number is None:
         is_huge = isinstance(value, int) and value.bit_length() > sys.float_info.max_exp
-        given = f"an integer of {value.bit_length()} bits" if is_huge else f"{value!r:.80}"
+        shown = f"an integer of {value.bit_length()} bits" if is_huge else f"{value!r:.80}"
         hint = "Compare texts by 'is' and 'is not'."
-        raise ConfigError(f"The value for {name!r} must be a finite number; got {given}. {hint}")
+        raise ConfigError(f"The value for {name!r} must be a finite number; got {shown}. {hint}")
     return number
 
 
@@ -487,13 +485,13 @@ def _starts(name: str, value: Any) -> Filter:
     """Texts are ordered by code point: those with a prefix are between it and the next text of its length."""
     prefix = _text(name, value)
     first = FieldCondition(name, "ge", prefix)
-    kept = prefix.rstrip(_LAST)
-    if not kept:
+    start = prefix.rstrip(_LAST)
+    if not start:
         return first
-    following = ord(kept[-1]) + 1
+    following = ord(start[-1]) + 1
     if following in _SURROGATES:
         following = _SURROGATES.stop
-    return first & FieldCondition(name, "lt", kept[:-1] + chr(following))
+    return first & FieldCondition(name, "lt", start[:-1] + chr(following))
 
 
 def _ends(name: str, value: Any) -> Filter:
@@ -632,7 +630,7 @@ def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_i
     complete = list(documents) if isinstance(documents, Iterable) else documents
     expected = "a list of lazyrag.interop.dify.Document"
     require(is_list_of(complete, Document), "documents", documents, expected)
-    return _chunks([(one.page_content, one.metadata) for one in complete], chunking, dataset_id)
+    return _chunks([(document.page_content, document.metadata) for document in complete], chunking, dataset_id)
 
 
 def _validate_rule(rule: Any) -> Rule:
