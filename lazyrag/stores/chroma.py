@@ -49,6 +49,7 @@ from lazyrag.stores.protocol import (
     check_vectors,
     exact_ranking,
     foreign_collection,
+    has_type,
     native_ranking,
     other_schema,
     push_down,
@@ -892,15 +893,6 @@ def read_schema_metadata(metadata: Mapping[str, Any] | None, collection: str = "
 _MISSING = "lr_missing"  # the metadata key of the names of a row's missing fields
 _FIELD = "f_"  # prefix of the metadata key of a field's value
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
-_PYTHON_TYPES = {
-    DataType.BOOLEAN: bool,
-    DataType.INT32: int,
-    DataType.INT64: int,
-    DataType.FLOAT: float,
-    DataType.DOUBLE: float,
-    DataType.VARCHAR: str,
-    DataType.DATE: str,
-}
 _OTHER_BITS = (1 << 63) - 1
 _HEX = "'"  # prefix of texts that are not encoded as JSON
 
@@ -947,11 +939,9 @@ def _is_decodable(field: DocField | None, value: FieldValue) -> bool:
         return False
     if field.data_type is DataType.ARRAY:
         return value == ()  # Chroma does not promise the order of lists
-    if type(value) is not _PYTHON_TYPES[field.data_type]:
-        return False
     if field.data_type is DataType.DATE:
-        return dt.date.fromisoformat(str(value)).isoformat() == value
-    return value != 0 or str(value) != "-0.0"
+        return has_type(field, value) and dt.date.fromisoformat(str(value)).isoformat() == value
+    return has_type(field, value)
 
 
 def encode_value(field: DocField, value: Scalar) -> Scalar:

@@ -48,6 +48,7 @@ from lazyrag.stores.protocol import (
     check_vectors,
     exact_ranking,
     foreign_collection,
+    has_type,
     native_ranking,
     part_of_rows,
     push_down,
@@ -988,15 +989,7 @@ def is_decodable(field: DocField, value: FieldValue, text: str) -> bool:
         value: Not None.
         text: From `encode_field`.
     """
-    if field.data_type is DataType.ARRAY:
-        return value == ()
-    if field.data_type in _INTEGERS:
-        return type(value) is int
-    if field.data_type in _FLOATS:
-        return type(value) is float and str(value) != "-0.0"
-    if field.data_type is DataType.BOOLEAN:
-        return type(value) is bool
-    return type(value) is str and len(text) < CUT
+    return value == () if field.data_type is DataType.ARRAY else has_type(field, value) and len(text) < CUT
 
 
 def decode_field(field: DocField, text: str) -> FieldValue:

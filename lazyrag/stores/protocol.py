@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, ru
 
 import numpy as np
 
-from lazyrag.data.fields import Schema
+from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
 from lazyrag.data.segment import EMPTY, Segment, digest
 from lazyrag.errors import ConfigError, SchemaMismatchError
@@ -25,7 +25,7 @@ from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
-from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector
+from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, SparseVector
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay within 60
@@ -565,6 +565,27 @@ def check_layout(found: int, backend: str, store: str, collection: str) -> None:
             "wrote it."
         )
         raise SchemaMismatchError(msg, store=store, collection=collection)
+
+
+_PYTHON_TYPES = {
+    DataType.BOOLEAN: bool,
+    DataType.INT32: int,
+    DataType.INT64: int,
+    DataType.FLOAT: float,
+    DataType.DOUBLE: float,
+    DataType.VARCHAR: str,
+    DataType.DATE: str,
+}
+
+
+def has_type(field: DocField, value: FieldValue) -> bool:
+    """Whether the type of a field tells that of its value; a backend that orders numbers loses the sign of -0.0.
+
+    Example:
+        >>> [has_type(DocField(DataType.DOUBLE), value) for value in (1.0, 1, -0.0)]
+        [True, False, False]
+    """
+    return type(value) is _PYTHON_TYPES.get(field.data_type) and repr(value) != "-0.0"
 
 
 def foreign_collection(collection: str, where: str, store: str) -> SchemaMismatchError:

@@ -65,6 +65,21 @@ class _StoreContract:
     schema: Any
     other_schemas: Sequence[Any]
 
+    make_rows: Callable[[], list[Any]]
+    """The rows of the contract, a row for each of `FIELDS`."""
+
+    changed: Callable[[Any], Any]
+    """Another row under the same key, with less in it."""
+
+    copied: Callable[[Any, int], Any]
+    """The same row under another key, by a number."""
+
+    assert_same: Callable[[Sequence[Any], Sequence[Any]], None]
+    """Assert that rows are equal and in the same order."""
+
+    feature_checks: Callable[[Any], dict[str, Callable[[], None]]]
+    """The checks of the features that only this kind of store has."""
+
     def make_store(self) -> Any:
         """A new, empty, closed store."""
         msg = f"{type(self).__name__} must override make_store(self): return a new, empty, closed store."
@@ -81,31 +96,11 @@ class _StoreContract:
         """A new, closed store over the rows of an open one, as another program makes it. For shared stores."""
         raise NotImplementedError
 
-    def make_rows(self) -> list[Any]:
-        """The rows of the contract, a row for each of `FIELDS`."""
-        raise NotImplementedError
-
-    def changed(self, row: Any) -> Any:
-        """Another row under the same key, with less in it."""
-        raise NotImplementedError
-
-    def copied(self, row: Any, number: int) -> Any:
-        """The same row under another key."""
-        raise NotImplementedError
-
-    def assert_same(self, found: Sequence[Any], expected: Sequence[Any]) -> None:
-        """Assert that rows are equal and in the same order."""
-        raise NotImplementedError
-
     def assert_holds(self, store: Any, expected: Iterable[Any]) -> None:
         """Assert that the collection has these rows and no others."""
         rows = sorted(expected, key=attrgetter("key"))
         self.assert_same(all_rows(store, self.collection), rows)
         assert store.count(self.collection) == len(rows)
-
-    def feature_checks(self, store: Any) -> dict[str, Callable[[], None]]:
-        """The checks of the features that only this kind of store has."""
-        raise NotImplementedError
 
     @pytest.fixture
     def store(self) -> Iterator[Any]:
