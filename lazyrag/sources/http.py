@@ -418,7 +418,7 @@ def exchange(
             client.auto_open = 0  # it must not connect by itself
             client.request(method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"})
             response = client.getresponse()
-            fields = _collected(response)
+            fields = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
             return Answer(url, response.status, fields, _read(response, fields, url, limits.max_bytes))
     except FetchError:
         raise
@@ -492,14 +492,6 @@ class _TimedSocket(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         self._connection.settimeout(_left(self._timeout_s, self._ends_at))
         return self._connection.recv_into(buffer)
-
-
-def _collected(response: http.client.HTTPResponse) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in response.getheaders():
-        key = name.lower()
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return found
 
 
 def _read(response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:

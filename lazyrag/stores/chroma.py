@@ -462,7 +462,7 @@ class _Connection:
         client = chromadb.HttpClient(host=self.uri, ssl=self.uri.startswith("https"), settings=settings, **options)
         for session in _sessions(client):
             session.timeout = limits
-            session.event_hooks = {"response": [_check_status]}
+            session.event_hooks = {"response": [_raise_for_status]}
         return client
 
     def _error(self, exc: Exception) -> StoreError:
@@ -544,7 +544,7 @@ def _settings(chromadb: Any, values: Any) -> Any:
         raise ConfigError(f"{what} is invalid: {exc}") from exc
 
 
-def _check_status(response: Any) -> None:
+def _raise_for_status(response: Any) -> None:
     """Raise for a transient status: Chroma's client drops those of proxies, and their ``Retry-After``."""
     if response.status_code in TRANSIENT_STATUSES:
         wait = response.headers.get("Retry-After", "")

@@ -162,7 +162,7 @@ class OpenSearchSegmentStore:
     def count(self, collection: str) -> int:
         """See `Store.count`."""
         answer = self._run(collection, lambda client: client.count(index=collection))
-        _check_shards(collection, answer)
+        _raise_for_shards(collection, answer)
         return int(answer["count"])
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
@@ -258,7 +258,9 @@ class OpenSearchSegmentStore:
                 results = self._bulk(collection, alias, batch)
                 deleted += results.count("deleted")
                 conflicts += results.count("conflict")
-            _check_shards(collection, self._run(collection, lambda client: client.indices.refresh(index=collection)))
+            _raise_for_shards(
+                collection, self._run(collection, lambda client: client.indices.refresh(index=collection))
+            )
         except StoreError:
             self._shapes.pop(collection, None)  # the index may be another one by now
             raise
@@ -313,7 +315,7 @@ class OpenSearchSegmentStore:
             answer = self._run(
                 collection, lambda client: client.search(index=collection, body=request, params=_COMPLETE)
             )
-            _check_shards(collection, answer)
+            _raise_for_shards(collection, answer)
             hits = answer["hits"]["hits"]
             yield from hits
             if len(hits) < page:
@@ -535,7 +537,7 @@ def _row_error(collection: str, key: str, error: Mapping[str, Any]) -> StoreErro
     return StoreError(msg, store=_STORE, collection=collection)
 
 
-def _check_shards(collection: str, answer: Mapping[str, Any]) -> None:
+def _raise_for_shards(collection: str, answer: Mapping[str, Any]) -> None:
     """Raise a StoreError if a shard has failed: the answer is incomplete."""
     shards = answer["_shards"]
     if shards["failed"]:
