@@ -368,16 +368,16 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         {'source': '7', 'price': 12}
     """
     top = _folder_path(folder)
-    known: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
+    manifests: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
 
     def metadata(path: Path) -> Mapping[str, Any] | None:
         where = Path(path).absolute().parent
         if where != top and top not in where.parents:
             return None
         signature = signature_of(where / MANIFEST)
-        if where not in known or known[where][0] != signature:
-            known[where] = signature, read_manifest(where)[1] if signature else {}
-        entry = known[where][1].get(Path(path).name)
+        if where not in manifests or manifests[where][0] != signature:
+            manifests[where] = signature, read_manifest(where)[1] if signature else {}
+        entry = manifests[where][1].get(Path(path).name)
         if entry is None:
             return None
         # A Document refuses metadata with names of its own file fields.

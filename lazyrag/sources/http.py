@@ -1099,8 +1099,8 @@ class HttpRecordsSource(BaseSource):
         value = json_value(answer.body, f"The response of {url.shown}")
         found = value_at(value, self._records)
         if not isinstance(found, list):
-            known = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
-            msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, known)}"
+            names = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
+            msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, names)}"
             raise LoadError(msg, path=url.shown)
         try:
             return answer, found, self._paging.following(Page(url, answer, value, len(found)))

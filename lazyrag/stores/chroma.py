@@ -111,7 +111,7 @@ class ChromaVectorStore:
         self._connection = _Connection(uri, None if dir is None else os.fspath(dir), client_kwargs, timeout_s)
         self._index = _index_settings({} if index_kwargs is None else index_kwargs)
         self._exact_rows = validate_integer("exact_rows", exact_rows, 0)
-        self._known: dict[str, _Collection] = {}
+        self._collections: dict[str, _Collection] = {}
         self._scans: dict[str, tuple[_Collection, str, list[str]]] = {}  # with the key of the last row, and all keys
 
     @property
@@ -146,7 +146,7 @@ class ChromaVectorStore:
 
     def close(self) -> None:
         """See `Store.close`. What lies in memory is lost."""
-        self._known.clear()
+        self._collections.clear()
         self._scans.clear()
         self._connection.close()
 
@@ -171,7 +171,7 @@ class ChromaVectorStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        self._known.pop(collection, None)
+        self._collections.pop(collection, None)
         self._scans.pop(collection, None)
         name = self._name(collection)
         try:
@@ -258,13 +258,13 @@ class ChromaVectorStore:
         return self._run(collection, search)
 
     def _run(self, collection: str, action: Callable[[_Collection], T]) -> T:
-        """Run an action on a collection; again if the known one has been dropped and created anew."""
-        known = self._known.get(collection)
-        if known is not None:
+        """Run an action on a collection; again if the cached one has been dropped and created anew."""
+        cached = self._collections.get(collection)
+        if cached is not None:
             try:
-                return action(known)
+                return action(cached)
             except _CollectionGoneError:
-                self._known.pop(collection, None)
+                self._collections.pop(collection, None)
         try:
             return action(self._find(collection))
         except _CollectionGoneError as exc:
@@ -278,7 +278,7 @@ class ChromaVectorStore:
         schema = read_schema_metadata(handle.metadata, collection)
         if schema is None:
             raise foreign_collection(collection, f"Chroma at {self._connection.address}", _STORE)
-        found = self._known[collection] = _Collection(self._connection, handle, schema)
+        found = self._collections[collection] = _Collection(self._connection, handle, schema)
         return found
 
     def _create(self, collection: str, schema: VectorSchema) -> _Collection:
@@ -383,8 +383,8 @@ class _Connection:
             raise ConfigError(
                 f"chromadb takes either uri or dir; got uri={uri!r} and dir={folder!r}. Give one of them."
             )
-        known = _LOCAL_KWARGS if uri is None else _SERVER_KWARGS
-        self._options = validate_mapping("client_kwargs", {} if options is None else options, known)
+        names = _LOCAL_KWARGS if uri is None else _SERVER_KWARGS
+        self._options = validate_mapping("client_kwargs", {} if options is None else options, names)
         self.uri = None if uri is None else server_address(uri, self._options.get("ssl"))
         # One spelling for each folder: Chroma shares open ones by their path.
         self.folder = None if folder is None else os.path.realpath(os.path.expanduser(folder))  # noqa: PTH111

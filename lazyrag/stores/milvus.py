@@ -178,36 +178,36 @@ class MilvusVectorStore:
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        return self._known(collection).count()
+        return self._opened(collection).count()
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`. Rows are written in batches; each batch is atomic."""
-        known = self._known(collection)
+        opened = self._opened(collection)
         last = list({row.key: row for row in rows}.values())  # the last row of a repeated key counts
-        check_vectors(collection, known.schema.dimension, last, store="milvus")
+        check_vectors(collection, opened.schema.dimension, last, store="milvus")
         if last:
-            known.upsert(last)
+            opened.upsert(last)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
-        return self._known(collection).get(keys)
+        return self._opened(collection).get(keys)
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """See `VectorStore.scan`."""
-        return self._known(collection).scan(after, limit)
+        return self._opened(collection).scan(after, limit)
 
     def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
-        known = self._known(collection)
+        opened = self._opened(collection)
         check_deletion(keys, filter)
         # Milvus counts the given keys, present or not: the present ones are looked up first.
-        present = known.present(keys or ()) if filter is None else known.matching(filter)
-        known.delete(present)
+        present = opened.present(keys or ()) if filter is None else opened.matching(filter)
+        opened.delete(present)
         return len(present)
 
     def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`."""
-        return self._known(collection).search(vectors, topk, filter)
+        return self._opened(collection).search(vectors, topk, filter)
 
     def search_natively(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
@@ -217,9 +217,9 @@ class MilvusVectorStore:
         It does not find what Milvus cannot rank: vectors of length 0 under the cosine, and sparse vectors with weights
         below 0, or dimensions beyond 32 bits.
         """
-        return self._known(collection).search_natively(vectors, topk, filter)
+        return self._opened(collection).search_natively(vectors, topk, filter)
 
-    def _known(self, collection: str) -> _Collection:
+    def _opened(self, collection: str) -> _Collection:
         """A collection, described and loaded once; StoreError if it does not exist."""
         found = self._collections.get(collection)
         if found is None:
@@ -371,11 +371,11 @@ def _check_entry(entry: Any) -> None:
     validate_mapping("index_kwargs", entry, _KEYS)
     for name in ("params", "search_params"):
         validate_mapping(f"index_kwargs[{name!r}]", entry.get(name, {}))
-    for name, known in (("embed_key", None), ("index_type", (*_DENSE, *_SPARSE)), ("metric_type", _METRICS)):
+    for name, choices in (("embed_key", None), ("index_type", (*_DENSE, *_SPARSE)), ("metric_type", _METRICS)):
         value = entry.get(name, "")
         require(isinstance(value, str), f"index_kwargs[{name!r}]", value, "a text")
-        if known and name in entry:
-            validate_choice(f"index_kwargs[{name!r}]", value.upper(), known)
+        if choices and name in entry:
+            validate_choice(f"index_kwargs[{name!r}]", value.upper(), choices)
 
 
 # --- The client
@@ -1158,8 +1158,8 @@ def _encode_fields(fields: Fields, columns: Sequence[tuple[str, str, DocField]])
                 others[name] = value
                 seen += 1
     if seen < len(fields):
-        known = {name for name, _, _ in columns}
-        others |= {name: value for name, value in fields.items() if name not in known}
+        indexed = {name for name, _, _ in columns}
+        others |= {name: value for name, value in fields.items() if name not in indexed}
     return texts, others
 
 
@@ -1222,8 +1222,8 @@ def milvus_query(query: Embedding, schema: VectorSchema) -> Embedding | None:
     """The vector to search for, by which Milvus ranks all rows that are not aside as we do. None if there is none."""
     if isinstance(query, dict):
         # Rows with other dimensions are aside.
-        known = {at: weight for at, weight in query.items() if at <= _MOST_SPARSE}
-        return known if all(map(_is_in_range, known.values())) else None
+        representable = {at: weight for at, weight in query.items() if at <= _MOST_SPARSE}
+        return representable if all(map(_is_in_range, representable.values())) else None
     length = math.sqrt(float(np.square(query, dtype=np.float64).sum()))
     return query if _is_in_range(length) or (schema.metric != "cosine" and not query.any()) else None
 

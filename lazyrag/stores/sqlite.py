@@ -819,7 +819,7 @@ class _Origins:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, Origin] = {}
+        self._cached: dict[int, Origin] = {}
         self._lock = threading.Lock()
 
     def read(self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]) -> dict[int, Origin]:
@@ -828,7 +828,7 @@ class _Origins:
         for row in rows:
             number = row[1]
             if number not in found:
-                found[number] = self._known.get(number) or self._read(connection, number)
+                found[number] = self._cached.get(number) or self._read(connection, number)
         return found
 
     def _read(self, connection: sqlite3.Connection, number: int) -> Origin:
@@ -840,9 +840,9 @@ class _Origins:
         group, document_id, path, fields = found
         origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
         with self._lock:
-            while len(self._known) >= _REMEMBERED:
-                del self._known[next(iter(self._known))]
-            return self._known.setdefault(number, origin)  # another thread may have been faster
+            while len(self._cached) >= _REMEMBERED:
+                del self._cached[next(iter(self._cached))]
+            return self._cached.setdefault(number, origin)  # another thread may have been faster
 
 
 def _placed(key: str) -> tuple[int, StoredText]:
@@ -1068,7 +1068,7 @@ class MapFileVectorStore:
 
     def __init__(self, file: StoreFile) -> None:
         self._file = file
-        self._known: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
+        self._cached: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
         self._merging = threading.Lock()
         self._graphs = Graphs(file)
 
@@ -1083,7 +1083,7 @@ class MapFileVectorStore:
 
     def close(self) -> None:
         """Release the arrays."""
-        self._known.clear()
+        self._cached.clear()
 
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
@@ -1114,7 +1114,7 @@ class MapFileVectorStore:
             ).fetchall()
             connection.execute("DELETE FROM vector_part WHERE collection = ?", (row[0],))
             connection.execute("DELETE FROM vector_collection WHERE id = ?", (row[0],))
-        self._known.pop(collection, None)
+        self._cached.pop(collection, None)
         self._file.arrays.retire(name for (name,) in names)
 
     def count(self, collection: str) -> int:
@@ -1123,12 +1123,12 @@ class MapFileVectorStore:
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
-        known = self._now(collection)
+        present = self._now(collection)
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
-        check_vectors(collection, known.schema[0], last.values())
+        check_vectors(collection, present.schema[0], last.values())
         if not last:
             return
-        block = part_of_rows(list(last.values()), known.schema[0])
+        block = part_of_rows(list(last.values()), present.schema[0])
         # It is on the disk before anything names it.
         name, content = self._file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
         with self._file.writing() as connection:
@@ -1181,9 +1181,9 @@ class MapFileVectorStore:
         reads = 0
         while True:
             changes = self._file.changed()  # before the reading: what comes between is read again
-            known = self._known.get(collection)
-            if known is not None and known[0] == changes:
-                return known[1]
+            cached = self._cached.get(collection)
+            if cached is not None and cached[0] == changes:
+                return cached[1]
             reads += 1
             try:
                 with self._file.reading() as connection:
@@ -1193,27 +1193,27 @@ class MapFileVectorStore:
                 if reads == _MOST_READS or self._file.changed() == changes:
                     raise
             else:
-                self._known[collection] = changes, found
+                self._cached[collection] = changes, found
                 return found
 
     def _read(self, connection: sqlite3.Connection, collection: str) -> _Collection:
         """The collection in a transaction; known parts are not opened again."""
         row = collection_row(connection, collection)
         if row is None:
-            self._known.pop(collection, None)
+            self._cached.pop(collection, None)
             names = [name for (name,) in connection.execute("SELECT name FROM vector_collection")]
             msg = f"There is no collection {collection!r}. {known_names(collection, names)} Create it first."
             raise _UnknownCollectionError(msg, store="map", collection=collection)
         number, dimension, metric, fields = row
-        before = self._known.get(collection)
-        known = {part.id: part for part in before[1].parts} if before is not None else {}
+        before = self._cached.get(collection)
+        opened = {part.id: part for part in before[1].parts} if before is not None else {}
         found = connection.execute(
             "SELECT id, arrays, content IS NULL, size, dead FROM vector_part WHERE collection = ? ORDER BY id",
             (number,),
         ).fetchall()
         parts = []
         for part_id, name, in_file, size, dead in found:
-            part = known.get(part_id)
+            part = opened.get(part_id)
             if part is None or part.dead != dead:
                 block = (
                     part.block

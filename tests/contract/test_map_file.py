@@ -185,7 +185,7 @@ def test_an_origin_that_was_forgotten_is_read_again(store, monkeypatch):
     store.upsert(C, make_segments())
     for _ in range(2):
         assert all_rows(store, C) == make_segments()
-    assert len(store._origins._known) == 2
+    assert len(store._origins._cached) == 2
 
 
 @pytest.mark.parametrize(

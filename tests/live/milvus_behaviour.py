@@ -261,4 +261,4 @@ class MilvusBehaviour:
         with self.store() as store:
             store.create(C, VectorSchema(2, "ip", SCHEMA))
         with self.store() as store:
-            assert store._known(C).index == IndexChoice("FLAT", {}, {})
+            assert store._opened(C).index == IndexChoice("FLAT", {}, {})

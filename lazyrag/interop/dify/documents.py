@@ -278,7 +278,7 @@ class DocumentSegment:
 
     def to_document(self) -> Document:
         """Convert to a document; the fields of the segment take precedence over its metadata."""
-        known: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "doc_id": self.id,
             "doc_hash": doc_hash(self.content),
             "dataset_id": self.dataset_id,
@@ -286,8 +286,8 @@ class DocumentSegment:
             "position": self.position,
         }
         if self.score is not None:
-            known["score"] = self.score
-        return Document(self.content, {**copy_value(dict(self.metadata)), **known})
+            fields["score"] = self.score
+        return Document(self.content, {**copy_value(dict(self.metadata)), **fields})
 
 
 def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
