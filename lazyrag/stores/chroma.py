@@ -35,9 +35,9 @@ from lazyrag.stores.protocol import (
     TRANSIENT_STATUSES,
     Candidate,
     Feature,
-    Location,
     Match,
     Pushed,
+    StoreLocation,
     VectorRow,
     VectorSchema,
     backoff_s,
@@ -128,12 +128,12 @@ class ChromaVectorStore:
         return self._exact_rows
 
     @property
-    def location(self) -> Location | None:
+    def location(self) -> StoreLocation | None:
         """See `Located.location`."""
         if self._connection.uri is not None:
-            return Location(self._connection.uri, is_server=True)
+            return StoreLocation(self._connection.uri, is_server=True)
         folder = self._connection.folder
-        return None if folder is None else Location(folder, is_server=False)
+        return None if folder is None else StoreLocation(folder, is_server=False)
 
     def open(self) -> None:
         """See `Store.open`.

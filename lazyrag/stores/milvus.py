@@ -35,9 +35,9 @@ from lazyrag.stores.protocol import (
     LAYOUT,
     Candidate,
     Feature,
-    Location,
     Match,
     Pushed,
+    StoreLocation,
     VectorRow,
     VectorSchema,
     batches,
@@ -130,9 +130,9 @@ class MilvusVectorStore:
         return frozenset(found)
 
     @property
-    def location(self) -> Location:
+    def location(self) -> StoreLocation:
         """See `Located.location`."""
-        return Location(self._connection.address, is_server=self._connection.path is None)
+        return StoreLocation(self._connection.address, is_server=self._connection.path is None)
 
     def open(self) -> None:
         """See `Store.open`. StoreConnectionError if Milvus does not answer within the timeout."""

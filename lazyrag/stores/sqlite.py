@@ -21,7 +21,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Filter, matches
-from lazyrag.data.segment import EMPTY, Place, ReadOnly, Segment, digest
+from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
@@ -279,7 +279,7 @@ def segment_rows(
         content, parent, metadata = segment.content, segment.parent, texts.get(id(segment.metadata))
         if metadata is None:
             metadata = texts[id(segment.metadata)] = _json(segment, "metadata", segment.metadata)
-        places = [(place.start, place.end, place.kind, place.label) for place in segment.places]
+        locations = [(location.start, location.end, location.kind, location.label) for location in segment.locations]
         rows.append(
             (
                 collection,
@@ -292,7 +292,7 @@ def segment_rows(
                 stored_text(content) if isinstance(content, str) else _json(segment, "content", content),
                 metadata,
                 *(segment.span or (None, None)),
-                _json(segment, "places", places) if places else "[]",
+                _json(segment, "places", locations) if locations else "[]",
             )
         )
     return rows
@@ -305,7 +305,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         row: The columns of a `SegmentRow` but the collection.
         origins: By their numbers; with this row's.
     """
-    key, number, build, parent, ordinal, is_json, content, metadata, start, end, places = row
+    key, number, build, parent, ordinal, is_json, content, metadata, start, end, locations = row
     origin = origins[number]
     # Most texts are no bytes: `read_text` is called for those that are.
     text = content if isinstance(content, str) else read_text(content)
@@ -322,7 +322,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
         origin.fields,
         None if start is None else (start, end),
-        () if places == "[]" else tuple(Place(*place) for place in json.loads(read_text(places))),
+        () if locations == "[]" else tuple(Location(*location) for location in json.loads(read_text(locations))),
     )
 
 
