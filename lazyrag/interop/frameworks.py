@@ -48,8 +48,8 @@ def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
         ['tea']
     """
     objects = list(given) if isinstance(given, Iterable) else [given]
-    for one in objects:
-        require(isinstance(one, kind), "Each item", one, f"one of the {what}")
+    for item in objects:
+        require(isinstance(item, kind), "Each item", item, f"one of the {what}")
     return objects
 
 
@@ -87,13 +87,13 @@ def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[s
     """
     texts: dict[str, str] = {}
     metadata: dict[str, Mapping[str, Any]] = {}
-    for given, text, fields in pieces:
+    for piece_id, text, fields in pieces:
         own = {
             f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name] for name in fields if name != "score"
         }
-        identifier = given or digest([text, repr(sorted(own.items()))])
+        identifier = piece_id or digest([text, repr(sorted(own.items()))])
         if identifier in texts:
-            if given is None and texts[identifier] == text:
+            if piece_id is None and texts[identifier] == text:
                 continue
             raise ConfigError(f"Two pieces have the id {identifier!r:.80}; give each one of its own.")
         texts[identifier], metadata[identifier] = text, own
@@ -140,7 +140,7 @@ class AdaptedEmbedder:
     def __init__(self, embeddings: TwoWayEmbeddings, identity: str | None = None, batch_size: int = 64) -> None:
         self.embeddings = embeddings
         names = [identity, *(getattr(embeddings, name, None) for name in ("identity", "model_name", "model"))]
-        self.identity = next((one for one in names if isinstance(one, str) and one), "")
+        self.identity = next((name for name in names if isinstance(name, str) and name), "")
         self.batch_size = batch_size
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
@@ -163,6 +163,6 @@ def embedder_of(embeddings: TwoWayEmbeddings | Embedder | EmbedCallable) -> Embe
     if is_embedder(embeddings):
         return embeddings
     if isinstance(embeddings, TwoWayEmbeddings):
-        held = getattr(embeddings, "embedder", None)
-        return held if is_embedder(held) else AdaptedEmbedder(embeddings)
+        inner = getattr(embeddings, "embedder", None)
+        return inner if is_embedder(inner) else AdaptedEmbedder(embeddings)
     return as_embedder(embeddings, "embeddings")

@@ -98,7 +98,7 @@ def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> Ing
     """
     kind = _document_class()
     pieces = validate_objects(documents, kind, "LangChain documents")
-    return add_pieces(docs, [(one.id, one.page_content, one.metadata) for one in pieces])
+    return add_pieces(docs, [(document.id, document.page_content, document.metadata) for document in pieces])
 
 
 @functools.cache

@@ -88,10 +88,10 @@ def add_nodes(docs: Document, nodes: Iterable[BaseNode | NodeWithScore]) -> Inge
         MissingDependencyError: If llama-index-core is not installed.
     """
     schema = _schema()
-    held = [one.node if isinstance(one, schema.NodeWithScore) else one for one in nodes]
-    pieces = validate_objects(held, schema.BaseNode, "LlamaIndex nodes")
+    unscored = [node.node if isinstance(node, schema.NodeWithScore) else node for node in nodes]
+    pieces = validate_objects(unscored, schema.BaseNode, "LlamaIndex nodes")
     none = schema.MetadataMode.NONE
-    return add_pieces(docs, [(one.node_id, one.get_content(none), one.metadata) for one in pieces])
+    return add_pieces(docs, [(node.node_id, node.get_content(none), node.metadata) for node in pieces])
 
 
 @functools.cache

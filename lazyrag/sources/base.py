@@ -23,7 +23,7 @@ from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
 from lazyrag.loaders.records import Mapping as Pairs
 from lazyrag.loaders.records import Selection, SoughtFields, Value, leaves
-from lazyrag.validation import known_arguments, validate_texts
+from lazyrag.validation import known_arguments, require, validate_texts
 
 
 class FetchError(LoadError):
@@ -189,7 +189,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(element) for element in value]
     as_date: Callable[[], str] | None = getattr(value, "isoformat", None)
     if callable(as_date):
         return as_date()
@@ -368,16 +368,16 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         {'source': '7', 'price': 12}
     """
     top = _folder_path(folder)
-    known: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
+    manifests: dict[Path, tuple[Signature | None, dict[str, Entry]]] = {}
 
     def metadata(path: Path) -> Mapping[str, Any] | None:
         where = Path(path).absolute().parent
         if where != top and top not in where.parents:
             return None
         signature = signature_of(where / MANIFEST)
-        if where not in known or known[where][0] != signature:
-            known[where] = signature, read_manifest(where)[1] if signature else {}
-        entry = known[where][1].get(Path(path).name)
+        if where not in manifests or manifests[where][0] != signature:
+            manifests[where] = signature, read_manifest(where)[1] if signature else {}
+        entry = manifests[where][1].get(Path(path).name)
         if entry is None:
             return None
         # A Document refuses metadata with names of its own file fields.
@@ -461,13 +461,11 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
         1 added, 0 updated, 0 unchanged, 0 removed, 0 failed
         0 added, 0 updated, 1 unchanged, 0 removed, 0 failed
     """
-    if isinstance(source, type) or not isinstance(getattr(source, "name", None), str) or not hasattr(source, "items"):
-        msg = f"source must have a name and items(), as DatabaseSource(...) has; got {source!r:.80}."
-        raise ConfigError(msg)
+    is_source = isinstance(getattr(source, "name", None), str) and hasattr(source, "items")
+    is_source = is_source and not isinstance(source, type)
+    require(is_source, "source", source, "an object with a name and items(), as DatabaseSource(...) has")
     path = _folder_path(folder)
-    if path.exists() and not path.is_dir():
-        msg = f"folder must be a folder; {str(folder)!r} is a file."
-        raise ConfigError(msg)
+    require(path.is_dir() or not path.exists(), "folder", str(folder), "a folder", "It is a file.")
     with _writing(path):
         path.mkdir(parents=True, exist_ok=True)
     with locked(path):
@@ -481,9 +479,8 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
 
 
 def _folder_path(folder: str | os.PathLike[str]) -> Path:
-    if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
-        msg = f"folder must be the path of a folder; got {folder!r:.80}."
-        raise ConfigError(msg)
+    is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
+    require(is_path, "folder", folder, "the path of a folder")
     return Path(folder).expanduser().absolute()
 
 
@@ -533,12 +530,12 @@ class _Run:
                     self._take(event)
         # A failed page may link to others: until it comes back, none of them counts as deleted.
         in_doubt = cut_short or any(
-            not one.gone and (one.transient or one.identity in self._before) for one in self._failed
+            not item.gone and (item.transient or item.identity in self._before) for item in self._failed
         )
         with _writing(self._folder):
-            kept = self._remove_missing(is_complete=not in_doubt)
+            unseen = self._remove_missing(is_complete=not in_doubt)
         done = {name: tuple(identities) for name, identities in self._done.items()}
-        return FetchReport(**done, failed=tuple(self._failed), retained=tuple(kept), cut_short=cut_short)
+        return FetchReport(**done, failed=tuple(self._failed), retained=tuple(unseen), cut_short=cut_short)
 
     def _take(self, item: SourceItem) -> None:
         name = file_name(_checked(item).identity, item.suffix)
@@ -565,18 +562,18 @@ class _Run:
     def _remove_missing(self, *, is_complete: bool) -> list[str]:
         """Remove files of items that were not seen, or have another suffix now; return the items that stay."""
         seen = set(self._seen.values())
-        kept = []
+        unseen = []
         for name, entry in list(self._manifest.entries.items()):
             if name in self._seen:
                 continue
             if not is_complete and entry.identity not in seen:
-                kept.append(entry.identity)
+                unseen.append(entry.identity)
                 continue
             (self._folder / name).unlink(missing_ok=True)
             self._manifest.remove(name)
             if entry.identity not in seen:
                 self._done["removed"].append(entry.identity)
-        return kept
+        return unseen
 
 
 def _holds(path: Path, content: bytes) -> bool:
@@ -641,9 +638,7 @@ class RecordForm:
         metadata: Sequence[str] = (),
     ) -> None:
         self.identity = validate_texts("identity", [identity] if isinstance(identity, str) else identity)
-        if not self.identity:
-            msg = "identity must name the fields that identify a record, such as 'id'; got none."
-            raise ConfigError(msg)
+        require(bool(self.identity), "identity", identity, "the fields that identify a record, such as 'id'")
         self._selection = Selection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
         self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
@@ -698,8 +693,7 @@ def json_value(data: bytes, what: str) -> Value:
             parse_constant=lambda _: None,
         )
     except (ValueError, RecursionError) as exc:
-        msg = f"{what} is no JSON ({type(exc).__name__}: {exc!s:.100})."
-        raise LoadError(msg) from exc
+        raise LoadError(f"{what} is no JSON ({type(exc).__name__}: {exc!s:.100}).") from exc
     return value
 
 
@@ -727,9 +721,9 @@ def _as_python(value: Value) -> Any:
     if isinstance(value, Number):
         return value.value
     if isinstance(value, list):
-        return [_as_python(one) for one in value]
+        return [_as_python(element) for element in value]
     if isinstance(value, Pairs):
-        return {name: _as_python(one) for name, one in value.items}
+        return {name: _as_python(member) for name, member in value.items}
     return value
 
 
@@ -744,7 +738,7 @@ def _cell(value: Any) -> Value:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return None
     if isinstance(value, (list, tuple)):
-        return [_cell(one) for one in value]
+        return [_cell(element) for element in value]
     if isinstance(value, AnyMapping):
         return _nested(value)
     as_date = getattr(value, "isoformat", None)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, LazyRAGError, LoadError, known_names, missing_package
 from lazyrag.sources.base import BaseSource, Event, RecordForm, digest
-from lazyrag.validation import known_arguments, validate_integer, validate_text
+from lazyrag.validation import known_arguments, require, validate_integer, validate_text
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 Rows: TypeAlias = tuple[Sequence[str], Iterator[Sequence[Any]]]
@@ -25,18 +25,14 @@ def _rows_of(
 ) -> Callable[[], AbstractContextManager[Rows]]:
     """A function that runs the query, each time on a new connection."""
     if isinstance(connect, str):
-        if not isinstance(parameters, Mapping) and parameters:
-            msg = "parameters must be a mapping for a URL, with placeholders as :name; got a list."
-            raise ConfigError(msg)
+        is_valid = isinstance(parameters, Mapping) or not parameters
+        require(is_valid, "parameters", type(parameters), "a mapping for a URL, with placeholders as :name")
         return functools.partial(_through_sqlalchemy, _sqlalchemy_url(connect), query, dict(parameters or {}), batch)
     # Connections of sqlite3 are callable, too.
-    if callable(connect) and (isinstance(connect, type) or not hasattr(connect, "cursor")):
-        return functools.partial(_through_connection, connect, query, parameters, batch)
-    msg = (
-        f"connect must be a function that opens a connection, or a URL of SQLAlchemy; got {type(connect).__name__}. "
-        "Each run opens a connection of its own."
-    )
-    raise ConfigError(msg)
+    is_function = callable(connect) and (isinstance(connect, type) or not hasattr(connect, "cursor"))
+    expected = "a function that opens a connection, or a URL of SQLAlchemy"
+    require(is_function, "connect", type(connect), expected, "Each run opens a connection of its own.")
+    return functools.partial(_through_connection, connect, query, parameters, batch)
 
 
 @contextmanager
@@ -190,9 +186,8 @@ class DatabaseSource(BaseSource):
         name: str | None = None,
     ) -> None:
         validate_text("query", query)
-        if not isinstance(parameters, (list, tuple, Mapping)):
-            msg = f"parameters must be a list or a mapping; got {type(parameters).__name__}."
-            raise ConfigError(msg)
+        is_valid = isinstance(parameters, (list, tuple, Mapping))
+        require(is_valid, "parameters", type(parameters), "a list or a mapping")
         self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # a new one for each run
         self._form()
         self._name = f"database {digest(query)}" if name is None else validate_text("name", name)

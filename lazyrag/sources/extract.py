@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from lazyrag.errors import ConfigError, LoadError, known_names
+from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
 from lazyrag.sources.base import LoadedItem
 from lazyrag.sources.notion import NotionSource
 from lazyrag.sources.web import WebsiteSource
-from lazyrag.validation import known_arguments, validate_text
+from lazyrag.validation import known_arguments, require, validate_choice, validate_mapping, validate_text
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 _REQUIRED = {"upload_file": "upload_file", "notion_import": "notion_info", "website_crawl": "url"}
 _NOTION_KINDS = {"page": "pages", "database": "databases", "data_source": "data_sources"}
-_NOTION_KEYS = frozenset(
+_NOTION_KEYS = (
     "notion_access_token notion_obj_id notion_page_type notion_workspace_id credential_id tenant_id base_url".split()
 )
 _UNSAFE = re.compile(r"[^\w.-]")
-_PARSED_HERE = (None, "", "parse_by_server")
 
 
 @known_arguments
@@ -61,12 +60,9 @@ class ExtractSetting:
     url: str | None = None
 
     def __post_init__(self) -> None:
-        if self.datasource_type not in _REQUIRED:
-            raise _unknown("datasource_type", self.datasource_type, _REQUIRED)
-        needed = _REQUIRED[self.datasource_type]
+        needed = _REQUIRED[validate_choice("datasource_type", self.datasource_type, _REQUIRED)]
         if not getattr(self, needed):
-            msg = f"{needed} is required for datasource_type {self.datasource_type!r}"
-            raise ConfigError(msg)
+            raise ConfigError(f"{needed} is required for datasource_type {self.datasource_type!r}")
 
 
 def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebOptions]) -> list[LoadedItem]:
@@ -94,12 +90,9 @@ def extract(setting: ExtractSetting, *, max_pages: int = 100, **web: Unpack[WebO
         >>> item.identity, item.text
         ('tea.txt', 'Sencha')
     """
-    if not isinstance(setting, ExtractSetting):
-        msg = f"setting must be an ExtractSetting; got {type(setting).__name__}."
-        raise ConfigError(msg)
-    if setting.document_model not in _PARSED_HERE:
-        msg = f"document_model must be 'parse_by_server'; got {setting.document_model!r:.80}. Leave it out."
-        raise ConfigError(msg)
+    require(isinstance(setting, ExtractSetting), "setting", type(setting), "an ExtractSetting")
+    is_parsed_here = setting.document_model in (None, "", "parse_by_server")
+    require(is_parsed_here, "document_model", setting.document_model, "'parse_by_server'", "Leave it out.")
     if setting.datasource_type == "upload_file":
         return [_uploaded(setting.upload_file)]
     if setting.datasource_type == "notion_import":
@@ -114,14 +107,11 @@ def _uploaded(file: Any) -> LoadedItem:
         return LoadedItem(Path(file).name, loaded.text, loaded.locations, loaded.metadata)
     stream = getattr(file, "file", file)  # Starlette's own read is a coroutine
     filename = getattr(file, "filename", None) or getattr(file, "name", None)
-    if not isinstance(filename, str) or not callable(getattr(stream, "read", None)):
-        msg = f"upload_file must be a path, or have filename or name, and read(); got {type(file).__name__}."
-        raise ConfigError(msg)
-    name = PurePath(filename.replace("\\", "/")).name  # some browsers send the complete path
+    is_upload = isinstance(filename, str) and callable(getattr(stream, "read", None))
+    require(is_upload, "upload_file", type(file), "a path, or have filename or name, and read()")
+    name = PurePath(str(filename).replace("\\", "/")).name  # some browsers send the complete path
     content = stream.read()
-    if not isinstance(content, (bytes, bytearray)):
-        msg = f"upload_file must be opened in binary mode; it returned {type(content).__name__}."
-        raise ConfigError(msg)
+    require(isinstance(content, (bytes, bytearray)), "upload_file", type(content), "opened in binary mode")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "upload" + _UNSAFE.sub("_", "".join(PurePath(name).suffixes[-2:]))[-40:])
         path.write_bytes(content)
@@ -133,20 +123,11 @@ def _uploaded(file: Any) -> LoadedItem:
 
 
 def _notion(info: Any, max_pages: int, web: WebOptions) -> NotionSource:
-    if not isinstance(info, Mapping):
-        msg = f"notion_info must be a mapping with notion_access_token and notion_obj_id; got {type(info).__name__}."
-        raise ConfigError(msg)
-    for name in info:
-        if name not in _NOTION_KEYS:
-            raise _unknown("key of notion_info", name, _NOTION_KEYS)
-    kind = info.get("notion_page_type", "page")
-    if kind not in _NOTION_KINDS:
-        raise _unknown("notion_page_type", kind, _NOTION_KINDS)
+    is_mapping = isinstance(info, Mapping)
+    require(is_mapping, "notion_info", type(info), "a mapping with notion_access_token and notion_obj_id")
+    validate_mapping("notion_info", info, _NOTION_KEYS)
+    kind = validate_choice("notion_page_type", info.get("notion_page_type", "page"), _NOTION_KINDS)
     named: dict[str, Any] = {_NOTION_KINDS[kind]: [validate_text("notion_obj_id", info.get("notion_obj_id"))]}
     base_url = info.get("base_url") or "https://api.notion.com"
     token = info.get("notion_access_token", "")
     return NotionSource(token, **named, base_url=base_url, max_pages=max_pages, **web)
-
-
-def _unknown(what: str, given: Any, known: Collection[str]) -> ConfigError:
-    return ConfigError(f"Unknown {what} {given!r:.80}. {known_names(str(given), known)}")

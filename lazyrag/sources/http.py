@@ -42,6 +42,7 @@ from lazyrag.validation import (
     check_keywords,
     keyword_names,
     known_arguments,
+    require,
     validate_boolean,
     validate_integer,
     validate_seconds,
@@ -113,6 +114,10 @@ class WebUrl:
         path, mark, _ = self.target.partition("?")
         return f"{self.scheme}://{self.netloc}{path}" + ("?..." if mark else "")
 
+    def error(self, problem: str, **details: Any) -> FetchError:
+        """An error about the URL; see `FetchError` for the details."""
+        return FetchError(f"{self.shown} {problem}", url=self.shown, **details)
+
 
 def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     """Parse a URL into its canonical form: URLs of one page by RFC 3986 are equal.
@@ -131,8 +136,7 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
         'https://example.com/~li?q=%E7%BB%BF%E8%8C%B6'
     """
     if not isinstance(url, str):
-        msg = f"url must be a text such as 'https://example.com/tea'; got {type(url).__name__}."
-        raise ConfigError(msg)
+        raise ConfigError(f"url must be a text such as 'https://example.com/tea'; got {type(url).__name__}.")
     problem = "is too long" if len(url) > _LONGEST_URL else ""
     url = url.strip(" \t\r\n\f")
     try:
@@ -173,8 +177,7 @@ def _host(host: str) -> str:
     """The canonical form of a host: a name as ASCII in lower case, or an address."""
     if ":" in host:
         if "%" in host:
-            msg = "its address has a zone"
-            raise _HostError(msg)
+            raise _HostError("its address has a zone")
         return str(ipaddress.IPv6Address(host))
     # Like browsers: full-width digits are digits, and the Chinese full stop is a dot.
     folded = unicodedata.normalize("NFKC", urllib.parse.unquote(host)).replace("\u3002", ".").lower()
@@ -182,19 +185,16 @@ def _host(host: str) -> str:
         try:
             folded = folded.encode("idna").decode("ascii")
         except UnicodeError as exc:
-            msg = "its host is no name"
-            raise _HostError(msg) from exc
+            raise _HostError("its host is no name") from exc
     if not folded:
         return ""
     if _ENDS_IN_A_NUMBER.search(folded):
         try:
             return str(ipaddress.IPv4Address(folded.removesuffix(".")))
         except ValueError as exc:
-            msg = "its host is a number; addresses have four decimal parts"
-            raise _HostError(msg) from exc
+            raise _HostError("its host is a number; addresses have four decimal parts") from exc
     if len(folded) > 253 or not _HOST.fullmatch(folded):
-        msg = "its host is no name"
-        raise _HostError(msg)
+        raise _HostError("its host is no name")
     return folded.removesuffix(".")
 
 
@@ -418,22 +418,22 @@ def exchange(
             client.auto_open = 0  # it must not connect by itself
             client.request(method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"})
             response = client.getresponse()
-            fields = _collected(response)
+            fields = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
             return Answer(url, response.status, fields, _read(response, fields, url, limits.max_bytes))
     except FetchError:
         raise
     except TimeoutError as exc:
-        late = time.monotonic() >= ends_at
-        what = f"was not done after {limits.deadline_s:g} s" if late else f"was silent for {limits.timeout_s:g} s"
-        msg = f"{url.shown} {what}. Raise {'deadline_s' if late else 'timeout_s'} if it is that slow."
-        raise FetchError(msg, url=url.shown, transient=True) from exc
+        if time.monotonic() >= ends_at:
+            problem = f"was not done after {limits.deadline_s:g} s. Raise deadline_s if it is that slow."
+        else:
+            problem = f"was silent for {limits.timeout_s:g} s. Raise timeout_s if it is that slow."
+        raise url.error(problem, transient=True) from exc
     except ssl.SSLCertVerificationError as exc:
-        msg = f"{url.shown}: its certificate is refused ({exc.verify_message})."
-        raise FetchError(msg, url=url.shown) from exc
+        raise url.error(f"cannot be trusted: its certificate is refused ({exc.verify_message}).") from exc
     except (http.client.HTTPException, OSError, zlib.error) as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": ")
-        msg = f"{url.shown} gave no valid response ({found:.200})."
-        raise FetchError(msg, url=url.shown, transient=isinstance(exc, (OSError, http.client.IncompleteRead))) from exc
+        transient = isinstance(exc, (OSError, http.client.IncompleteRead))
+        raise url.error(f"gave no valid response ({found:.200}).", transient=transient) from exc
 
 
 @functools.cache
@@ -494,14 +494,6 @@ class _TimedSocket(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
-def _collected(response: http.client.HTTPResponse) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in response.getheaders():
-        key = name.lower()
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return found
-
-
 def _read(response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
     """The body; of redirects and errors only a short one: it may be endless."""
     if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
@@ -522,8 +514,8 @@ def _body(response: http.client.HTTPResponse, headers: Mapping[str, str], url: W
     elif encoding in {"gzip", "x-gzip", "deflate"}:
         decompressor = _Decompressor(most, raw_allowed=encoding == "deflate")
     else:
-        msg = f"{url.shown} responds with the Content-Encoding {encoding!r:.40}, which was not requested."
-        raise FetchError(msg, url=url.shown, status=response.status)
+        problem = f"responds with the Content-Encoding {encoding!r:.40}, which was not requested."
+        raise url.error(problem, status=response.status)
     pieces = []
     length = 0
     while piece := response.read(_PIECE):
@@ -533,14 +525,12 @@ def _body(response: http.client.HTTPResponse, headers: Mapping[str, str], url: W
             raise _too_large(url, most)
         pieces.append(piece)
     if response.length or (decompressor and not decompressor.is_done):
-        msg = f"{url.shown} ends its response early."
-        raise FetchError(msg, url=url.shown, status=response.status, transient=True)
+        raise url.error("ends its response early.", status=response.status, transient=True)
     return b"".join(pieces)
 
 
 def _too_large(url: WebUrl, most: int) -> FetchError:
-    msg = f"{url.shown} has a response of more than {most:,} bytes. Raise max_bytes to read it."
-    return FetchError(msg, url=url.shown)
+    return url.error(f"has a response of more than {most:,} bytes. Raise max_bytes to read it.")
 
 
 class _Decompressor:
@@ -713,12 +703,10 @@ class WebClient:
             try:
                 target = web_url(answer.headers["location"], seen[-1])
             except ConfigError as exc:
-                msg = f"{seen[-1].shown} redirects to an invalid URL. {exc}"
-                raise FetchError(msg, url=url.shown, status=answer.status) from exc
+                raise seen[-1].error(f"redirects to an invalid URL. {exc}", status=answer.status) from exc
             if target in seen or len(seen) > self._max_redirects:
                 why = "redirects in a circle" if target in seen else f"redirects more than {self._max_redirects} times"
-                msg = f"{url.shown} {why}, the last time to {target.shown}."
-                raise FetchError(msg, url=url.shown, status=answer.status)
+                raise url.error(f"{why}, the last time to {target.shown}.", status=answer.status)
             if on_redirect is not None:
                 on_redirect(target)
             seen.append(target)
@@ -733,10 +721,8 @@ class WebClient:
             return answer
         body = self.hide(" ".join(answer.body[:2000].decode("utf-8", "replace").split()))[:200]
         reason = f" ({body})" if body and answer.content_type == "application/json" else ""
-        msg = f"{answer.url.shown} answers {answer.status}{reason}.{_ADVICE.get(answer.status, '')}"
-        raise FetchError(
-            msg,
-            url=answer.url.shown,
+        raise answer.url.error(
+            f"answers {answer.status}{reason}.{_ADVICE.get(answer.status, '')}",
             status=answer.status,
             transient=answer.is_transient,
             retry_after_s=answer.retry_after_s,
@@ -785,22 +771,20 @@ def checked_headers(headers: Any) -> dict[str, str]:
     Raises:
         ConfigError: If one cannot be sent; its value is not shown.
     """
-    if headers is not None and not isinstance(headers, Mapping):
-        msg = f"headers must be a mapping of names to values; got {type(headers).__name__}."
-        raise ConfigError(msg)
-    for name, value in (headers or {}).items():
+    if headers is None:
+        return {}
+    require(isinstance(headers, Mapping), "headers", type(headers), "a mapping of names to values")
+    for name, value in headers.items():
         _check_header(f"headers[{name!r:.80}]", name, value)
         if name.lower() in _OF_THE_CONNECTION:
-            msg = f"headers must not have {name!r}, which the connection sets. Leave it out."
-            raise ConfigError(msg)
-    return dict(headers or {})
+            raise ConfigError(f"headers must not have {name!r}, which the connection sets. Leave it out.")
+    return dict(headers)
 
 
 def _check_header(what: str, name: Any, value: Any) -> None:
     valid = all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value))
     if not valid or not name.strip() or not set(name).isdisjoint(' :\t()<>@,;\\"/[]?={}'):
-        msg = f"{what} must be ASCII characters on one line; the value given is not shown."
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} must be ASCII characters on one line; the value given is not shown.")
 
 
 _LINK = re.compile(r"<([^<>]*)>([^<]*)")
@@ -980,8 +964,8 @@ def with_params(url: WebUrl, params: dict[str, str]) -> WebUrl:
     """
     path, _, query = url.target.partition("?")
     pairs = filter(None, query.split("&"))
-    kept = [pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
-    joined = "&".join([*kept, *([urllib.parse.urlencode(params)] if params else [])])
+    others = [pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
+    joined = "&".join([*others, *([urllib.parse.urlencode(params)] if params else [])])
     return web_url(path + (f"?{joined}" if joined else ""), url)
 
 
@@ -1037,15 +1021,14 @@ class HttpRecordsSource(BaseSource):
         max_total_bytes: int = 1_000_000_000,
         **web: Unpack[WebOptions],
     ) -> None:
-        if params is not None and not isinstance(params, Mapping):
-            msg = f"params must be a mapping of names to values; got {type(params).__name__}."
-            raise ConfigError(msg)
+        params = {} if params is None else params
+        require(isinstance(params, Mapping), "params", type(params), "a mapping of names to values")
         self._paging: Paging = LinkHeader() if paging is None else paging
-        if isinstance(self._paging, type) or not callable(getattr(self._paging, "following", None)):
-            msg = f"paging must be LinkHeader(), NextLink(), Cursor(), PageNumber() or Offset(); got {paging!r:.80}."
-            raise ConfigError(msg)
+        is_paging = callable(getattr(paging, "following", None)) and not isinstance(paging, type)
+        expected = "LinkHeader(), NextLink(), Cursor(), PageNumber() or Offset()"
+        require(paging is None or is_paging, "paging", paging, expected)
         own = web_url(url)
-        self._url = with_params(own, {str(name): str(value) for name, value in (params or {}).items()})
+        self._url = with_params(own, {str(name): str(value) for name, value in params.items()})
         self._records = records_path(records)
         self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # a new one for each run
         self._form()
@@ -1116,11 +1099,10 @@ class HttpRecordsSource(BaseSource):
         value = json_value(answer.body, f"The response of {url.shown}")
         found = value_at(value, self._records)
         if not isinstance(found, list):
-            known = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
-            msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, known)}"
+            names = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
+            msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, names)}"
             raise LoadError(msg, path=url.shown)
         try:
             return answer, found, self._paging.following(Page(url, answer, value, len(found)))
         except ConfigError as exc:
-            msg = f"{url.shown} leads to an invalid URL. {exc}"
-            raise FetchError(msg, url=url.shown) from exc
+            raise url.error(f"leads to an invalid URL. {exc}") from exc

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
 from lazyrag.sources.http import WebUrl, make_client, web_url
-from lazyrag.validation import validate_boolean, validate_integer, validate_seconds, validate_text, validate_texts
+from lazyrag.validation import require, validate_boolean, validate_integer, validate_seconds, validate_texts
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -206,7 +206,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _objects(value: Any) -> list[Block]:
-    return [one for one in _list(value) if isinstance(one, Mapping)]
+    return [item for item in _list(value) if isinstance(item, Mapping)]
 
 
 def _list(value: Any) -> list[Any]:
@@ -262,16 +262,13 @@ class NotionSource(BaseSource):
         max_seconds: float = 3600.0,
         **web: Unpack[WebOptions],
     ) -> None:
-        if not isinstance(token, str):  # not shown: it may be a secret
-            msg = f"token must be the integration's secret; got {type(token).__name__}."
-            raise ConfigError(msg)
-        validate_text("token", token)
-        self._pages = [_id(one) for one in validate_texts("pages", pages)]
-        self._databases = [_id(one) for one in validate_texts("databases", databases)]
-        self._data_sources = [_id(one) for one in validate_texts("data_sources", data_sources)]
+        is_token = isinstance(token, str) and token.strip() != ""
+        require(is_token, "token", type(token), "the integration's secret")  # not shown
+        self._pages = _ids("pages", pages)
+        self._databases = _ids("databases", databases)
+        self._data_sources = _ids("data_sources", data_sources)
         if not (self._pages or self._databases or self._data_sources):
-            msg = "NotionSource needs pages, databases or data_sources: ids or URLs of at least one kind."
-            raise ConfigError(msg)
+            raise ConfigError("NotionSource needs pages, databases or data_sources: ids or URLs of at least one kind.")
         self._child_pages = validate_boolean("child_pages", child_pages)
         self._max_pages = validate_integer("max_pages", max_pages, 1)
         self._max_seconds = validate_seconds("max_seconds", max_seconds)
@@ -297,10 +294,10 @@ class NotionSource(BaseSource):
             LoadError: If a named page or database cannot be fetched.
         """
         ends_at = time.monotonic() + self._max_seconds
-        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque((one, None) for one in self._pages)
-        named = {one for one, _ in pending}
-        queries = [f"/v1/databases/{one}/query" for one in self._databases]
-        queries += [f"/v1/data_sources/{one}/query" for one in self._data_sources]
+        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque((page_id, None) for page_id in self._pages)
+        named = {page_id for page_id, _ in pending}
+        queries = [f"/v1/databases/{source_id}/query" for source_id in self._databases]
+        queries += [f"/v1/data_sources/{source_id}/query" for source_id in self._data_sources]
         for query in queries:
             rows = ((_own_id(page), page) for page in self._all(query, post=True) if _is_page(page))
             pending.extend(itertools.islice(rows, self._max_pages + 1))
@@ -327,7 +324,7 @@ class NotionSource(BaseSource):
                 continue
             if event is not None:
                 yield event
-            pending.extend((one, None) for one in beneath)
+            pending.extend((page_id, None) for page_id in beneath)
 
     def _page(self, page_id: str, page: Block) -> tuple[SourceItem | None, list[str]]:
         """The page, None if it is empty or deleted, and the ids of its child pages."""
@@ -345,8 +342,7 @@ class NotionSource(BaseSource):
             for block in self._all(f"/v1/blocks/{block_id}/children"):
                 count += 1
                 if count > _MOST_BLOCKS:
-                    msg = f"The page {page_id} has more than {_MOST_BLOCKS:,} blocks. Split it."
-                    raise LoadError(msg)
+                    raise LoadError(f"The page {page_id} has more than {_MOST_BLOCKS:,} blocks. Split it.")
                 if block.get("type") == "child_page":
                     beneath.append(_own_id(block))
                 elif block.get("type") == "child_database" and self._child_pages:
@@ -377,15 +373,13 @@ class NotionSource(BaseSource):
             answer = self._request(path, cursor, post=post)
             results = answer.get("results")
             if not isinstance(results, list):
-                msg = f"Notion's response to {path} has no 'results'. Check base_url."
-                raise LoadError(msg)
-            yield from (one for one in results if isinstance(one, Mapping))
+                raise LoadError(f"Notion's response to {path} has no 'results'. Check base_url.")
+            yield from (result for result in results if isinstance(result, Mapping))
             following = answer.get("next_cursor")
             if answer.get("has_more") is not True or not isinstance(following, str):
                 return
             if following in seen:
-                msg = f"Notion's responses to {path} lead in a circle. Run it again later."
-                raise LoadError(msg)
+                raise LoadError(f"Notion's responses to {path} lead in a circle. Run it again later.")
             seen.add(following)
             cursor = following
 
@@ -394,43 +388,41 @@ class NotionSource(BaseSource):
         further = {"Notion-Version": version}
         paging = {"page_size": 100, **({"start_cursor": cursor} if cursor else {})}
         query = "" if post or path.startswith("/v1/pages/") else f"?{urllib.parse.urlencode(paging)}"
-        base = self._base.target.partition("?")[0].rstrip("/")
-        url = web_url(f"{self._base.scheme}://{self._base.netloc}{base}{path}{query}")
+        url = web_url(f"{self._base.target.partition('?')[0].rstrip('/')}{path}{query}", self._base)
         if post:
             answer = self._client.post(url, paging, further=further)
         else:
             answer = self._client.get(url, accept="application/json", further=further, on_redirect=_refuse)
         try:
             value = json.loads(answer.body)
-        except (ValueError, RecursionError) as exc:
-            msg = f"Notion's response to {path} is not JSON ({type(exc).__name__}). Check base_url."
-            raise LoadError(msg) from exc
+        except (ValueError, RecursionError):
+            value = None
         if not isinstance(value, dict):
-            msg = f"Notion's response to {path} is {type(value).__name__}, not an object. Check base_url."
-            raise LoadError(msg)
+            raise LoadError(f"Notion's response to {path} is not a JSON object. Check base_url.")
         return value
 
 
 def _refuse(url: WebUrl) -> None:
-    msg = f"Notion's API redirects to {url.shown}. Check base_url."
-    raise FetchError(msg, url=url.shown)
+    raise url.error("is where Notion's API redirects to. Check base_url.")
 
 
-def _id(given: str) -> str:
-    """The id in a text or at the end of a URL, in the API's form."""
-    found = _ID.search(given.strip().partition("?")[0].partition("#")[0])
-    if not found:
-        msg = f"Ids of Notion must have 32 hexadecimal digits; got {given!r:.100}. Copy the link of the page."
-        raise ConfigError(msg)
-    return str(uuid.UUID("".join(found.groups())))
+def _ids(name: str, links: Sequence[str]) -> list[str]:
+    """The ids in texts or at the end of URLs, in the API's form."""
+    ids = []
+    for link in validate_texts(name, links):
+        found = _ID.search(link.strip().partition("?")[0].partition("#")[0])
+        if not found:
+            msg = f"Ids of Notion must have 32 hexadecimal digits; got {link!r:.100}. Copy the link of the page."
+            raise ConfigError(msg)
+        ids.append(str(uuid.UUID("".join(found.groups()))))
+    return ids
 
 
 def _own_id(thing: Block) -> str:
     try:
         return str(uuid.UUID(thing.get("id")))
     except (ValueError, TypeError, AttributeError) as exc:
-        msg = f"Notion returned a page with an invalid id ({thing.get('id')!r:.60})."
-        raise LoadError(msg) from exc
+        raise LoadError(f"Notion returned a page with an invalid id ({thing.get('id')!r:.60}).") from exc
 
 
 def _is_page(thing: Block) -> bool:
@@ -465,7 +457,7 @@ def _property(content: Block) -> Any:
     if kind == "rich_text":
         return rich_text(value)
     if kind in {"multi_select", "people"} and isinstance(value, list):
-        return [one["name"] for one in value if isinstance(one, Mapping) and one.get("name")]
+        return [item["name"] for item in value if isinstance(item, Mapping) and item.get("name")]
     if kind in _INNER and isinstance(value, Mapping):
         return value.get(_INNER[kind])
     return value if kind in _PLAIN and isinstance(value, (str, int, float, bool)) else None

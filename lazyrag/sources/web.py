@@ -27,7 +27,7 @@ from lazyrag.sources.base import (
     digest,
 )
 from lazyrag.sources.http import Answer, WebClient, WebUrl, make_client, web_url
-from lazyrag.validation import validate_boolean, validate_integer, validate_seconds, validate_texts
+from lazyrag.validation import validate_boolean, validate_integer, validate_number, validate_seconds, validate_texts
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -64,7 +64,7 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
 
     Example:
         >>> page = b"<a href='b#part'>B</a> <a href='mailto:li@example.com'>Li</a> <a rel=nofollow href=c>C</a>"
-        >>> [str(one) for one in links_of(page, web_url("https://example.com/a")).urls]
+        >>> [str(link) for link in links_of(page, web_url("https://example.com/a")).urls]
         ['https://example.com/b']
     """
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
@@ -79,7 +79,8 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
     may_be_indexed = directives.isdisjoint({"noindex", "none"})
     if root is None or not directives.isdisjoint({"nofollow", "none"}):
         return PageLinks((), may_be_indexed)
-    base = next((_resolved(one.get("href"), url) for one in root.iter("base") if one.get("href")), None) or url
+    bases = [reference for element in root.iter("base") if (reference := element.get("href"))]
+    base = (_resolved(bases[0], url) if bases else None) or url
     found: dict[WebUrl, None] = {}
     for number, reference in enumerate(_references(root)):
         if number == MOST_LINKS:
@@ -239,11 +240,9 @@ class WebsiteSource(BaseSource):
         self._include = validate_texts("include", include)
         self._exclude = validate_texts("exclude", exclude)
         self._concurrency = validate_integer("concurrency", concurrency, 1, 16)
-        if isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)) or not 0 <= delay_s <= max_seconds:
-            msg = f"delay_s is {delay_s!r:.80}; give a number of seconds from 0 to max_seconds."
-            raise ConfigError(msg)
-        self._delay_s = float(delay_s)
-        self._max_seconds = validate_seconds("max_seconds", max_seconds)
+        self._max_seconds = longest = validate_seconds("max_seconds", max_seconds)
+        expected = "a number of seconds from 0 to max_seconds"
+        self._delay_s = validate_number("delay_s", delay_s, expected, lambda delay: 0 <= delay <= longest)
         self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
         self._client = make_client(WebsiteSource, self._url, web)
 
@@ -345,8 +344,7 @@ class _Crawl:
             return False
         if not self._robots.allows(visit.url):
             if visit.depth == 0:
-                msg = f"The robots.txt of {visit.url.netloc} forbids {visit.url.shown}. Ask its owner."
-                raise FetchError(msg, url=visit.url.shown)
+                raise visit.url.error(f"is what the robots.txt of {visit.url.netloc} forbids. Ask its owner.")
             return False
         delay = max(self._source._delay_s, self._robots.delay_s(visit.url))
         turn = max(now, self._starts_at.get(visit.url.origin, 0.0))
@@ -383,8 +381,7 @@ class _Crawl:
             return self._item(visit, answer)
         except _SkippedError as exc:
             if visit.depth == 0:
-                msg = f"{visit.url.shown} leads to what its robots.txt forbids. Ask its owner."
-                raise FetchError(msg, url=visit.url.shown) from exc
+                raise visit.url.error("leads to what its robots.txt forbids. Ask its owner.") from exc
             return None
         except LoadError as exc:
             return self._failed(visit, exc)
@@ -402,8 +399,8 @@ class _Crawl:
                     self._queued.add(url)
                     self._pending.append(_Visit(url, visit.depth + 1))
         if visit.depth == 0 and not suffix:
-            msg = f"{answer.url.shown} is of the type {answer.content_type!r:.60}. Pages, text and PDF are read."
-            raise FetchError(msg, url=answer.url.shown, status=answer.status)
+            problem = f"is of the type {answer.content_type!r:.60}. Pages, text and PDF are read."
+            raise answer.url.error(problem, status=answer.status)
         if not suffix or not links.may_be_indexed or "noindex" in robots_header.lower():
             return None
         self._kept += 1

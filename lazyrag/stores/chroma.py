@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import itertools
 import json
 import math
 import os
-import random
 import struct
 import threading
 import time
@@ -26,7 +24,6 @@ from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.errors import (
     ConfigError,
     LazyRAGError,
-    SchemaMismatchError,
     StoreConnectionError,
     StoreError,
     UnsupportedError,
@@ -34,23 +31,32 @@ from lazyrag.errors import (
     sentence,
 )
 from lazyrag.stores.protocol import (
+    LAYOUT,
+    TRANSIENT_STATUSES,
     Candidate,
     Feature,
+    Match,
     Pushed,
     StoreLocation,
     VectorRow,
     VectorSchema,
+    backoff_s,
+    batches,
     check_deletion,
+    check_layout,
     check_queries,
     check_schema,
     check_vectors,
     exact_ranking,
+    foreign_collection,
+    has_type,
+    native_ranking,
     other_schema,
     push_down,
 )
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, Vector
-from lazyrag.validation import validate_integer, validate_mapping, validate_number, validate_seconds
+from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +68,6 @@ _METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 _INTEGERS = ("batch_size", "ef_construction", "ef_search", "max_neighbors", "num_threads", "sync_threshold")
 _INDEX_KEYS = (*_INTEGERS, "resize_factor", "space")
 _ROUNDING = 2.0**-24  # Chroma returns 1 - the product, in float32
-_WIDER = 4  # times as many candidates where a filter of ours has left too few
 
 
 class ChromaVectorStore:
@@ -102,12 +107,11 @@ class ChromaVectorStore:
         exact_rows: int = 10_000,
         timeout_s: float = 60.0,
     ) -> None:
-        options = {} if client_kwargs is None else client_kwargs
         timeout_s = validate_seconds("timeout_s", timeout_s)
-        self._connection = _Connection(uri, None if dir is None else os.fspath(dir), options, timeout_s)
+        self._connection = _Connection(uri, None if dir is None else os.fspath(dir), client_kwargs, timeout_s)
         self._index = _index_settings({} if index_kwargs is None else index_kwargs)
         self._exact_rows = validate_integer("exact_rows", exact_rows, 0)
-        self._known: dict[str, _Collection] = {}
+        self._collections: dict[str, _Collection] = {}
         self._scans: dict[str, tuple[_Collection, str, list[str]]] = {}  # with the key of the last row, and all keys
 
     @property
@@ -142,7 +146,7 @@ class ChromaVectorStore:
 
     def close(self) -> None:
         """See `Store.close`. What lies in memory is lost."""
-        self._known.clear()
+        self._collections.clear()
         self._scans.clear()
         self._connection.close()
 
@@ -167,7 +171,7 @@ class ChromaVectorStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        self._known.pop(collection, None)
+        self._collections.pop(collection, None)
         self._scans.pop(collection, None)
         name = self._name(collection)
         try:
@@ -204,13 +208,7 @@ class ChromaVectorStore:
         """
         return self._run(collection, lambda target: self._page(collection, target, after, limit))
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         check_deletion(keys, filter)
 
@@ -225,13 +223,7 @@ class ChromaVectorStore:
         self._scans.pop(collection, None)
         return self._run(collection, remove)
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`; exact in collections of at most `exact_rows` rows."""
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
@@ -241,18 +233,12 @@ class ChromaVectorStore:
         return self._search(collection, vectors, topk, filter, rank)
 
     def search_natively(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `NativeVectors.search_natively`."""
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
-            hits = target.nearest_matches(query, topk, pushed)
-            scores = [(key, _score(worth, target.schema.metric)) for key, worth in hits]
-            return sorted(scores, key=lambda pair: (-pair[1], pair[0]))
+            return native_ranking(topk, target.schema.metric, lambda depth: target.matches(query, depth, pushed))
 
         return self._search(collection, vectors, topk, filter, rank)
 
@@ -261,7 +247,7 @@ class ChromaVectorStore:
         collection: str,
         vectors: Embeddings,
         topk: int,
-        filter: Filter | None,  # noqa: A002  the word of the protocol
+        filter: Filter | None,
         rank: Callable[[_Collection, Vector, Pushed[Where]], Ranking],
     ) -> list[Ranking]:
         def search(target: _Collection) -> list[Ranking]:
@@ -272,13 +258,13 @@ class ChromaVectorStore:
         return self._run(collection, search)
 
     def _run(self, collection: str, action: Callable[[_Collection], T]) -> T:
-        """Run an action on a collection; again if the known one has been dropped and created anew."""
-        known = self._known.get(collection)
-        if known is not None:
+        """Run an action on a collection; again if the cached one has been dropped and created anew."""
+        cached = self._collections.get(collection)
+        if cached is not None:
             try:
-                return action(known)
+                return action(cached)
             except _CollectionGoneError:
-                self._known.pop(collection, None)
+                self._collections.pop(collection, None)
         try:
             return action(self._find(collection))
         except _CollectionGoneError as exc:
@@ -291,12 +277,8 @@ class ChromaVectorStore:
         handle = self._connection.run(lambda client: client.get_collection(name, embedding_function=None))
         schema = read_schema_metadata(handle.metadata, collection)
         if schema is None:
-            msg = (
-                f"Collection {collection!r} in Chroma at {self._connection.address} was not made by lazyrag. Drop it, "
-                "or give the Document another name."
-            )
-            raise SchemaMismatchError(msg, store=_STORE, collection=collection)
-        found = self._known[collection] = _Collection(self._connection, handle, schema)
+            raise foreign_collection(collection, f"Chroma at {self._connection.address}", _STORE)
+        found = self._collections[collection] = _Collection(self._connection, handle, schema)
         return found
 
     def _create(self, collection: str, schema: VectorSchema) -> _Collection:
@@ -345,35 +327,25 @@ class ChromaVectorStore:
 def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     """Check the settings of Chroma's graph."""
     what = "index_kwargs of chromadb"
-    given = validate_mapping(what, index_kwargs)
-    if "hnsw" in given:
-        if len(given) > 1:
-            raise ConfigError(f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {given!r:.200}.")
-        what, given = "index_kwargs['hnsw'] of chromadb", given["hnsw"]
-    validate_mapping(what, given, _INDEX_KEYS)
+    settings = validate_mapping(what, index_kwargs)
+    if "hnsw" in settings:
+        if len(settings) > 1:
+            raise ConfigError(f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}.")
+        what, settings = "index_kwargs['hnsw'] of chromadb", settings["hnsw"]
+    validate_mapping(what, settings, _INDEX_KEYS)
     for name in _INTEGERS:
-        if name in given:
-            validate_integer(f"{name} in {what}", given[name], 1)
-    if given.get("space", "l2") not in _METRICS:
-        raise ConfigError(f"space in {what} must be one of {', '.join(_METRICS)}; got {given['space']!r}.")
-    validate_number(
-        f"resize_factor in {what}", given.get("resize_factor", 1.2), "a number >= 1", lambda factor: factor >= 1
-    )
-    return dict(given)
-
-
-def _score(worth: float, metric: Metric) -> float:
-    """The score, as `VectorStore.search` defines it, of a worth, as `Candidate` does."""
-    if metric == "l2":
-        return 1.0 / (1.0 + math.sqrt(max(-worth, 0.0)))
-    return min(max(worth, -1.0), 1.0) if metric == "cosine" else worth
+        if name in settings:
+            validate_integer(f"{name} in {what}", settings[name], 1)
+    validate_choice(f"space in {what}", settings.get("space", "l2"), _METRICS)
+    resize_factor = settings.get("resize_factor", 1.2)
+    validate_number(f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1)
+    return dict(settings)
 
 
 # --- The client
 
 _RETRIES = 3
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # before the second try, doubling; of each a random half is waited
-_TRANSIENT = frozenset({429, 502, 503, 504})  # statuses of servers and proxies after which a later try may succeed
+_LONGEST_PAUSE_S = 10.0  # that a server may ask for
 _CONNECT_S = 10.0
 _LOCAL_KWARGS = ("database", "settings", "tenant")
 _SERVER_KWARGS = ("database", "headers", "settings", "ssl", "tenant")
@@ -411,8 +383,9 @@ class _Connection:
             raise ConfigError(
                 f"chromadb takes either uri or dir; got uri={uri!r} and dir={folder!r}. Give one of them."
             )
-        self._options = validate_mapping("client_kwargs", options, _LOCAL_KWARGS if uri is None else _SERVER_KWARGS)
-        self.uri = None if uri is None else server_address(uri, options.get("ssl"))
+        names = _LOCAL_KWARGS if uri is None else _SERVER_KWARGS
+        self._options = validate_mapping("client_kwargs", {} if options is None else options, names)
+        self.uri = None if uri is None else server_address(uri, self._options.get("ssl"))
         # One spelling for each folder: Chroma shares open ones by their path.
         self.folder = None if folder is None else os.path.realpath(os.path.expanduser(folder))  # noqa: PTH111
         self.address = self.uri or self.folder or "memory"
@@ -441,9 +414,9 @@ class _Connection:
             client, self._client = self._client, None
             if client is not None:
                 if self.prefix:
-                    for one in client.list_collections():
-                        if one.name.startswith(self.prefix):
-                            client.delete_collection(one.name)
+                    for collection in client.list_collections():
+                        if collection.name.startswith(self.prefix):
+                            client.delete_collection(collection.name)
                 sessions = _sessions(client)
                 client.close()
                 for session in sessions:
@@ -457,7 +430,8 @@ class _Connection:
             StoreConnectionError: If Chroma cannot be reached, or is still busy after some tries.
             StoreError: If it fails otherwise, or the connection is closed.
         """
-        for retry in itertools.count(1):
+        tries = 0
+        while True:
             client = self._client
             if client is None:
                 raise StoreError("The store is closed. Open it first.", store=_STORE)
@@ -466,11 +440,11 @@ class _Connection:
             except LazyRAGError:
                 raise
             except Exception as exc:  # as above
-                pause_s = _pause_s(exc, retry)
+                pause_s = _pause_s(exc, tries)
                 if pause_s is None:
                     raise self._error(exc) from exc
             time.sleep(pause_s)
-        raise AssertionError  # pragma: no cover  the count has no end
+            tries += 1
 
     def _connect(self, chromadb: Any) -> Any:
         options = dict(self._options)
@@ -488,7 +462,7 @@ class _Connection:
         client = chromadb.HttpClient(host=self.uri, ssl=self.uri.startswith("https"), settings=settings, **options)
         for session in _sessions(client):
             session.timeout = limits
-            session.event_hooks = {"response": [_check_status]}
+            session.event_hooks = {"response": [_raise_for_status]}
         return client
 
     def _error(self, exc: Exception) -> StoreError:
@@ -560,33 +534,31 @@ def _sessions(client: Any) -> list[Any]:
     return [server._session for server in servers if hasattr(server, "_session")]
 
 
-def _settings(chromadb: Any, given: Any) -> Any:
+def _settings(chromadb: Any, values: Any) -> Any:
     """Chroma's settings, without telemetry."""
     kind, what = chromadb.config.Settings, "client_kwargs['settings'] of chromadb"
-    given = validate_mapping(what, {} if given is None else given, kind.model_fields)
+    values = validate_mapping(what, {} if values is None else values, kind.model_fields)
     try:
-        return kind(**{**given, "anonymized_telemetry": False})
+        return kind(**{**values, "anonymized_telemetry": False})
     except ValueError as exc:
         raise ConfigError(f"{what} is invalid: {exc}") from exc
 
 
-def _check_status(response: Any) -> None:
+def _raise_for_status(response: Any) -> None:
     """Raise for a transient status: Chroma's client drops those of proxies, and their ``Retry-After``."""
-    if response.status_code in _TRANSIENT:
+    if response.status_code in TRANSIENT_STATUSES:
         wait = response.headers.get("Retry-After", "")
         raise _RetryLaterError(response.status_code, float(wait) if wait.isdecimal() else 0.0)
 
 
-def _pause_s(exc: Exception, retry: int) -> float | None:
+def _pause_s(exc: Exception, tries: int) -> float | None:
     """How long to wait before the next try, in seconds; None where there should be none."""
-    if retry > _RETRIES or not _is_network(exc):
+    if tries == _RETRIES or not _is_network(exc):
         return None
     if _is_caused_by(exc, _httpx().TimeoutException):
         return None  # it has taken long enough, and the server is busy
-    wait_s = next((one.wait_s for one in _causes(exc) if isinstance(one, _RetryLaterError)), 0.0)
-    if wait_s > _LONGEST_PAUSE_S:
-        return None
-    return wait_s + _FIRST_PAUSE_S * 2.0 ** (retry - 1) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+    wait_s = next((cause.wait_s for cause in _causes(exc) if isinstance(cause, _RetryLaterError)), 0.0)
+    return None if wait_s > _LONGEST_PAUSE_S else wait_s + backoff_s(tries)
 
 
 def _is_network(exc: Exception) -> bool:
@@ -594,7 +566,7 @@ def _is_network(exc: Exception) -> bool:
 
 
 def _is_caused_by(exc: Exception, *kinds: type[Exception]) -> bool:
-    return any(isinstance(one, kinds) for one in _causes(exc))
+    return any(isinstance(cause, kinds) for cause in _causes(exc))
 
 
 def _causes(exc: BaseException) -> Iterator[BaseException]:
@@ -644,14 +616,14 @@ class _Collection:
         """The keys and fields of all rows that meet a filter, in no order."""
         found = self._call("get", where=where, include=["metadatas"])
         return [
-            (key, decode_fields(one, self.schema.fields))
-            for key, one in zip(found["ids"], found["metadatas"], strict=True)
+            (key, decode_fields(metadata, self.schema.fields))
+            for key, metadata in zip(found["ids"], found["metadatas"], strict=True)
         ]
 
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
         """The present ones of some rows, by key."""
         rows: dict[str, VectorRow] = {}
-        for some in _chunks(list(dict.fromkeys(keys)), _KEYS_PER_CALL):
+        for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             found = self._call("get", ids=some, include=["embeddings", "metadatas"])
             decoded = decode_rows(found["ids"], found["embeddings"], found["metadatas"], self.schema.fields)
             rows.update((row.key, row) for row in decoded)
@@ -670,7 +642,7 @@ class _Collection:
     def delete(self, keys: Iterable[str]) -> int:
         """Delete the present ones of some rows; returns their number."""
         count = 0
-        for some in _chunks(list(dict.fromkeys(keys)), _KEYS_PER_CALL):
+        for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             present = self._call("get", ids=some, include=[])["ids"]  # Chroma counts unknown keys, too
             if present:
                 self._call("delete", ids=present)
@@ -699,17 +671,13 @@ class _Collection:
         one = 0.0 if self.schema.metric == "l2" else 1.0  # distances are squares, or 1 - the product
         return [(key, one - far) for key, far in pairs if far is not None and math.isfinite(far)]
 
-    def nearest_matches(self, query: Vector, topk: int, pushed: Pushed[Where]) -> list[tuple[str, float]]:
-        """The best ``topk`` results of Chroma's search that meet both parts of a filter, each with its worth."""
-        depth, rest = topk, pushed.rest
-        while True:
-            hits = kept = self.nearest(query, depth, pushed.native)
-            if rest is not None:
-                rows = self.rows(key for key, _ in hits)
-                kept = [pair for pair in hits if pair[0] in rows and matches(rest, rows[pair[0]].fields)]
-            if len(kept) >= topk or len(hits) < depth:
-                return kept[:topk]
-            depth *= _WIDER
+    def matches(self, query: Vector, depth: int, pushed: Pushed[Where]) -> list[Match]:
+        """The ``depth`` best results of Chroma's search, with None for those that do not meet our part of a filter."""
+        hits, rest = self.nearest(query, depth, pushed.native), pushed.rest
+        if rest is None:
+            return [*hits]
+        rows = self.rows(key for key, _ in hits)
+        return [pair if pair[0] in rows and matches(rest, rows[pair[0]].fields) else None for pair in hits]
 
     def _call(self, method: str, **kwargs: Any) -> Any:
         return self._connection.run(lambda _: getattr(self._handle, method)(**kwargs))
@@ -748,8 +716,8 @@ class _NearestRows:
                 return [Candidate(self._rows[key], worth) for key, worth in self._ranked[:depth]]
             self._rows.update(self._collection.rows(new))
             # Some may have been deleted meanwhile; a graph that another program has open still has them.
-            gone = set(new) - self._rows.keys()
-            self._ranked = [pair for pair in self._ranked if pair[0] not in gone]
+            deleted = set(new) - self._rows.keys()
+            self._ranked = [pair for pair in self._ranked if pair[0] not in deleted]
 
     def _search(self, depth: int) -> None:
         collection, query, where = self._collection, self._query, self._where
@@ -792,16 +760,11 @@ class _NearestRows:
         return cast("list[float]", worth.tolist())
 
 
-def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
 # --- Rows
 
 _REST = "lr_rest"  # the metadata key of the rest of a row: JSON, never empty
 _FIELDS, _VECTOR = "fields", "vector"  # in a row's rest
 _SCHEMA = "lazyrag"
-_LAYOUT = 2  # version of the layout of rows
 _UNIT = 1e-6  # tolerance for the lengths of float32 vectors that were scaled to 1; seen: 2e-7
 
 
@@ -903,7 +866,7 @@ def schema_metadata(schema: VectorSchema) -> dict[str, str]:
         >>> schema_metadata(VectorSchema(2, "l2", {}))
         {'lazyrag': '{"layout": 2, "dimension": 2, "metric": "l2", "fields": "{}"}'}
     """
-    values = {"layout": _LAYOUT, "dimension": schema.dimension, "metric": schema.metric}
+    values = {"layout": LAYOUT, "dimension": schema.dimension, "metric": schema.metric}
     return {_SCHEMA: json.dumps({**values, "fields": schema_text(schema.fields)})}
 
 
@@ -921,13 +884,7 @@ def read_schema_metadata(metadata: Mapping[str, Any] | None, collection: str = "
     if metadata is None or _SCHEMA not in metadata:
         return None
     values = json.loads(metadata[_SCHEMA])
-    layout = values.get("layout", 1)
-    if layout != _LAYOUT:
-        msg = (
-            f"Collection {collection!r} in Chroma has rows of layout {layout}, written by another version of lazyrag; "
-            f"this one reads {_LAYOUT}. Drop it and read the files again, or use the version that wrote it."
-        )
-        raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+    check_layout(values.get("layout", 1), "Chroma", _STORE, collection)
     return VectorSchema(values["dimension"], values["metric"], read_schema(values["fields"]))
 
 
@@ -936,15 +893,6 @@ def read_schema_metadata(metadata: Mapping[str, Any] | None, collection: str = "
 _MISSING = "lr_missing"  # the metadata key of the names of a row's missing fields
 _FIELD = "f_"  # prefix of the metadata key of a field's value
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
-_PYTHON_TYPES = {
-    DataType.BOOLEAN: bool,
-    DataType.INT32: int,
-    DataType.INT64: int,
-    DataType.FLOAT: float,
-    DataType.DOUBLE: float,
-    DataType.VARCHAR: str,
-    DataType.DATE: str,
-}
 _OTHER_BITS = (1 << 63) - 1
 _HEX = "'"  # prefix of texts that are not encoded as JSON
 
@@ -966,7 +914,7 @@ def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
             missing.append(name)
             values[_FIELD + name] = None
         elif isinstance(value, tuple):
-            values[_FIELD + name] = [encode_value(field, one) for one in value] or None
+            values[_FIELD + name] = [encode_value(field, element) for element in value] or None
         else:
             values[_FIELD + name] = encode_value(field, value)
     if not missing:
@@ -991,11 +939,9 @@ def _is_decodable(field: DocField | None, value: FieldValue) -> bool:
         return False
     if field.data_type is DataType.ARRAY:
         return value == ()  # Chroma does not promise the order of lists
-    if type(value) is not _PYTHON_TYPES[field.data_type]:
-        return False
     if field.data_type is DataType.DATE:
-        return dt.date.fromisoformat(str(value)).isoformat() == value
-    return value != 0 or str(value) != "-0.0"
+        return has_type(field, value) and dt.date.fromisoformat(str(value)).isoformat() == value
+    return has_type(field, value)
 
 
 def encode_value(field: DocField, value: Scalar) -> Scalar:
@@ -1053,11 +999,11 @@ def _int_to_float(ordered: int) -> float:
 Where: TypeAlias = "dict[str, Any]"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""
 
-_ORDERINGS = {"gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
+_COMPARISONS = {"eq": "$eq", "contains": "$contains", "gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
 _OPPOSITES = {
-    one: other
+    operator: other
     for pair in (("$eq", "$ne"), ("$in", "$nin"), ("$contains", "$not_contains"))
-    for one, other in (pair, pair[::-1])
+    for operator, other in (pair, pair[::-1])
 }
 _REVERSED = {"$gt": "$lte", "$gte": "$lt", "$lt": "$gte", "$lte": "$gt"}
 
@@ -1067,7 +1013,7 @@ _MOST_PARTS = 200
 _MOST_LEVELS = 12
 
 
-def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:  # noqa: A002  the word of the domain
+def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:
     """Split a bound filter between Chroma and us; one that is too large for Chroma is evaluated here.
 
     Example:
@@ -1084,11 +1030,11 @@ def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:  # noq
 
 def _size(where: Where) -> tuple[int, int, int]:
     """The numbers of levels, parts and values of a filter."""
-    [(key, held)] = where.items()
+    [(key, operands)] = where.items()
     if key not in ("$and", "$or"):
-        [value] = held.values()
+        [value] = operands.values()
         return 1, 1, len(value) if isinstance(value, list) else 1
-    levels, parts, values = zip(*map(_size, held), strict=True)
+    levels, parts, values = zip(*map(_size, operands), strict=True)
     return 1 + max(levels), 1 + sum(parts), sum(values)
 
 
@@ -1116,12 +1062,14 @@ class ChromaDialect:
             return None
         if op == "exists":
             return _is_missing(name, value is False)
-        if op in ("ne", "not in"):
-            positive = self.condition(Condition(name, "eq" if op == "ne" else "in", value))
-            return None if positive is None else self.negated(positive)
         if op == "in":
             return self._in(name, field, value)
-        return _is_missing(name, True) if value is None else _compare(name, field, op, value)
+        if op == "eq" and value is None:
+            return _is_missing(name, True)
+        is_array, is_text = field.element_type is not None, field.data_type is DataType.VARCHAR
+        if op not in _COMPARISONS or is_array != (op == "contains") or (is_text and op not in ("eq", "contains")):
+            return None
+        return {_FIELD + name: {_COMPARISONS[op]: encode_value(field, value)}}
 
     def all_of(self, parts: Sequence[Where]) -> Where:
         """See `Dialect.all_of`."""
@@ -1133,10 +1081,10 @@ class ChromaDialect:
 
     def negated(self, part: Where) -> Where:
         """See `Dialect.negated`: Chroma has no "not", but each of its operators has an opposite."""
-        [(key, held)] = part.items()
+        [(key, operands)] = part.items()
         if key in ("$and", "$or"):
-            return {"$or" if key == "$and" else "$and": [self.negated(one) for one in held]}
-        [(op, value)] = held.items()
+            return {"$or" if key == "$and" else "$and": [self.negated(operand) for operand in operands]}
+        [(op, value)] = operands.items()
         if op in _OPPOSITES:
             return {key: {_OPPOSITES[op]: value}}  # these also hold where the key is missing
         return self.any_of([{key: {_REVERSED[op]: value}}, _is_missing(key.removeprefix(_FIELD), True)])
@@ -1146,10 +1094,10 @@ class ChromaDialect:
         return {_REST: {"$eq": ""}}
 
     def _in(self, name: str, field: DocField, values: Sequence[Scalar | None]) -> Where:
-        present = [encode_value(field, one) for one in values if one is not None]
+        present = [encode_value(field, value) for value in values if value is not None]
         key, parts = _FIELD + name, list[Where]()
         if field.element_type is not None:
-            parts = [{key: {"$contains": one}} for one in present]
+            parts = [{key: {"$contains": value}} for value in present]
         elif present:
             parts = [{key: {"$in": present}}]
         if None in values:
@@ -1157,15 +1105,6 @@ class ChromaDialect:
         if not parts:
             return self.never()
         return parts[0] if len(parts) == 1 else self.any_of(parts)
-
-
-def _compare(name: str, field: DocField, op: str, value: Any) -> Where | None:
-    """``eq``, ``contains`` or an ordering with a value that is not None."""
-    is_array = field.element_type is not None
-    if is_array != (op == "contains") or (op in _ORDERINGS and field.data_type is DataType.VARCHAR):
-        return None
-    native = {"eq": "$eq", "contains": "$contains", **_ORDERINGS}[op]
-    return {_FIELD + name: {native: encode_value(field, value)}}
 
 
 def _is_missing(name: str, is_missing: bool) -> Where:

@@ -14,7 +14,7 @@ from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.registry import Registry
 from lazyrag.stores.protocol import SegmentStore, StoreLocation, VectorStore, segment_stores, vector_stores
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
-from lazyrag.validation import check_keywords, required_names, validate_mapping, validate_number
+from lazyrag.validation import check_keywords, require, required_names, validate_mapping, validate_number
 
 T = TypeVar("T", SegmentStore, VectorStore)
 
@@ -177,7 +177,8 @@ class StoreConf:
         Raises:
             ConfigError: If it is on a shared server and has no name, or has no store for its vectors.
         """
-        servers = [one for one in (self.segment.location, self.vector.location) if one is not None and one.is_server]
+        locations = (self.segment.location, self.vector.location)
+        servers = [location for location in locations if location is not None and location.is_server]
         if servers and name is None:
             msg = (
                 f"The Document has no name, and its nodes or vectors are on the server at {servers[0].address}, where "
@@ -198,9 +199,9 @@ class StoreConf:
             StoreError: If a file or a server cannot be reached, or is damaged.
         """
         waits = [
-            one.kwargs["timeout_s"]
-            for one in (self.segment, self.vector)
-            if one.type == "map" and "timeout_s" in one.kwargs
+            choice.kwargs["timeout_s"]
+            for choice in (self.segment, self.vector)
+            if choice.type == "map" and "timeout_s" in choice.kwargs
         ]
         timeout_s = float(waits[0]) if waits else _TIMEOUT_S
         with ExitStack() as undo:
@@ -253,9 +254,9 @@ def _file_beside(location: StoreLocation) -> str:
 
 
 def _path(what: str, value: Any) -> str:
-    if not isinstance(value, (str, os.PathLike)) or not value:
-        raise ConfigError(f"{what} must be the path of a file, created if missing; got {value!r}.")
-    return os.fspath(value)
+    is_path = isinstance(value, (str, os.PathLike)) and bool(value)
+    require(is_path, what, value, "the path of a file, created if missing")
+    return str(os.fspath(value))
 
 
 def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[Any]) -> StoreChoice:
@@ -263,39 +264,36 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
         return StoreChoice()
     where, entry = f"store_conf[{part!r}]", store_conf[part]
     validate_mapping(where, entry, ("type", "kwargs"))
-    given = entry.get("type", "map")
-    kind = _ALIASES.get(given, given) if isinstance(given, str) and given not in registry else given
+    type_name = entry.get("type", "map")
+    kind = _ALIASES.get(type_name, type_name) if isinstance(type_name, str) and type_name not in registry else type_name
     if not isinstance(kind, str) or kind not in registry:
         aliases = {alias for alias, name in _ALIASES.items() if name in registry}
-        raise ConfigError(f"{where}['type'] is unknown: {given!r}. {known_names(str(given), {*registry, *aliases})}")
+        raise ConfigError(
+            f"{where}['type'] is unknown: {type_name!r}. {known_names(str(type_name), {*registry, *aliases})}"
+        )
     where = f"{where}['kwargs']"
     kwargs = {} if entry.get("kwargs") is None else validate_mapping(where, entry["kwargs"])
-    if not all(isinstance(name, str) for name in kwargs):
-        raise ConfigError(f"{where} must be a mapping of keyword arguments; got {kwargs!r}.")
+    require(all(isinstance(name, str) for name in kwargs), where, kwargs, "a mapping of keyword arguments")
     if kind == "map":
-        validate_mapping(where, kwargs, ("timeout_s",) if given == "memory" else ("uri", "timeout_s"))
+        validate_mapping(where, kwargs, ("timeout_s",) if type_name == "memory" else ("uri", "timeout_s"))
         if "uri" in kwargs:
             _path(f"{where}['uri']", kwargs["uri"])
-        validate_number(
-            f"{where}['timeout_s']",
-            kwargs.get("timeout_s", _TIMEOUT_S),
-            "a number >= 0",
-            lambda seconds: 0 <= seconds < math.inf,
-        )
+        timeout_s = kwargs.get("timeout_s", _TIMEOUT_S)
+        validate_number(f"{where}['timeout_s']", timeout_s, "a number >= 0", lambda seconds: 0 <= seconds < math.inf)
     else:
         check_keywords(f"{where}: a store of type {kind!r}", registry[kind], kwargs, skip=0)
-    for name in _required(given, registry):
+    for name in _required(type_name, registry):
         if name not in kwargs:
-            raise ConfigError(f"{where} lacks {name!r}, which a store of type {given!r} needs.")
+            raise ConfigError(f"{where} lacks {name!r}, which a store of type {type_name!r} needs.")
     if kind == "chromadb" and ("uri" in kwargs) == ("dir" in kwargs):
         msg = f"{where} for chromadb takes 'uri' for a server or 'dir' for a folder: give exactly one of them."
         raise ConfigError(msg)
     return StoreChoice(kind, dict(kwargs))
 
 
-def _required(given: str, registry: Registry[Any]) -> list[str]:
+def _required(type_name: str, registry: Registry[Any]) -> list[str]:
     """The required keyword arguments of a type or an alias."""
-    if given in registry and given != "map":
-        spec_names = ["client_kwargs"] if given == "opensearch" else []  # required by spec 001
-        return [*required_names(registry[given], skip=0), *spec_names]
-    return ["uri"] if given == "sqlite" else []
+    if type_name in registry and type_name != "map":
+        spec_names = ["client_kwargs"] if type_name == "opensearch" else []  # required by spec 001
+        return [*required_names(registry[type_name], skip=0), *spec_names]
+    return ["uri"] if type_name == "sqlite" else []

@@ -47,10 +47,10 @@ class _Keyed(Generic[S, V]):
 
     def discard(self, keys: Iterable[str]) -> int:
         """Forget those keys that are present; returns how many."""
-        gone = sum(self.by_key.pop(key, None) is not None for key in keys)
-        if gone:
+        count = sum(self.by_key.pop(key, None) is not None for key in keys)
+        if count:
             self._order = None
-        return gone
+        return count
 
     def page(self, after: str, limit: int) -> list[str]:
         """The next keys that are greater than one."""
@@ -87,7 +87,7 @@ class MapSegmentStore:
         with self._lock:
             present = self._collections.setdefault(collection, _Keyed(schema))
         if dict(present.schema) != dict(schema):
-            msg = f"Collection {collection!r} has other fields than asked for: {', '.join(sorted(present.schema))}."
+            msg = f"Collection {collection!r} has other fields than requested: {', '.join(sorted(present.schema))}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
 
     def drop(self, collection: str) -> None:
@@ -116,13 +116,7 @@ class MapSegmentStore:
         with self._lock:
             return [rows.by_key[key] for key in rows.page(after, limit)]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `SegmentStore.delete`."""
         rows = self._rows(collection)
         check_deletion(keys, filter)
@@ -206,13 +200,7 @@ class MapVectorStore:
         with self._lock:
             return [VectorRow(*row) for row in target.index.get(target.page(after, limit))]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         target = _existing(self._collections, collection)
         check_deletion(keys, filter)
@@ -222,22 +210,12 @@ class MapVectorStore:
             target.discard(keys or ())
             return target.index.delete(keys or ())
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
 
     def search_approximately(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`."""
         state, matrix = only_dense(_existing(self._collections, collection).index.state, vectors)

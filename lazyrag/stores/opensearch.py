@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import random
 import re
 import socket
 import threading
@@ -28,11 +27,23 @@ from lazyrag.errors import (
     missing_package,
     sentence,
 )
-from lazyrag.stores.protocol import Feature, Pushed, StoreLocation, check_deletion, push_down
+from lazyrag.stores.protocol import (
+    LAYOUT,
+    TRANSIENT_STATUSES,
+    Feature,
+    Pushed,
+    StoreLocation,
+    backoff_s,
+    batches,
+    check_deletion,
+    check_layout,
+    foreign_collection,
+    push_down,
+)
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
-from lazyrag.validation import validate_integer, validate_mapping, validate_texts
+from lazyrag.validation import is_list_of, require, validate_choice, validate_integer, validate_mapping, validate_texts
 
 T = TypeVar("T")
 
@@ -145,15 +156,13 @@ class OpenSearchSegmentStore:
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
-        _check_name(collection)
         self._shapes.pop(collection, None)
         self._run(collection, lambda client: client.indices.delete(index=collection, params=_IF_PRESENT))
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
-        _check_name(collection)
         answer = self._run(collection, lambda client: client.count(index=collection))
-        _check_shards(collection, answer)
+        _raise_for_shards(collection, answer)
         return int(answer["count"])
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
@@ -169,11 +178,15 @@ class OpenSearchSegmentStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
-        _check_name(collection)
         found: dict[str, Segment] = {}
-        wanted = list(dict.fromkeys(keys))
-        for start in range(0, len(wanted), _PAGE):
-            found.update(self._present(collection, wanted[start : start + _PAGE]))
+        for some in batches(dict.fromkeys(keys), _PAGE):
+            # Complete documents: leaving a part out takes OpenSearch longer than sending it.
+            answer = self._run(collection, lambda client: client.mget(index=collection, body={"ids": some}))  # noqa: B023
+            for document in answer["docs"]:
+                if "error" in document:
+                    raise _row_error(collection, document["_id"], document["error"])
+                if document["found"]:
+                    found[document["_id"]] = decode_segment(document["_source"])
         return [found[key] for key in keys if key in found]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
@@ -181,13 +194,7 @@ class OpenSearchSegmentStore:
         hits = self._hits(collection, {}, after, min(_PAGE, limit))
         return [decode_segment(hit["_source"]) for hit in islice(hits, limit)]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `SegmentStore.delete`.
 
         A row that another program changes between the search and the deletion is checked again. Where a request is
@@ -211,12 +218,7 @@ class OpenSearchSegmentStore:
         raise StoreError(msg, store=_STORE, collection=collection)
 
     def search_text(
-        self,
-        collection: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, analyser: str, terms: Sequence[str], topk: int, filter: Filter | None = None
     ) -> Ranking:
         """See `NativeText.search_text`. Its statistics are those of all shards, with deleted rows until a merge."""
         topk = validate_integer("topk", topk, 1)
@@ -252,11 +254,13 @@ class OpenSearchSegmentStore:
         alias = _alias(collection, shape)
         deleted = conflicts = 0
         try:
-            for batch in _batches(actions):
+            for batch in batches(actions, _BULK_ROWS, _BULK_CHARACTERS, lambda action: len(action[1])):
                 results = self._bulk(collection, alias, batch)
                 deleted += results.count("deleted")
                 conflicts += results.count("conflict")
-            _check_shards(collection, self._run(collection, lambda client: client.indices.refresh(index=collection)))
+            _raise_for_shards(
+                collection, self._run(collection, lambda client: client.indices.refresh(index=collection))
+            )
         except StoreError:
             self._shapes.pop(collection, None)  # the index may be another one by now
             raise
@@ -276,7 +280,7 @@ class OpenSearchSegmentStore:
             for action, item in zip(actions, answer["items"], strict=True):
                 [result] = item.values()
                 error = result.get("error")
-                if result["status"] in _TRANSIENT and tries < retries:
+                if result["status"] in TRANSIENT_STATUSES and tries < retries:
                     rejected.append(action)
                 elif error is None:
                     results.append(str(result["result"]))
@@ -287,7 +291,7 @@ class OpenSearchSegmentStore:
             if not rejected:
                 break
             actions = rejected
-            _pause(tries)
+            time.sleep(backoff_s(tries, FIRST_PAUSE_S))
         return results
 
     def _deletions(self, collection: str, wanted: Pushed[Query]) -> Iterator[Action]:
@@ -304,7 +308,6 @@ class OpenSearchSegmentStore:
         self, collection: str, body: Mapping[str, Any], after: str = "", page: int = _PAGE
     ) -> Iterator[dict[str, Any]]:
         """The hits of a search, in the order of keys or of the body's own; fetched lazily, page by page."""
-        _check_name(collection)
         request = {"sort": [{_KEY: "asc"}], "size": page, "track_total_hits": False, **body}
         if after:
             request["search_after"] = [after]
@@ -312,24 +315,12 @@ class OpenSearchSegmentStore:
             answer = self._run(
                 collection, lambda client: client.search(index=collection, body=request, params=_COMPLETE)
             )
-            _check_shards(collection, answer)
+            _raise_for_shards(collection, answer)
             hits = answer["hits"]["hits"]
             yield from hits
             if len(hits) < page:
                 return
             request["search_after"] = hits[-1]["sort"]
-
-    def _present(self, collection: str, keys: Sequence[str]) -> dict[str, Segment]:
-        """The present ones of some rows, refreshed or not."""
-        # Complete documents: leaving a part out takes OpenSearch longer than sending it.
-        answer = self._run(collection, lambda client: client.mget(index=collection, body={"ids": keys}))
-        found = {}
-        for one in answer["docs"]:
-            if "error" in one:
-                raise _row_error(collection, one["_id"], one["error"])
-            if one["found"]:
-                found[one["_id"]] = decode_segment(one["_source"])
-        return found
 
     def _shape(self, collection: str) -> Shape:
         """The shape of a collection; StoreError if it does not exist."""
@@ -342,20 +333,18 @@ class OpenSearchSegmentStore:
 
     def _read_shape(self, collection: str) -> Shape | None:
         """The shape of a collection as the server has it; None if it does not exist."""
-        _check_name(collection)
         answer = self._run(collection, lambda client: client.indices.get_mapping(index=collection, params=_IF_PRESENT))
         for index in answer.values():
             shape = read_shape(index["mappings"], collection)
             if shape is None:
-                msg = (
-                    f"The index {collection!r} in OpenSearch was not made by this store. Give the Document another "
-                    "name, or remove the index."
-                )
-                raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+                raise foreign_collection(collection, "OpenSearch", _STORE)
             return shape
         return None
 
     def _run(self, collection: str, request: Callable[[Any], T]) -> T:
+        # Other names would be several indexes for OpenSearch, or none.
+        is_name = isinstance(collection, str) and _NAME.fullmatch(collection) is not None
+        require(is_name, "Collection", collection, "a name of up to 60 characters of a-z, 0-9 and _, no _ first")
         return self._opened().run(request, collection=collection)
 
     def _opened(self) -> _Connection:
@@ -373,35 +362,25 @@ def parse_addresses(uris: Any) -> tuple[str, ...]:
         ('http://localhost:9200',)
     """
     listed = [uris] if isinstance(uris, str) else uris
-    if not isinstance(listed, (list, tuple)) or not listed or not all(isinstance(one, str) and one for one in listed):
-        raise ConfigError(f"uris must be an address such as 'localhost:9200', or a list of them; got {uris!r}.")
-    return tuple(one if "://" in one else f"http://{one}" for one in listed)
+    is_valid = is_list_of(listed, str) and bool(listed) and all(listed)
+    require(is_valid, "uris", uris, "an address such as 'localhost:9200', or a list of them")
+    return tuple(uri if "://" in uri else f"http://{uri}" for uri in listed)
 
 
-def _parse_index_kwargs(given: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The analysers and the settings for new indexes."""
-    given = validate_mapping("index_kwargs", given, ("analysers", "mappings", "settings"))
-    if given.get("mappings"):
+    index_kwargs = validate_mapping("index_kwargs", index_kwargs, ("analysers", "mappings", "settings"))
+    if index_kwargs.get("mappings"):
         msg = (
-            f"index_kwargs['mappings'] must be left out; got {given['mappings']!s:.80}. The store maps its own fields: "
-            "declare fields for filters with Document(doc_fields=...)."
+            f"index_kwargs['mappings'] must be left out; got {index_kwargs['mappings']!s:.80}. The store maps its own "
+            "fields: declare fields for filters with Document(doc_fields=...)."
         )
         raise ConfigError(msg)
-    settings = validate_mapping("index_kwargs['settings']", given.get("settings") or {})
-    names = validate_texts("index_kwargs['analysers']", given.get("analysers", _DEFAULT_ANALYSERS))
+    settings = validate_mapping("index_kwargs['settings']", index_kwargs.get("settings") or {})
+    names = validate_texts("index_kwargs['analysers']", index_kwargs.get("analysers", _DEFAULT_ANALYSERS))
     for name in names:
-        if name not in analysers:
-            raise ConfigError(f"Unknown analyser {name!r} in index_kwargs['analysers']. {known_names(name, analysers)}")
+        validate_choice("analyser in index_kwargs['analysers']", name, analysers)
     return tuple(sorted({*names})), dict(settings)
-
-
-def _check_name(collection: str) -> None:
-    """Refuse a name that OpenSearch would read as several indexes, or not as an index."""
-    if not isinstance(collection, str) or not _NAME.fullmatch(collection):
-        msg = (
-            f"Collection must be a name of up to 60 characters of a-z, 0-9 and _, no _ first; got {collection!r:.120}."
-        )
-        raise ConfigError(msg)
 
 
 def _check_shape(collection: str, present: Shape, wanted: Shape) -> None:
@@ -432,19 +411,6 @@ def _delete_action(key: str, version: dict[str, int] | None = None) -> Action:
     return key, json.dumps({"delete": {"_id": key, **(version or {})}}) + "\n"
 
 
-def _batches(actions: Iterable[Action]) -> Iterator[list[Action]]:
-    batch: list[Action] = []
-    size = 0
-    for key, lines in actions:
-        if batch and (len(batch) == _BULK_ROWS or size + len(lines) > _BULK_CHARACTERS):
-            yield batch
-            batch, size = [], 0
-        batch.append((key, lines))
-        size += len(lines)
-    if batch:
-        yield batch
-
-
 def _matching(hits: Iterable[dict[str, Any]], rest: Filter | None) -> Iterator[dict[str, Any]]:
     """The hits whose rows meet our part of a filter."""
     for hit in hits:
@@ -454,10 +420,9 @@ def _matching(hits: Iterable[dict[str, Any]], rest: Filter | None) -> Iterator[d
 
 # --- The client
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # before the second try, doubling; of each at least half is waited
+FIRST_PAUSE_S = 0.2  # before the second try, doubling
 _RETRIES = 5
 _TIMEOUT_S = 30.0
-_TRANSIENT = frozenset([429, 502, 503, 504])  # statuses after which a later try may succeed
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, TimeoutError)
 _CONNECTIONS = 16  # open ones; opensearch-py's 10 are fewer than the threads that a Document may have
 _WHERE = "store_conf['segment_store']['kwargs']"
@@ -493,7 +458,7 @@ class _Connection:
             msg = f"opensearch-py does not accept {_WHERE}: {sentence(exc)} Correct its uris and client_kwargs."
             raise ConfigError(msg) from exc
         self._nodes = len(uris)
-        self.name = ", ".join(dict.fromkeys(one.host for one in self._client.transport.seed_connections))
+        self.name = ", ".join(dict.fromkeys(connection.host for connection in self._client.transport.seed_connections))
 
     def run(self, request: Callable[[Any], T], *, collection: str = "") -> T:
         """Run an idempotent request on the client, with retries.
@@ -515,7 +480,7 @@ class _Connection:
             except library.TransportError as exc:
                 if tries == self.retries or not self._is_transient(exc, tries):
                     self._raise(exc, collection)
-            _pause(tries)
+            time.sleep(backoff_s(tries, FIRST_PAUSE_S))
             tries += 1
 
     def close(self) -> None:
@@ -526,7 +491,7 @@ class _Connection:
         if isinstance(fault, (library.ConnectionTimeout, library.SSLError)):
             return False
         if not isinstance(fault, library.ConnectionError):
-            return fault.status_code in _TRANSIENT
+            return fault.status_code in TRANSIENT_STATUSES
         # An unreachable node: the next try goes to another one, if there is one.
         return not isinstance(_first_cause(fault.info), _UNREACHABLE) or tries + 1 < self._nodes
 
@@ -547,7 +512,7 @@ class _Connection:
                 f"OpenSearch at {self.name} refuses this user ({fault.status_code}: {_reason(fault.info)}) Give 'user' "
                 f"and 'password' of one with the rights for it in {_WHERE}['client_kwargs']."
             )
-        elif fault.status_code in _TRANSIENT:
+        elif fault.status_code in TRANSIENT_STATUSES:
             msg = (
                 f"OpenSearch at {self.name} is overloaded or starting: it failed at {self.retries + 1} tries "
                 f"({fault.status_code}: {_reason(fault.info)}) Try again later."
@@ -558,12 +523,6 @@ class _Connection:
             msg = f"OpenSearch at {self.name} answered {fault.status_code}: {_reason(fault.info)}"
             raise StoreError(msg, store=_STORE, collection=collection) from fault
         raise StoreConnectionError(msg, store=_STORE, collection=collection) from fault
-
-
-def _pause(tries: int) -> None:
-    """Wait before the next try: twice as long as before, with jitter."""
-    longest = min(FIRST_PAUSE_S * 2.0**tries, LONGEST_PAUSE_S)
-    time.sleep(random.uniform(longest / 2, longest))  # noqa: S311  no secret
 
 
 def _no_collection(collection: str) -> StoreError:
@@ -578,11 +537,11 @@ def _row_error(collection: str, key: str, error: Mapping[str, Any]) -> StoreErro
     return StoreError(msg, store=_STORE, collection=collection)
 
 
-def _check_shards(collection: str, answer: Mapping[str, Any]) -> None:
+def _raise_for_shards(collection: str, answer: Mapping[str, Any]) -> None:
     """Raise a StoreError if a shard has failed: the answer is incomplete."""
     shards = answer["_shards"]
     if shards["failed"]:
-        reason = "; ".join(_reason(one.get("reason")) for one in shards.get("failures", ())[:1])
+        reason = "; ".join(_reason(failure.get("reason")) for failure in shards.get("failures", ())[:1])
         msg = f"{shards['failed']} of {shards['total']} shards of collection {collection!r} failed. {reason}"
         raise StoreError(msg.strip(), store=_STORE, collection=collection)
 
@@ -605,8 +564,8 @@ def _client_keywords(library: Any, options: Mapping[str, Any]) -> set[str]:
     connection = options.get("connection_class", library.Urllib3HttpConnection)
     pool = options.get("connection_pool_class", library.ConnectionPool)
     takers = (library.OpenSearch, transport, connection, *connection.__mro__[1:-1], pool)
-    known = {name for taker in takers for name in inspect.signature(taker).parameters}
-    return known - {"self", "hosts", "kwargs", "connections"} | {"user", "password"}
+    names = {name for taker in takers for name in inspect.signature(taker).parameters}
+    return names - {"self", "hosts", "kwargs", "connections"} | {"user", "password"}
 
 
 def _reason(info: Any) -> str:
@@ -634,7 +593,6 @@ _PRESENT: Final = "present"  # the names of the fields that a row has
 _FIELD: Final = "field"  # an object with the values of the fields by name; arrays as several values
 _WHOLE: Final = "whole"  # an object with the arrays by name, each as one value
 _META = "lazyrag"
-_LAYOUT = 2  # version of the layout of documents
 _SIMILARITY = "lazyrag"
 _LONGEST_TERM = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
 _LONGEST_TEXT = 256  # characters of a text that are indexed unchanged
@@ -669,7 +627,7 @@ class Shape:
         arrays = [name for name, field in self.schema.items() if field.element_type]
         mapping = {
             "dynamic": False,
-            "_meta": {_META: {"layout": _LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}},
+            "_meta": {_META: {"layout": LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}},
             "properties": {
                 _KEY: {"type": "keyword"},
                 _SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
@@ -701,13 +659,7 @@ def read_shape(mapping: Mapping[str, Any], collection: str = "") -> Shape | None
     meta = mapping.get("_meta", {}).get(_META)
     if meta is None:
         return None
-    layout = meta.get("layout", 1)
-    if layout != _LAYOUT:
-        msg = (
-            f"Collection {collection!r} in OpenSearch has rows of layout {layout}, written by another version of "
-            f"lazyrag; this one reads {_LAYOUT}. Drop it and read the files again, or use the version that wrote it."
-        )
-        raise SchemaMismatchError(msg, store=_STORE, collection=collection)
+    check_layout(meta.get("layout", 1), "OpenSearch", _STORE, collection)
     return Shape(read_schema(meta["schema"]), tuple(meta["analysers"]))
 
 
@@ -734,8 +686,8 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
     """The segment in a document of `segment_encoder`.
 
     Example:
-        >>> one = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields={"tags": ("a",)}, span=(0, 1))
-        >>> decode_segment(json.loads(segment_encoder(Shape({}, ()))(one))) == one
+        >>> segment = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields={"tags": ("a",)}, span=(0, 1))
+        >>> decode_segment(json.loads(segment_encoder(Shape({}, ()))(segment))) == segment
         True
     """
     parts = json.loads(source[_SEGMENT])
@@ -811,8 +763,7 @@ def _is_utf8(text: str) -> bool:
 def _as_dict(value: Any) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    msg = f"{type(value).__name__} is not a JSON type"
-    raise TypeError(msg)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
@@ -913,17 +864,15 @@ class FilterDialect:
         """See `Dialect.condition`; None for ``contains`` on text, and for orderings by a text that is cut."""
         name, op, value = condition.field, condition.op, condition.value
         if op == "exists":
-            return _exists(name) if value else _not(_exists(name))
-        if op in ("eq", "ne"):
-            equal = _equals(name, value)
-            return equal if op == "eq" else _not(equal)
-        if op in ("in", "not in"):
-            among = _in(name, value)
-            return among if op == "in" else _not(among)
+            return _exists(name) if value else self.negated(_exists(name))
+        if op == "in":
+            return self._in(name, value)
+        if op == "eq":
+            return self._equals(name, value)
         if op == "contains":
             is_array = self._schema[name].element_type is not None
             return _term(f"{_FIELD}.{name}", _index_scalar(value)) if is_array else None
-        if isinstance(value, str) and index_text(value) != value:
+        if op not in _RANGES or (isinstance(value, str) and index_text(value) != value):
             return None
         return {"range": {f"{_FIELD}.{name}": {_RANGES[op]: _index_scalar(value)}}}
 
@@ -933,37 +882,32 @@ class FilterDialect:
 
     def any_of(self, parts: Sequence[Query]) -> Query:
         """See `Dialect.any_of`."""
-        return _any_of(parts)
+        return {"bool": {"should": list(parts), "minimum_should_match": 1}}
 
     def negated(self, part: Query) -> Query:
         """See `Dialect.negated`."""
-        return _not(part)
+        return {"bool": {"must_not": [part]}}
 
     def never(self) -> Query:
         """See `Dialect.never`."""
         return {"match_none": {}}
 
+    def _equals(self, name: str, value: FieldValue) -> Query:
+        if value is None:
+            return self.negated(_exists(name))
+        if isinstance(value, tuple):
+            return _term(f"{_WHOLE}.{name}", _index_array(value))
+        return _term(f"{_FIELD}.{name}", _index_scalar(value))
 
-def _equals(name: str, value: FieldValue) -> Query:
-    if value is None:
-        return _not(_exists(name))
-    if isinstance(value, tuple):
-        return _term(f"{_WHOLE}.{name}", _index_array(value))
-    return _term(f"{_FIELD}.{name}", _index_scalar(value))
-
-
-def _in(name: str, values: Sequence[Scalar | None]) -> Query:
-    """One of the values, or, with None among them, a missing field; of an array, any element."""
-    known = list(dict.fromkeys(_index_scalar(value) for value in values if value is not None))
-    parts: list[Query] = [
-        {"terms": {f"{_FIELD}.{name}": known[start : start + _MOST_TERMS]}}
-        for start in range(0, len(known), _MOST_TERMS)
-    ]
-    if None in values:
-        parts.append(_not(_exists(name)))
-    if not parts:
-        return {"match_none": {}}
-    return parts[0] if len(parts) == 1 else _any_of(parts)
+    def _in(self, name: str, values: Sequence[Scalar | None]) -> Query:
+        """One of the values, or, with None among them, a missing field; of an array, any element."""
+        scalars = dict.fromkeys(_index_scalar(value) for value in values if value is not None)
+        parts: list[Query] = [{"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MOST_TERMS)]
+        if None in values:
+            parts.append(self.negated(_exists(name)))
+        if not parts:
+            return self.never()
+        return parts[0] if len(parts) == 1 else self.any_of(parts)
 
 
 def _exists(name: str) -> Query:
@@ -972,11 +916,3 @@ def _exists(name: str) -> Query:
 
 def _term(field: str, value: Scalar) -> Query:
     return {"term": {field: {"value": value}}}
-
-
-def _any_of(parts: Sequence[Query]) -> Query:
-    return {"bool": {"should": list(parts), "minimum_should_match": 1}}
-
-
-def _not(part: Query) -> Query:
-    return {"bool": {"must_not": [part]}}

@@ -7,14 +7,16 @@ Both store rows in collections and do not depend on trees, files or query texts.
 from __future__ import annotations
 
 import functools
+import math
+import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
-from lazyrag.data.fields import Schema
+from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
 from lazyrag.data.segment import EMPTY, Segment, digest
 from lazyrag.errors import ConfigError, SchemaMismatchError
@@ -23,7 +25,7 @@ from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
-from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, SparseVector
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay within 60
@@ -184,13 +186,7 @@ class SegmentStore(Store, Protocol):
         page can begin behind a deleted row.
         """
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows.
 
         Unknown keys are ignored. An empty list of keys deletes nothing.
@@ -219,22 +215,10 @@ class VectorStore(Store, Protocol):
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all rows once."""
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows."""
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """For each of n vectors a ranking of at most topk (key, score): best first, ties by key.
 
         The vectors are the rows of an array (n, dimension), or a list of dicts where the collection is sparse. Higher
@@ -249,11 +233,7 @@ class Approximate(Protocol):
     """A vector store that can also search faster than exactly. It declares the feature ``approximate``."""
 
     def search_approximately(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """As `VectorStore.search`, but other rows may take the places of some of the nearest ones.
 
@@ -267,11 +247,7 @@ class NativeVectors(Protocol):
     """A vector store that also offers its backend's own search. It declares the feature ``native vectors``."""
 
     def search_natively(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """The backend's own ranking, which may be short; the filter is exact.
 
@@ -293,12 +269,7 @@ class NativeText(Protocol):
     """A segment store with its own keyword search, for ``index="native"``. It declares the feature ``native text``."""
 
     def search_text(
-        self,
-        collection: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002
+        self, collection: str, analyser: str, terms: Sequence[str], topk: int, filter: Filter | None = None
     ) -> Ranking:
         """At most topk pairs (key, score) of rows that share a term with the query: best first, ties by key.
 
@@ -308,7 +279,7 @@ class NativeText(Protocol):
         """
 
 
-def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:  # noqa: A002
+def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
     """Check the arguments of `SegmentStore.delete` and `VectorStore.delete`.
 
     Raises:
@@ -341,7 +312,10 @@ class Dialect(Protocol[T]):
     """
 
     def condition(self, condition: Condition) -> T | None:
-        """Translate a condition; None if the language has no equivalent."""
+        """Translate a condition; None if the language has no equivalent.
+
+        `push_down` negates ``eq`` and ``in`` where ``ne`` and ``not in`` are not translated.
+        """
 
     def all_of(self, parts: Sequence[T]) -> T:
         """The conjunction of at least two parts."""
@@ -354,6 +328,9 @@ class Dialect(Protocol[T]):
 
     def never(self) -> T | None:
         """A condition that no row meets; None if the language has none."""
+
+
+_POSITIVE = {"ne": "eq", "not in": "in"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +346,7 @@ class Pushed(Generic[T]):
     rest: Filter | None = None
 
 
-def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002  the word of the domain
+def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:
     """Split a bound filter: as much as possible for the backend, the rest for us.
 
     Args:
@@ -382,7 +359,11 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa:
     if filter is None:
         return Pushed()
     if isinstance(filter, Condition):
-        return _native_or_rest(dialect.condition(filter), filter)
+        native = dialect.condition(filter)
+        if native is None and filter.op in _POSITIVE:
+            positive = Condition(filter.field, _POSITIVE[filter.op], filter.value)
+            native = _negate(push_down(positive, dialect), dialect)
+        return _native_or_rest(native, filter)
     if isinstance(filter, Not):
         return _native_or_rest(_negate(push_down(filter.filter, dialect), dialect), filter)
     parts = [push_down(part, dialect) for part in filter.filters]
@@ -392,7 +373,7 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:  # noqa:
     return _push_down_or(filter, parts, dialect)
 
 
-def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:  # noqa: A002
+def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T]) -> Pushed[T]:
     if not parts:
         return _native_or_rest(dialect.never(), filter)
     if any(part == Pushed() for part in parts):
@@ -405,7 +386,7 @@ def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T
     return Pushed(_join(natives, dialect.any_of), None if is_complete else filter)
 
 
-def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:  # noqa: A002
+def _native_or_rest(native: T | None, filter: Filter) -> Pushed[T]:
     return Pushed(rest=filter) if native is None else Pushed(native)
 
 
@@ -470,19 +451,19 @@ def index_of(schema: VectorSchema) -> Index:
 
 def add_rows(index: Index, rows: Sequence[VectorRow]) -> None:
     """Add rows, which `check_vectors` has accepted, to a collection in memory."""
-    keys, fields = [row.key for row in rows], [row.fields for row in rows]
-    if isinstance(index, SparseIndex):
-        index.add(keys, _sparse(rows), fields)
-    else:
-        index.add(keys, _stacked(rows), fields)
+    index.add(*_columns(rows, is_sparse=isinstance(index, SparseIndex)))
 
 
 def part_of_rows(rows: Sequence[VectorRow], dimension: int) -> Part:
     """A part of at least one row, which `check_vectors` has accepted."""
-    keys, fields = [row.key for row in rows], [row.fields for row in rows]
-    if dimension == SPARSE:
-        return SparsePart.of_rows(keys, _sparse(rows), fields)
-    return DenseBlock.of_rows(keys, _stacked(rows), fields)
+    kind = SparsePart if dimension == SPARSE else DenseBlock
+    return kind.of_rows(*_columns(rows, is_sparse=dimension == SPARSE))
+
+
+def _columns(rows: Sequence[VectorRow], *, is_sparse: bool) -> tuple[list[str], Any, list[Fields]]:
+    """The keys, the vectors and the fields of rows."""
+    vectors: Any = [row.vector for row in rows]
+    return [row.key for row in rows], vectors if is_sparse else np.stack(vectors), [row.fields for row in rows]
 
 
 def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
@@ -494,14 +475,14 @@ def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
-def joined_parts(parts: Sequence[Part], kept: Sequence[Mask | None], dimension: int, room: Room) -> Part:
+def joined_parts(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, room: Room) -> Part:
     """Join several parts; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
     if dimension == SPARSE:
-        return SparsePart.joined(cast("Sequence[SparsePart]", parts), kept)
-    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), kept, room)
+        return SparsePart.joined(cast("Sequence[SparsePart]", parts), alive)
+    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), alive, room)
 
 
-def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:  # noqa: A002
+def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
     """Search a state; see `VectorStore.search`.
 
     Raises:
@@ -509,7 +490,7 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
     """
     _check_kind(vectors, is_sparse=isinstance(state, SparseState))
     if isinstance(state, SparseState):
-        return [state.search(one, topk, filter=filter) for one in cast("Sequence[SparseVector]", vectors)]
+        return [state.search(vector, topk, filter=filter) for vector in cast("Sequence[SparseVector]", vectors)]
     return state.search_many(cast("Matrix", vectors), topk, filter=filter)
 
 
@@ -548,16 +529,16 @@ def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *,
     """
     for row in rows:
         if isinstance(row.vector, dict):
-            is_right, given = dimension == SPARSE, "a sparse one"
+            is_right, found = dimension == SPARSE, "a sparse one"
         else:
-            is_right, given = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
+            is_right, found = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
         if not is_right:
-            msg = f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {given}."
+            msg = f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {found}."
             raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
 def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
-    wrong = [one for one in vectors if isinstance(one, dict) != is_sparse]
+    wrong = [vector for vector in vectors if isinstance(vector, dict) != is_sparse]
     if wrong:
         kind = "sparse" if is_sparse else "dense"
         raise ConfigError(f"Vectors to search this collection must be {kind}; got {wrong[0]!r:.60}.")
@@ -567,12 +548,124 @@ def _describe(dimension: int) -> str:
     return "sparse vectors" if dimension == SPARSE else f"vectors of {dimension} numbers"
 
 
-def _sparse(rows: Sequence[VectorRow]) -> list[SparseVector]:
-    return [cast("SparseVector", row.vector) for row in rows]
+LAYOUT = 2
+"""Version of the layout of rows in Chroma, Milvus and OpenSearch."""
 
 
-def _stacked(rows: Sequence[VectorRow]) -> Matrix:
-    return np.stack([cast("Vector", row.vector) for row in rows])
+def check_layout(found: int, backend: str, store: str, collection: str) -> None:
+    """Check that this version of lazyrag can read the rows of a collection.
+
+    Raises:
+        SchemaMismatchError: If another version of lazyrag has written them.
+    """
+    if found != LAYOUT:
+        msg = (
+            f"Collection {collection!r} in {backend} has rows of layout {found}, written by another version of "
+            f"lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or use the version that "
+            "wrote it."
+        )
+        raise SchemaMismatchError(msg, store=store, collection=collection)
+
+
+_PYTHON_TYPES = {
+    DataType.BOOLEAN: bool,
+    DataType.INT32: int,
+    DataType.INT64: int,
+    DataType.FLOAT: float,
+    DataType.DOUBLE: float,
+    DataType.VARCHAR: str,
+    DataType.DATE: str,
+}
+
+
+def has_type(field: DocField, value: FieldValue) -> bool:
+    """Whether the type of a field tells that of its value; a backend that orders numbers loses the sign of -0.0.
+
+    Example:
+        >>> [has_type(DocField(DataType.DOUBLE), value) for value in (1.0, 1, -0.0)]
+        [True, False, False]
+    """
+    return type(value) is _PYTHON_TYPES.get(field.data_type) and repr(value) != "-0.0"
+
+
+def foreign_collection(collection: str, where: str, store: str) -> SchemaMismatchError:
+    """The error for a collection that lazyrag did not create."""
+    msg = f"Collection {collection!r} in {where} was not made by lazyrag. Drop it, or give the Document another name."
+    return SchemaMismatchError(msg, store=store, collection=collection)
+
+
+def batches(
+    items: Iterable[T], most: int, most_bytes: int = 0, size_of: Callable[[T], int] | None = None
+) -> Iterator[list[T]]:
+    """Cut items into batches for requests.
+
+    Args:
+        items: The items.
+        most: Their number in a batch.
+        most_bytes: Their size in a batch, if ``size_of`` is given; a batch of one item may exceed it.
+        size_of: The size of an item.
+
+    Example:
+        >>> [*batches("abcd", 3)], [*batches(["aa", "b", "c"], 9, 2, len)]
+        ([['a', 'b', 'c'], ['d']], [['aa'], ['b', 'c']])
+    """
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item) if size_of is not None else 0
+        if batch and (len(batch) == most or total + size > most_bytes):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch
+
+
+TRANSIENT_STATUSES = frozenset([429, 502, 503, 504])
+"""HTTP statuses of servers and proxies after which a later try may succeed."""
+
+
+def backoff_s(tries: int, first_s: float = 0.2, longest_s: float = 10.0) -> float:
+    """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a random half."""
+    return min(first_s * 2.0**tries, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+
+
+def score_of(worth: float, metric: Metric) -> float:
+    """The score, as `VectorStore.search` defines it, of a worth, as `Candidate` does.
+
+    Example:
+        >>> score_of(-4.0, "l2"), score_of(1.0000001, "cosine")
+        (0.3333333333333333, 1.0)
+    """
+    if metric == "l2":
+        return 1.0 / (1.0 + math.sqrt(max(-worth, 0.0)))
+    return min(max(worth, -1.0), 1.0) if metric == "cosine" else worth
+
+
+Match: TypeAlias = "tuple[str, float] | None"
+"""The key of a row and its worth, see `Candidate`; None for one that does not meet our part of a filter."""
+
+
+def native_ranking(
+    topk: int, metric: Metric, fetch: Callable[[int], Sequence[Match]], most: int | None = None
+) -> Ranking:
+    """A backend's own ranking of the rows that meet our part of a filter too, fetching more where it leaves too few.
+
+    Args:
+        topk: At least 1.
+        metric: Of the collection.
+        fetch: The n nearest rows as the backend ranks them: fewer only where there are no more.
+        most: The largest n; None for no bound.
+    """
+    depth = topk if most is None else min(topk, most)
+    while True:
+        found = fetch(depth)
+        matching = [match for match in found if match is not None]
+        if len(matching) >= topk or len(found) < depth or depth == most:
+            ranking = [(key, score_of(worth, metric)) for key, worth in matching[:topk]]
+            return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
+        depth = _WIDER * depth if most is None else min(_WIDER * depth, most)
 
 
 _SPARE = 16  # more rows than needed, so that the first fetch shows a boundary without ties
@@ -628,9 +721,9 @@ def exact_ranking(
     depth = topk + _SPARE
     while True:
         found = fetch(depth)
-        kept = [one for one in found if rest is None or matches(rest, one.row.fields)]
-        if len(found) < depth or _is_settled(query, topk, schema, found, kept, rounding):
-            return rank_rows(query, topk, schema, [one.row for one in kept])
+        matching = [candidate for candidate in found if rest is None or matches(rest, candidate.row.fields)]
+        if len(found) < depth or _is_settled(query, topk, schema, found, matching, rounding):
+            return rank_rows(query, topk, schema, [candidate.row for candidate in matching])
         depth *= _WIDER
 
 
@@ -648,16 +741,16 @@ def _is_settled(
     topk: int,
     schema: VectorSchema,
     found: Sequence[Candidate],
-    kept: Sequence[Candidate],
+    matching: Sequence[Candidate],
     rounding: float,
 ) -> bool:
     """Whether no row behind the last candidate can be among the topk best."""
-    if len(kept) < topk:
+    if len(matching) < topk:
         return False
-    largest = max(_length(one.row.vector) for one in found)
+    largest = max(_length(candidate.row.vector) for candidate in found)
     length = _length(query)
     scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
-    return kept[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
+    return matching[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
 
 
 def _length(vector: Embedding) -> float:

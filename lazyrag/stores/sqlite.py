@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Filter, matches
-from lazyrag.data.segment import EMPTY, Content, Location, ReadOnly, Segment, digest
+from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
@@ -50,6 +51,8 @@ from lazyrag.types import Embeddings, Fields, Matrix, Metric, Ranking
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from numpy.typing import NDArray
 
 
 LEDGER_TABLES = """
@@ -205,35 +208,11 @@ class OriginRow(NamedTuple):
     fields: StoredText
 
 
-SEGMENT_COLUMNS = (
-    "collection",
-    "key",
-    "origin",
-    "build",
-    "parent",
-    "number",
-    "is_json",
-    "content",
-    "metadata",
-    "span_start",
-    "span_end",
-    "places",
+SEGMENT_COLUMNS = tuple(
+    "collection key origin build parent number is_json content metadata span_start span_end places".split()
 )
 
-SegmentRow: TypeAlias = tuple[
-    int,
-    StoredText,
-    int,
-    int,
-    "StoredText | None",
-    int,
-    bool,
-    StoredText,
-    StoredText,
-    "int | None",
-    "int | None",
-    StoredText,
-]
+SegmentRow: TypeAlias = tuple[Any, ...]
 """One segment as a row holds it, by `SEGMENT_COLUMNS`; a plain tuple, as there are many."""
 
 OriginKey: TypeAlias = tuple[str, str, str, int]
@@ -249,9 +228,9 @@ class Origin(NamedTuple):
     fields: Fields
 
 
-def origin_key(one: Segment) -> OriginKey:
+def origin_key(segment: Segment) -> OriginKey:
     """Key of a segment's origin."""
-    return one.group, one.document_id, one.path, id(one.fields)
+    return segment.group, segment.document_id, segment.path, id(segment.fields)
 
 
 def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
@@ -266,10 +245,13 @@ def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
         'a.txt'
     """
     found: dict[OriginKey, OriginRow] = {}
-    for one in segments:
-        shared = origin_key(one)
+    for segment in segments:
+        shared = origin_key(segment)
         if shared not in found:
-            found[shared] = _origin_row(one)
+            fields = _json(segment, "fields", segment.fields)
+            group, document_id, path, _ = shared
+            key = bytes.fromhex(digest([group, document_id, path, read_text(fields)]))
+            found[shared] = OriginRow(key, stored_text(group), stored_text(document_id), stored_text(path), fields)
     return found
 
 
@@ -293,25 +275,24 @@ def segment_rows(
     """
     texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
     rows: list[SegmentRow] = []
-    for key, one in segments:
-        content, span, parent = one.content, one.span, one.parent
-        metadata = texts.get(id(one.metadata))
+    for key, segment in segments:
+        content, parent, metadata = segment.content, segment.parent, texts.get(id(segment.metadata))
         if metadata is None:
-            metadata = texts[id(one.metadata)] = _json(one, "metadata", one.metadata)
+            metadata = texts[id(segment.metadata)] = _json(segment, "metadata", segment.metadata)
+        locations = [(location.start, location.end, location.kind, location.label) for location in segment.locations]
         rows.append(
             (
                 collection,
                 stored_text(key),
-                origins[origin_key(one)],
-                one.build,
+                origins[origin_key(segment)],
+                segment.build,
                 None if parent is None else stored_text(parent),
-                one.number,
+                segment.number,
                 not isinstance(content, str),
-                stored_text(content) if isinstance(content, str) else _json(one, "content", content),
+                stored_text(content) if isinstance(content, str) else _json(segment, "content", content),
                 metadata,
-                None if span is None else span[0],
-                None if span is None else span[1],
-                _locations(one) if one.locations else "[]",
+                *(segment.span or (None, None)),
+                _json(segment, "places", locations) if locations else "[]",
             )
         )
     return rows
@@ -328,7 +309,6 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
     origin = origins[number]
     # Most texts are no bytes: `read_text` is called for those that are.
     text = content if isinstance(content, str) else read_text(content)
-    held: Content = json.loads(text) if is_json else text
     name = key if isinstance(key, str) else read_text(key)
     return Segment(
         name[: -len(str(build)) - 1],  # what comes before "-" and the build
@@ -338,7 +318,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         origin.path,
         parent if parent is None or isinstance(parent, str) else read_text(parent),
         ordinal,
-        held,
+        json.loads(text) if is_json else text,
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
         origin.fields,
         None if start is None else (start, end),
@@ -394,16 +374,6 @@ def read_schema(text: str) -> Schema:
     }
 
 
-def schema_fields(text: str) -> list[str]:
-    """The names of a schema's fields, sorted.
-
-    Example:
-        >>> schema_fields('{"year":["int32",null,null,null]}')
-        ['year']
-    """
-    return sorted(json.loads(text))
-
-
 def stored_text(text: str) -> StoredText:
     r"""A text as SQLite can keep it.
 
@@ -424,31 +394,18 @@ def read_text(stored: StoredText) -> str:
     return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
 
 
-def _origin_row(one: Segment) -> OriginRow:
-    fields = _json(one, "fields", one.fields)
-    key = bytes.fromhex(digest([one.group, one.document_id, one.path, read_text(fields)]))
-    return OriginRow(key, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
-
-
-def _locations(one: Segment) -> StoredText:
-    return _json(
-        one, "places", [(location.start, location.end, location.kind, location.label) for location in one.locations]
-    )
-
-
-def _json(one: Segment, name: str, value: Any) -> StoredText:
+def _json(segment: Segment, name: str, value: Any) -> StoredText:
     try:
         return stored_text(_ENCODER.encode(value))
     except (TypeError, ValueError, RecursionError) as exc:
-        msg = f"The {name} of node {one.uid!r} in group {one.group!r} must be a JSON value; got {value!r:.60}: {exc}."
-        raise ConfigError(msg) from exc
+        what = f"The {name} of node {segment.uid!r} in group {segment.group!r}"
+        raise ConfigError(f"{what} must be a JSON value; got {value!r:.60}: {exc}.") from exc
 
 
 def _as_dict(value: Any) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
-    msg = f"{type(value).__name__} is not among its types"
-    raise TypeError(msg)
+    raise TypeError(f"{type(value).__name__} is not among its types")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
@@ -475,20 +432,23 @@ CREATE TABLE vector_part (
 CREATE INDEX vector_part_by_collection ON vector_part (collection);
 """
 
-VECTOR_ARRAY_FILES = "SELECT arrays FROM vector_part WHERE content IS NULL"
-"""The names of all array files that hold vectors; others like them are not in use."""
-
-
 VECTOR_PARTS = "SELECT arrays FROM vector_part"
 """The names of all parts' bundles, in files or not."""
 
+VECTOR_ARRAY_FILES = f"{VECTOR_PARTS} WHERE content IS NULL"
+"""The names of all array files that hold vectors; others like them are not in use."""
 
-def collection_row(connection: sqlite3.Connection, collection: str) -> tuple[int, int, Metric, str] | None:
-    """A collection's number, dimension, metric and schema (JSON); None if it does not exist."""
+
+CollectionRow: TypeAlias = tuple[int, int, Metric, str]
+"""A collection's number, dimension, metric and schema (JSON)."""
+
+
+def collection_row(connection: sqlite3.Connection, collection: str) -> CollectionRow | None:
+    """A collection; None if it does not exist."""
     found = connection.execute(
         "SELECT id, dimension, metric, schema FROM vector_collection WHERE name = ?", (collection,)
     ).fetchone()
-    return cast("tuple[int, int, Metric, str] | None", found)
+    return cast("CollectionRow | None", found)
 
 
 def dead_bits(alive: Mask | None) -> bytes | None:
@@ -620,7 +580,9 @@ class StoreFile:
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
         # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
         # of the writer.
-        self.changed: Callable[[], int] = self._committed if self.path is None else self._reader.data_version
+        self.changed: Callable[[], int] = self._reader.data_version
+        if self.path is None:
+            self.changed = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
         """A number of this object that changes with every commit, of this process or another one."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
@@ -688,10 +650,6 @@ class StoreFile:
         except StoreError:
             return 0.0
 
-    def _committed(self) -> int:
-        self._reader.check_open()
-        return self._commits
-
     def close(self) -> None:
         """Close the file. Waits for transactions of other threads. Idempotent.
 
@@ -699,6 +657,7 @@ class StoreFile:
         """
         self._reader.close()
         self._writer.close()  # last: the last connection cleans up, which a reader may not
+        self.changed = self._reader.data_version  # from now on an error, in memory too
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -764,27 +723,26 @@ class MapFileSegmentStore:
         """See `SegmentStore.create`."""
         wanted = schema_text(schema)
         with self._file.reading() as connection:
-            present = _schema(connection, collection)
+            _, present = _collection(connection, collection)
         if present is None:
             with self._file.writing() as connection:
                 connection.execute(
                     "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
                     (collection, wanted),
                 )
-                present = _schema(connection, collection)  # another process may have been faster
+                _, present = _collection(connection, collection)  # another process may have been faster
         if present != wanted:
-            fields = ", ".join(schema_fields(present or ""))
-            msg = f"Collection {collection!r} has other fields than asked for: {fields}."
+            fields = ", ".join(sorted(json.loads(present or "{}")))
+            msg = f"Collection {collection!r} has other fields than requested: {fields}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
         with self._file.writing() as connection:
-            row = _row(connection, collection)
-            if row is not None:
-                connection.execute("DELETE FROM segment WHERE collection = ?", row)
-                connection.execute("DELETE FROM segment_origin WHERE collection = ?", row)
-                connection.execute("DELETE FROM segment_collection WHERE id = ?", row)
+            number, _ = _collection(connection, collection)
+            connection.execute("DELETE FROM segment WHERE collection = ?", (number,))
+            connection.execute("DELETE FROM segment_origin WHERE collection = ?", (number,))
+            connection.execute("DELETE FROM segment_collection WHERE id = ?", (number,))
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
@@ -798,7 +756,7 @@ class MapFileSegmentStore:
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
             ids = {shared: _origin_id(connection, number, origin) for shared, origin in origins.items()}
-            in_order = sorted(by_key.items(), key=_index_order)  # in which the index grows faster
+            in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))  # in which the index grows faster
             values = segment_rows(in_order, number, ids)
             before = connection.total_changes
             connection.executemany(_INSERT, values)
@@ -827,28 +785,20 @@ class MapFileSegmentStore:
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the domain
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `SegmentStore.delete`."""
         check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
+            before = connection.total_changes
             if filter is not None:
-                gone = _met(connection, number, filter)
-                statement = "DELETE FROM segment WHERE origin = ?"
-                rows: Sequence[tuple[object, ...]] = gone
+                origins = _matching_origins(connection, number, filter)
+                connection.executemany("DELETE FROM segment WHERE origin = ?", origins)
             else:
                 rows = [(number, *_placed(key)) for key in keys or ()]
-                gone = _origins_of(connection, rows)
-                statement = _DELETE
-            before = connection.total_changes
-            connection.executemany(statement, rows)
+                origins = _origins_of(connection, rows)
+                connection.executemany(_DELETE, rows)
             deleted = connection.total_changes - before
-            connection.executemany(_FORGET_ORIGIN, gone)
+            connection.executemany(_FORGET_ORIGIN, origins)
         return deleted
 
     @contextmanager
@@ -869,7 +819,7 @@ class _Origins:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, Origin] = {}
+        self._cached: dict[int, Origin] = {}
         self._lock = threading.Lock()
 
     def read(self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]) -> dict[int, Origin]:
@@ -878,7 +828,7 @@ class _Origins:
         for row in rows:
             number = row[1]
             if number not in found:
-                found[number] = self._known.get(number) or self._read(connection, number)
+                found[number] = self._cached.get(number) or self._read(connection, number)
         return found
 
     def _read(self, connection: sqlite3.Connection, number: int) -> Origin:
@@ -886,14 +836,13 @@ class _Origins:
             "SELECT node_group, document_id, path, fields FROM segment_origin WHERE id = ?", (number,)
         ).fetchone()
         if found is None:
-            msg = f"The store lacks the origin {number} of a segment. Run verify()."
-            raise StoreError(msg, store="map")
+            raise StoreError(f"The store lacks the origin {number} of a segment. Run verify().", store="map")
         group, document_id, path, fields = found
         origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
         with self._lock:
-            while len(self._known) >= _REMEMBERED:
-                del self._known[next(iter(self._known))]
-            return self._known.setdefault(number, origin)  # another thread may have been faster
+            while len(self._cached) >= _REMEMBERED:
+                del self._cached[next(iter(self._cached))]
+            return self._cached.setdefault(number, origin)  # another thread may have been faster
 
 
 def _placed(key: str) -> tuple[int, StoredText]:
@@ -903,29 +852,19 @@ def _placed(key: str) -> tuple[int, StoredText]:
     return min(number, _LARGEST), stored_text(key)
 
 
-def _index_order(row: tuple[str, Segment]) -> tuple[int, str]:
-    return row[1].build, row[0]
-
-
-def _row(connection: sqlite3.Connection, collection: str) -> tuple[int] | None:
-    row: tuple[int] | None = connection.execute(
-        "SELECT id FROM segment_collection WHERE name = ?", (collection,)
-    ).fetchone()
-    return row
+def _collection(connection: sqlite3.Connection, collection: str) -> tuple[int | None, str | None]:
+    """The number and the schema (JSON) of a collection of segments; two None if it does not exist."""
+    row = connection.execute("SELECT id, schema FROM segment_collection WHERE name = ?", (collection,)).fetchone()
+    return row or (None, None)
 
 
 def _number(connection: sqlite3.Connection, collection: str) -> int:
-    row = _row(connection, collection)
-    if row is None:
+    number, _ = _collection(connection, collection)
+    if number is None:
         present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
         msg = f"There is no collection {collection!r}. {known_names(collection, present)} Create it first."
         raise StoreError(msg, store="map", collection=collection)
-    return row[0]
-
-
-def _schema(connection: sqlite3.Connection, collection: str) -> str | None:
-    row = connection.execute("SELECT schema FROM segment_collection WHERE name = ?", (collection,)).fetchone()
-    return None if row is None else str(row[0])
+    return number
 
 
 def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRow) -> int:
@@ -948,18 +887,18 @@ def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
     return list(found)
 
 
-def _met(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:  # noqa: A002
+def _matching_origins(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:
     """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
-    gone: list[tuple[int]] = []
+    found: list[tuple[int]] = []
     for number, fields in connection.execute(
         "SELECT id, fields FROM segment_origin WHERE collection = ?", (collection,)
     ):
         if fields not in decided:
             decided[fields] = matches(filter, read_fields(fields))
         if decided[fields]:
-            gone.append((number,))
-    return gone
+            found.append((number,))
+    return found
 
 
 _GRAPH_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
@@ -981,12 +920,7 @@ class Graphs:
         self._making = threading.Lock()
 
     def search(
-        self,
-        state: DenseState,
-        names: Sequence[str],
-        vectors: Matrix,
-        topk: int,
-        filter: Filter | None,  # noqa: A002  the word of the protocol
+        self, state: DenseState, names: Sequence[str], vectors: Matrix, topk: int, filter: Filter | None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`.
 
@@ -1019,7 +953,9 @@ class Graphs:
         try:
             self._write(self._folder, self._file, graph, name)
         except OSError as exc:
-            warn_user(f"A graph of vectors is not kept, and will have to be built again: {sentence(exc)}", CacheWarning)
+            warn_user(
+                f"A graph of vectors is not stored, and will have to be built again: {sentence(exc)}", CacheWarning
+            )
             return graph
         return self._read(self._folder, block, name) or graph  # mapped, it needs no memory of its own
 
@@ -1044,14 +980,14 @@ class Graphs:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        found = {one: match for one in folder.iterdir() if (match := _GRAPH_FILE.fullmatch(one.name))}
+        found = {entry: match for entry in folder.iterdir() if (match := _GRAPH_FILE.fullmatch(entry.name))}
         with file.reading() as connection:  # after the files: what is new is in use
             stems = {bundle.partition(".")[0] for (bundle,) in connection.execute(VECTOR_PARTS)}
-        for one, match in found.items():
+        for entry, match in found.items():
             with suppress(FileNotFoundError):  # another program does the same
-                old = time.time() - one.stat().st_mtime >= _YOUNG_S
+                old = time.time() - entry.stat().st_mtime >= _YOUNG_S
                 if old if match[2].endswith(".tmp") else match[1] not in stems:
-                    _remove(one)
+                    _remove(entry)
 
 
 def _graph_path(folder: Path, name: str) -> Path:
@@ -1132,7 +1068,7 @@ class MapFileVectorStore:
 
     def __init__(self, file: StoreFile) -> None:
         self._file = file
-        self._known: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
+        self._cached: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
         self._merging = threading.Lock()
         self._graphs = Graphs(file)
 
@@ -1147,7 +1083,7 @@ class MapFileVectorStore:
 
     def close(self) -> None:
         """Release the arrays."""
-        self._known.clear()
+        self._cached.clear()
 
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
@@ -1155,18 +1091,15 @@ class MapFileVectorStore:
         check_schema(schema)
         with self._file.reading() as connection:
             present = collection_row(connection, collection)
-        if present is None and not self._file.read_only:
+        if present is None:
             with self._file.writing() as connection:
                 connection.execute(
                     "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?, ?) "
                     "ON CONFLICT (name) DO NOTHING",
                     (collection, *wanted),
                 )
-                present = collection_row(connection, collection)
-        if present is None:
-            msg = f"There is no collection {collection!r}, and the store was opened with read_only=True."
-            raise StoreError(msg, store="map", collection=collection)
-        dimension, metric, fields = present[1:]
+                present = cast("CollectionRow", collection_row(connection, collection))
+        _, dimension, metric, fields = present
         if (dimension, metric, fields) != wanted:
             raise other_schema(collection, dimension, metric, schema)
 
@@ -1181,7 +1114,7 @@ class MapFileVectorStore:
             ).fetchall()
             connection.execute("DELETE FROM vector_part WHERE collection = ?", (row[0],))
             connection.execute("DELETE FROM vector_collection WHERE id = ?", (row[0],))
-        self._known.pop(collection, None)
+        self._cached.pop(collection, None)
         self._file.arrays.retire(name for (name,) in names)
 
     def count(self, collection: str) -> int:
@@ -1190,22 +1123,18 @@ class MapFileVectorStore:
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
-        known = self._now(collection)
+        present = self._now(collection)
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
-        check_vectors(collection, known.schema[0], last.values())
+        check_vectors(collection, present.schema[0], last.values())
         if not last:
             return
-        block = part_of_rows(list(last.values()), known.schema[0])
-        name, content = self._file.arrays.write_or_inline(
-            block.arrays(), _SMALL_BYTES
-        )  # on the disk before anything names it
+        block = part_of_rows(list(last.values()), present.schema[0])
+        # It is on the disk before anything names it.
+        name, content = self._file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
-            alive, _ = without(
-                [part.block for part in present.parts], [part.alive for part in present.parts], block.keys
-            )
-            retired = _bury(connection, present.parts, alive)
+            retired, _ = _bury(connection, present.parts, block.keys)
             if content is None:
                 self._file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
@@ -1220,13 +1149,7 @@ class MapFileVectorStore:
         """See `VectorStore.scan`."""
         return [VectorRow(*row) for row in self._now(collection).state.page(after, limit)]
 
-    def delete(
-        self,
-        collection: str,
-        *,
-        keys: Sequence[str] | None = None,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> int:
+    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""
         self._now(collection)
         check_deletion(keys, filter)
@@ -1234,33 +1157,19 @@ class MapFileVectorStore:
             return 0
         with self._file.writing() as connection:
             present = self._read(connection, collection)
-            gone = list(dict.fromkeys(keys)) if filter is None and keys is not None else []
-            if filter is not None:
-                gone = present.state.matching(filter)
-            blocks = [part.block for part in present.parts]
-            alive, count = without(blocks, [part.alive for part in present.parts], encoded_keys(gone))
-            retired = _bury(connection, present.parts, alive)
+            deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
+            retired, count = _bury(connection, present.parts, encoded_keys(deleted))
         self._file.arrays.retire(retired)
         if count:
             self._merge(collection)
         return count
 
-    def search(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
-    ) -> list[Ranking]:
+    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(self._now(collection).state, vectors, topk, filter)
 
     def search_approximately(
-        self,
-        collection: str,
-        vectors: Embeddings,
-        topk: int,
-        filter: Filter | None = None,  # noqa: A002  the word of the protocol
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`."""
         now = self._now(collection)
@@ -1272,9 +1181,9 @@ class MapFileVectorStore:
         reads = 0
         while True:
             changes = self._file.changed()  # before the reading: what comes between is read again
-            known = self._known.get(collection)
-            if known is not None and known[0] == changes:
-                return known[1]
+            cached = self._cached.get(collection)
+            if cached is not None and cached[0] == changes:
+                return cached[1]
             reads += 1
             try:
                 with self._file.reading() as connection:
@@ -1284,27 +1193,27 @@ class MapFileVectorStore:
                 if reads == _MOST_READS or self._file.changed() == changes:
                     raise
             else:
-                self._known[collection] = changes, found
+                self._cached[collection] = changes, found
                 return found
 
     def _read(self, connection: sqlite3.Connection, collection: str) -> _Collection:
         """The collection in a transaction; known parts are not opened again."""
         row = collection_row(connection, collection)
         if row is None:
-            self._known.pop(collection, None)
+            self._cached.pop(collection, None)
             names = [name for (name,) in connection.execute("SELECT name FROM vector_collection")]
             msg = f"There is no collection {collection!r}. {known_names(collection, names)} Create it first."
             raise _UnknownCollectionError(msg, store="map", collection=collection)
         number, dimension, metric, fields = row
-        before = self._known.get(collection)
-        known = {part.id: part for part in before[1].parts} if before is not None else {}
+        before = self._cached.get(collection)
+        opened = {part.id: part for part in before[1].parts} if before is not None else {}
         found = connection.execute(
             "SELECT id, arrays, content IS NULL, size, dead FROM vector_part WHERE collection = ? ORDER BY id",
             (number,),
         ).fetchall()
         parts = []
         for part_id, name, in_file, size, dead in found:
-            part = known.get(part_id)
+            part = opened.get(part_id)
             if part is None or part.dead != dead:
                 block = (
                     part.block
@@ -1313,7 +1222,7 @@ class MapFileVectorStore:
                 )
                 part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
             parts.append(part)
-        if before is not None and before[1].id == number and _same(before[1].parts, parts):
+        if before is not None and before[1].id == number and before[1].parts == tuple(parts):  # the same objects
             return before[1]
         state = state_of([part.block for part in parts], [part.alive for part in parts], dimension, metric)
         return _Collection(number, (dimension, metric, fields), tuple(parts), state)
@@ -1352,7 +1261,8 @@ class MapFileVectorStore:
             return  # another thread merges; the next writer continues
         try:
             present = self._now(collection)
-            old = _tail(present)
+            sizes = [len(part.block) for part in present.parts]
+            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MOST_PARTS) :]
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
@@ -1375,21 +1285,15 @@ class MapFileVectorStore:
             self._merging.release()
 
 
-def _tail(collection: _Collection) -> tuple[_Part, ...]:
-    """The last parts that should be merged."""
-    sizes = [len(part.block) for part in collection.parts]
-    count = tail_to_join(sizes, len(collection.state), _MOST_PARTS)
-    return collection.parts[len(sizes) - count :]
+def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]) -> tuple[list[str], int]:
+    """Mark the rows of some keys as dead, and delete parts without live rows.
 
-
-def _same(some: Sequence[_Part], others: Sequence[_Part]) -> bool:
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
-
-
-def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequence[Mask | None]) -> list[str]:
-    """Write which rows have died; delete parts without live rows, and return the names of their array files."""
+    Returns:
+        The names of the deleted parts' array files, and the number of rows that were alive.
+    """
+    masks, count = without([part.block for part in parts], [part.alive for part in parts], keys)
     retired = []
-    for part, mask in zip(parts, alive, strict=True):
+    for part, mask in zip(parts, masks, strict=True):
         if mask is None or mask is part.alive:
             continue
         if mask.any():
@@ -1398,7 +1302,7 @@ def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], alive: Sequenc
             connection.execute("DELETE FROM vector_part WHERE id = ?", (part.id,))
             if part.in_file:
                 retired.append(part.name)
-    return retired
+    return retired, count
 
 
 def _since_died(block: Part, old: Sequence[_Part], now: Sequence[_Part]) -> Mask | None:

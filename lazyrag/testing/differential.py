@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,14 +29,25 @@ if TYPE_CHECKING:
     import pytest
 
 R = TypeVar("R", Segment, VectorRow)
-W = TypeVar("W", "SegmentWorld", "VectorWorld")
 
 COLLECTION = "lr_differential_0"
 EVERY = 1000
 """More rows than there are."""
 
 
-class _Differential(Generic[W]):
+@dataclass(frozen=True)
+class World(Generic[R]):
+    """A collection: its schema and its rows."""
+
+    schema: Any
+    rows: tuple[R, ...]
+
+
+Case: TypeAlias = "tuple[str, tuple[Any, ...]]"
+"""A request: the name of a method of `_Reference`, and its arguments."""
+
+
+class _Differential:
     """The common part of both kinds of store.
 
     Collections are created and filled once, since that takes a server long; each case restores them, so that Hypothesis
@@ -57,74 +68,102 @@ class _Differential(Generic[W]):
         msg = f"{type(self).__name__} must override make_store(self): return a new, empty, closed store."
         raise NotImplementedError(msg)
 
+    def _worlds(self, store: Any) -> st.SearchStrategy[World[Any]]:
+        raise NotImplementedError
+
+    def _requests(self, world: World[Any]) -> st.SearchStrategy[Case]:
+        raise NotImplementedError
+
+    def _reference(self, store: Any, world: World[Any]) -> _Reference[Any]:
+        return _Reference(store, world)
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """A test for each of the schemas."""
         if "number" in metafunc.fixturenames:
             metafunc.parametrize("number", range(self.schemas))
 
-    def _check(
-        self,
-        number: int,
-        worlds: Callable[[Any], st.SearchStrategy[W]],
-        reference: Callable[[Any, W], _Reference[Any]],
-        cases: Callable[[W], st.SearchStrategy[Case]],
-    ) -> None:
-        """Send the requests of one test."""
+    def test_answers_are_those_of_the_reference(self, number: int) -> None:
+        """After any writes, deletions, reads and searches, the answers are those of a dict, value by value."""
         number += self.seed << 20
         store = self.make_store()
         store.open()
         try:
-            world = _draw(worlds(store), number)
+            world = _draw(self._worlds(store), number)
             store.create(COLLECTION, world.schema)
-            beside: _Reference[Any] = reference(store, world)
+            reference = self._reference(store, world)
 
             @seed(number)
-            @settings(max_examples=self.cases, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-            @given(cases(world))
-            def check(case: Case) -> None:
-                note(f"The rows are {[*beside.rows.values()]!r}")
-                beside.check(case)
+            @settings(_SETTINGS, max_examples=self.cases)
+            @given(self._requests(world))
+            def compare(case: Case) -> None:
+                note(f"The rows are {[*reference.rows.values()]!r}")
+                reference.compare(case)
 
             with _large_reprs():
-                check()
+                compare()
             store.drop(COLLECTION)
         finally:
             store.close()
 
 
-class SegmentStoreDifferential(_Differential["SegmentWorld"]):
+class SegmentStoreDifferential(_Differential):
     """Subclass it as ``TestSomething`` and override `make_store`; `schemas` and `cases` say how much is tested."""
 
-    def test_answers_are_those_of_the_reference(self, number: int) -> None:
-        """Whatever is written, deleted by key or filter, got or paged, the rows are those of a dict, value by value."""
-        self._check(number, lambda _: segment_worlds(), _Reference, _segment_cases)
+    def _worlds(self, _: Any) -> st.SearchStrategy[World[Segment]]:
+        return segment_worlds()
 
-
-class VectorStoreDifferential(_Differential["VectorWorld"]):
-    """The same for vectors. Sparse ones are drawn, too, for a store that declares them."""
-
-    def test_answers_are_those_of_the_reference(self, number: int) -> None:
-        """The same, and searches find exactly what a ranking in exact arithmetic has, in its order, ties by key."""
-        self._check(
-            number, lambda store: vector_worlds(sparse="sparse" in store.features), _VectorReference, _vector_cases
+    def _requests(self, world: World[Segment]) -> st.SearchStrategy[Case]:
+        keys = _row_keys(world.rows)
+        # Pages are in the store's own order, in which only keys of rows have a place.
+        afters = st.sampled_from(["", *(row.key for row in world.rows)])
+        return _weighted(
+            (5, "delete", filters(world.schema, _fields(world.rows))),
+            (1, "get", st.lists(keys, max_size=6, unique=True)),
+            (1, "scan", afters, _limits),
+            (1, "remove", st.lists(keys, max_size=6)),
+            (1, "write", st.lists(_rewritten(segments(world.schema), world.rows), max_size=4)),
         )
 
 
-def _draw(worlds: st.SearchStrategy[W], number: int) -> W:
+class VectorStoreDifferential(_Differential):
+    """The same for vectors: searches find exactly what a ranking in exact arithmetic has, in its order, ties by key.
+
+    Sparse ones are drawn, too, for a store that declares them.
+    """
+
+    def _worlds(self, store: Any) -> st.SearchStrategy[World[VectorRow]]:
+        return vector_worlds(sparse="sparse" in store.features)
+
+    def _reference(self, store: Any, world: World[VectorRow]) -> _Reference[VectorRow]:
+        return _VectorReference(store, world)
+
+    def _requests(self, world: World[VectorRow]) -> st.SearchStrategy[Case]:
+        schema, keys = world.schema, _row_keys(world.rows)
+        chosen = filters(schema.fields, _fields(world.rows))
+        near = embeddings(schema.dimension) | st.sampled_from([row.vector for row in world.rows])
+        return _weighted(
+            (12, "search", st.lists(near, min_size=1, max_size=2), _limits, st.none() | chosen | chosen),
+            (1, "delete", chosen),
+            (2, "get", st.lists(keys, max_size=6, unique=True)),
+            (2, "scan", st.just("") | keys, _limits),
+            (1, "remove", st.lists(keys, max_size=6)),
+            (1, "write", st.lists(_rewritten(vector_rows(schema), world.rows), max_size=4)),
+        )
+
+
+_SETTINGS = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+_limits = st.integers(1, 8) | st.sampled_from([100, EVERY])
+
+
+def _draw(worlds: st.SearchStrategy[World[R]], number: int) -> World[R]:
     """A world for a number, always the same."""
-    found: list[W] = []
+    found: list[World[R]] = []
 
     # The first one is the simplest of all, the second as any other; more would be variations of those before.
     @seed(number)
-    @settings(
-        max_examples=2,
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(_SETTINGS, max_examples=2, phases=[Phase.generate])
     @given(worlds)
-    def collect(world: W) -> None:
+    def collect(world: World[R]) -> None:
         found.append(world)
 
     with _large_reprs():
@@ -138,6 +177,37 @@ def _large_reprs() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Generating overly large repr", HypothesisWarning)
         yield
+
+
+def _weighted(*requests: tuple[Any, ...]) -> st.SearchStrategy[Case]:
+    """Requests (weight, method, strategies of its arguments) in proportion to their weights."""
+    many = [
+        st.tuples(st.just(method), st.tuples(*arguments))
+        for weight, method, *arguments in requests
+        for _ in range(weight)
+    ]
+    return st.sampled_from(range(len(many))).flatmap(many.__getitem__)  # one_of() would look into the strategies
+
+
+def _row_keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
+    """Keys of rows, and others."""
+    others = st.sampled_from(["unknown-0", "'", '"', "\\", "*", "k' or '1' == '1"])
+    return others | st.sampled_from([row.key for row in rows])
+
+
+def _fields(rows: Sequence[R]) -> list[Fields]:
+    return [row.fields for row in rows]
+
+
+def _rewritten(row: st.SearchStrategy[R], rows: Sequence[R]) -> st.SearchStrategy[R]:
+    """New rows, and others under a present key."""
+    return row | st.builds(_under_key_of, row, st.sampled_from([*rows]))
+
+
+def _under_key_of(row: R, other: R) -> R:
+    if isinstance(row, Segment):
+        return row._replace(uid=other.uid, build=other.build)
+    return VectorRow(other.key, row.vector, row.fields)
 
 
 # --- Worlds: schemas and rows
@@ -168,28 +238,11 @@ VALUES: Mapping[DataType, tuple[Scalar, ...]] = {
 """Values of each type as they are stored, for rows and filters."""
 
 _MIME_TYPES = ("text/plain", "application/pdf", "a/b' or \"c\\")
-_ORDERINGS = ("gt", "ge", "lt", "le")
 
 _scalar_types = st.sampled_from([*VALUES])
 _doc_fields = _scalar_types.map(DocField) | st.builds(DocField, st.just(DataType.ARRAY), _scalar_types)
 schemas: st.SearchStrategy[Schema] = st.dictionaries(st.sampled_from(NAMES), _doc_fields, max_size=8).map(make_schema)
 """The built-in fields and up to eight others, of every type."""
-
-
-@dataclass(frozen=True)
-class SegmentWorld:
-    """A collection of segments."""
-
-    schema: Schema
-    rows: tuple[Segment, ...]
-
-
-@dataclass(frozen=True)
-class VectorWorld:
-    """A collection of vectors."""
-
-    schema: VectorSchema
-    rows: tuple[VectorRow, ...]
 
 
 def scalars(name: str, field: DocField) -> st.SearchStrategy[Scalar]:
@@ -219,23 +272,23 @@ def filters(schema: Schema, rows: Sequence[Fields] = ()) -> st.SearchStrategy[Fi
             inner.map(Not),
         ),
         max_leaves=5,
-    ).map(lambda one: bind_filter(one, schema))
+    ).map(lambda filter_: bind_filter(filter_, schema))
 
 
 @st.composite
-def segment_worlds(draw: st.DrawFn) -> SegmentWorld:
+def segment_worlds(draw: st.DrawFn) -> World[Segment]:
     """A schema and 3 to 24 segments."""
     schema = draw(schemas)
-    return SegmentWorld(schema, tuple(_unique(draw, segments(schema))))
+    return World(schema, tuple(_unique(draw, segments(schema))))
 
 
 @st.composite
-def vector_worlds(draw: st.DrawFn, *, sparse: bool = False) -> VectorWorld:
+def vector_worlds(draw: st.DrawFn, *, sparse: bool = False) -> World[VectorRow]:
     """A schema of dense vectors, or sometimes of sparse ones, and 3 to 24 rows."""
     fields = draw(schemas)
     drawn = st.builds(VectorSchema, st.integers(2, 6), st.sampled_from(METRICS), st.just(fields))
     schema = draw(drawn | drawn | st.just(VectorSchema(SPARSE, "ip", fields)) if sparse else drawn)
-    return VectorWorld(schema, tuple(_unique(draw, vector_rows(schema))))
+    return World(schema, tuple(_unique(draw, vector_rows(schema))))
 
 
 def segments(schema: Schema) -> st.SearchStrategy[Segment]:
@@ -289,149 +342,42 @@ _keys: st.SearchStrategy[str] = st.one_of(
 
 
 def _field_values(name: str, field: DocField) -> st.SearchStrategy[FieldValue]:
-    one = scalars(name, field)
-    if field.element_type is None:
-        return one.map(lambda value: check_value(name, field, value))
-    return st.lists(one, max_size=3).map(lambda value: check_value(name, field, value))
+    value = scalars(name, field)
+    drawn = value if field.element_type is None else st.lists(value, max_size=3)
+    return drawn.map(lambda value: check_value(name, field, value))
 
 
 def _conditions(name: str, field: DocField, rows: Sequence[Fields]) -> st.SearchStrategy[Condition]:
     """Conditions on one field that suit its type."""
-    is_array = field.element_type is not None
-    held = [value for row in rows if (value := row.get(name)) is not None]
-    parts = [part for value in held for part in (value if isinstance(value, tuple) else (value,))]
-    one = scalars(name, field) | (st.sampled_from(parts) if parts else st.nothing())
-    whole = (st.lists(one, max_size=3).map(tuple) if is_array else one) | (
-        st.sampled_from(held) if held else st.nothing()
-    )
-    field_name = st.just(name)
-    made = [
-        st.builds(Condition, field_name, st.sampled_from(["eq", "ne"]), st.none() | whole),
-        st.builds(Condition, field_name, st.sampled_from(["in", "not in"]), st.lists(st.none() | one, max_size=3)),
-        st.builds(Condition, field_name, st.just("exists"), st.booleans()),
+    is_array, is_text = field.element_type is not None, field.data_type is DataType.VARCHAR
+    present = [value for row in rows if (value := row.get(name)) is not None]
+    elements = [element for value in present for element in (value if isinstance(value, tuple) else (value,))]
+    scalar: st.SearchStrategy[Any] = scalars(name, field)
+    scalar |= st.sampled_from(elements) if elements else st.nothing()
+    complete = st.lists(scalar, max_size=3).map(tuple) if is_array else scalar
+    complete |= st.sampled_from(present) if present else st.nothing()
+
+    def condition(operators: Sequence[str], values: st.SearchStrategy[Any]) -> st.SearchStrategy[Condition]:
+        return st.builds(Condition, st.just(name), st.sampled_from(operators), values)
+
+    conditions = [
+        condition(["eq", "ne"], st.none() | complete),
+        condition(["in", "not in"], st.lists(st.none() | scalar, max_size=3)),
+        condition(["exists"], st.booleans()),
     ]
-    if is_array or field.data_type is DataType.VARCHAR:
-        made.append(st.builds(Condition, field_name, st.just("contains"), one))
-    if field.data_type is DataType.VARCHAR:  # and substrings
-        within = one.flatmap(lambda text: st.integers(0, max(len(str(text)) - 2, 0)).map(lambda at: str(text)[at:][:2]))
-        made.append(st.builds(Condition, field_name, st.just("contains"), within))
+    if is_array or is_text:
+        conditions.append(condition(["contains"], scalar))
+    if is_text:
+        starts = scalar.flatmap(lambda text: st.integers(0, max(len(str(text)) - 2, 0)).map(lambda at: str(text)[at:]))
+        conditions.append(condition(["contains"], starts.map(lambda text: text[:2])))
     if not is_array and field.data_type is not DataType.BOOLEAN:
-        made.append(st.builds(Condition, field_name, st.sampled_from(_ORDERINGS), one))
-    return st.one_of(made)
+        conditions.append(condition(["gt", "ge", "lt", "le"], scalar))
+    return st.one_of(conditions)
 
 
 def _unique(draw: st.DrawFn, row: st.SearchStrategy[R]) -> list[R]:
     count = draw(st.integers(3, 24))
-    return draw(st.lists(row, min_size=count, max_size=count, unique_by=lambda one: one.key))
-
-
-# --- Cases: requests
-
-
-@dataclass(frozen=True)
-class Get:
-    """Gets rows by keys, some of them present."""
-
-    keys: list[str]
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Reads the page behind a key."""
-
-    after: str
-    limit: int
-
-
-@dataclass(frozen=True)
-class Delete:
-    """Deletes the rows that meet a filter."""
-
-    filter: Filter
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Deletes by keys, some of them present, some repeated."""
-
-    keys: list[str]
-
-
-@dataclass(frozen=True)
-class Write(Generic[R]):
-    """Writes rows, some of which replace others, or one another."""
-
-    rows: list[R]
-
-
-@dataclass(frozen=True)
-class Search:
-    """Searches for the rows nearest to some vectors."""
-
-    vectors: list[Embedding]
-    topk: int
-    filter: Filter | None
-
-
-Case: TypeAlias = "Get | Scan | Delete | Remove | Write[Any] | Search"
-
-
-def _segment_cases(world: SegmentWorld) -> st.SearchStrategy[Case]:
-    keys = _row_keys(world.rows)
-    # Pages are in the store's own order, in which only keys of rows have a place.
-    afters = st.sampled_from(["", *(row.key for row in world.rows)])
-    return _weighted(
-        (5, filters(world.schema, _fields(world.rows)).map(Delete)),
-        (1, st.lists(keys, max_size=6, unique=True).map(Get)),
-        (1, st.builds(Scan, afters, _limits)),
-        (1, st.lists(keys, max_size=6).map(Remove)),
-        (1, st.lists(_rewritten(segments(world.schema), world.rows), max_size=4).map(Write)),
-    )
-
-
-def _vector_cases(world: VectorWorld) -> st.SearchStrategy[Case]:
-    schema, keys = world.schema, _row_keys(world.rows)
-    chosen = filters(schema.fields, _fields(world.rows))
-    near = embeddings(schema.dimension) | st.sampled_from([row.vector for row in world.rows])
-    searched = st.builds(Search, st.lists(near, min_size=1, max_size=2), _limits, st.none() | chosen | chosen)
-    return _weighted(
-        (12, searched),
-        (1, chosen.map(Delete)),
-        (2, st.lists(keys, max_size=6, unique=True).map(Get)),
-        (2, st.builds(Scan, st.just("") | keys, _limits)),
-        (1, st.lists(keys, max_size=6).map(Remove)),
-        (1, st.lists(_rewritten(vector_rows(schema), world.rows), max_size=4).map(Write)),
-    )
-
-
-_limits = st.integers(1, 8) | st.sampled_from([100, EVERY])
-
-
-def _weighted(*weighted: tuple[int, st.SearchStrategy[Case]]) -> st.SearchStrategy[Case]:
-    """Each strategy in proportion to its weight."""
-    many = [strategy for weight, strategy in weighted for _ in range(weight)]
-    return st.sampled_from(range(len(many))).flatmap(many.__getitem__)  # one_of() would look into the strategies
-
-
-def _row_keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
-    """Keys of rows, and others."""
-    others = st.sampled_from(["unknown-0", "'", '"', "\\", "*", "k' or '1' == '1"])
-    return others | st.sampled_from([row.key for row in rows])
-
-
-def _fields(rows: Sequence[R]) -> list[Fields]:
-    return [row.fields for row in rows]
-
-
-def _rewritten(row: st.SearchStrategy[R], rows: Sequence[R]) -> st.SearchStrategy[R]:
-    """New rows, and others under a present key."""
-    return row | st.builds(_under_key_of, row, st.sampled_from([*rows]))
-
-
-def _under_key_of(row: R, other: R) -> R:
-    if isinstance(row, Segment):
-        return row._replace(uid=other.uid, build=other.build)
-    return VectorRow(other.key, row.vector, row.fields)
+    return draw(st.lists(row, min_size=count, max_size=count, unique_by=lambda row: row.key))
 
 
 # --- The reference
@@ -440,7 +386,7 @@ def _under_key_of(row: R, other: R) -> R:
 class _Reference(Generic[R]):
     """A dict with the rows of a store's collection. Every case restores both."""
 
-    def __init__(self, store: Any, world: Any) -> None:
+    def __init__(self, store: Any, world: World[R]) -> None:
         self.store = store
         self.schema = world.schema
         self.rows: dict[str, R] = {row.key: row for row in world.rows}
@@ -448,13 +394,13 @@ class _Reference(Generic[R]):
         store.upsert(COLLECTION, world.rows)
         self.same_state()
 
-    def check(self, case: Case) -> None:
+    def compare(self, case: Case) -> None:
         """Send a request to both; on a difference the store gets its rows back before the error."""
-        rows: dict[str, R] = dict(self.rows)
-        order = self.order
+        rows, order = dict(self.rows), self.order
+        method, arguments = case
         try:
-            self.answers(case)
-            if isinstance(case, (Delete, Remove, Write)):
+            getattr(self, method)(*arguments)
+            if method in ("delete", "remove", "write"):
                 self.same_state()
                 self.store.delete(COLLECTION, keys=[key for key in self.rows if key not in rows])
                 self.store.upsert(COLLECTION, [row for key, row in rows.items() if self.rows.get(key) is not row])
@@ -465,27 +411,36 @@ class _Reference(Generic[R]):
         finally:
             self.rows, self.order = rows, order
 
-    def answers(self, case: Case) -> None:
-        """Compare the answers, and change the dict as the store has been changed."""
-        if isinstance(case, Get):
-            _same_rows(self.store.get(COLLECTION, case.keys), [self.rows[key] for key in case.keys if key in self.rows])
-        elif isinstance(case, Scan):
-            page = self._behind(case.after)[: case.limit]
-            _same_rows(
-                self.store.scan(COLLECTION, after=case.after, limit=case.limit), [self.rows[key] for key in page]
-            )
-        elif isinstance(case, Delete):
-            gone = [key for key, row in self.rows.items() if matches(case.filter, row.fields)]
-            assert self.store.delete(COLLECTION, filter=case.filter) == len(gone)
-            self._forget(gone)
-        elif isinstance(case, Remove):
-            gone = [key for key in dict.fromkeys(case.keys) if key in self.rows]
-            assert self.store.delete(COLLECTION, keys=case.keys) == len(gone)
-            self._forget(gone)
-        elif isinstance(case, Write):
-            self.store.upsert(COLLECTION, case.rows)
-            self.rows.update((row.key, row) for row in case.rows)
-            self.order = []  # the store's own
+    def get(self, keys: list[str]) -> None:
+        """Get rows by keys, some of them present."""
+        _same_rows(self.store.get(COLLECTION, keys), [self.rows[key] for key in keys if key in self.rows])
+
+    def scan(self, after: str, limit: int) -> None:
+        """Read the page behind a key, which for segments is present: their order is the store's own."""
+        if after in self.rows:
+            behind = self.order[self.order.index(after) + 1 :]
+        else:
+            behind = [key for key in self.order if key > after]
+        page = self.store.scan(COLLECTION, after=after, limit=limit)
+        _same_rows(page, [self.rows[key] for key in behind[:limit]])
+
+    def delete(self, condition: Filter) -> None:
+        """Delete the rows that meet a filter."""
+        deleted = [key for key, row in self.rows.items() if matches(condition, row.fields)]
+        assert self.store.delete(COLLECTION, filter=condition) == len(deleted)
+        self._forget(deleted)
+
+    def remove(self, keys: list[str]) -> None:
+        """Delete by keys, some of them present, some repeated."""
+        deleted = [key for key in dict.fromkeys(keys) if key in self.rows]
+        assert self.store.delete(COLLECTION, keys=keys) == len(deleted)
+        self._forget(deleted)
+
+    def write(self, rows: list[R]) -> None:
+        """Write rows, some of which replace others, or one another."""
+        self.store.upsert(COLLECTION, rows)
+        self.rows.update((row.key, row) for row in rows)
+        self.order = []  # the store's own
 
     def same_state(self) -> None:
         """Check that the store has the dict's rows, and counts as many."""
@@ -497,12 +452,6 @@ class _Reference(Generic[R]):
         _same_rows(found, [self.rows[key] for key in keys])
         assert self.store.count(COLLECTION) == len(self.rows)
 
-    def _behind(self, after: str) -> list[str]:
-        """The keys behind one, which for segments is present: their order is the store's own."""
-        if after in self.rows:
-            return self.order[self.order.index(after) + 1 :]
-        return [key for key in self.order if key > after]
-
     def _forget(self, keys: Sequence[str]) -> None:
         for key in keys:
             del self.rows[key]
@@ -512,26 +461,21 @@ class _Reference(Generic[R]):
 class _VectorReference(_Reference[VectorRow]):
     """The same for vectors, which are searched, too, and paged in the order of their keys."""
 
-    def answers(self, case: Case) -> None:
-        """Rankings are compared as well."""
-        if not isinstance(case, Search):
-            super().answers(case)
-            return
-        vectors: Any = case.vectors
-        if not self.schema.is_sparse:
-            vectors = np.stack(vectors)
-        found = self.store.search(COLLECTION, vectors, case.topk, case.filter)
-        assert len(found) == len(case.vectors)
-        for query, ranking in zip(case.vectors, found, strict=True):
-            expected = true_ranking(query, self.schema.metric, [*self.rows.values()], case.filter)
-            assert_same_ranking(ranking, expected[: case.topk])
+    def search(self, vectors: list[Embedding], topk: int, condition: Filter | None) -> None:
+        """Search for the rows nearest to some vectors."""
+        queries: Any = vectors if self.schema.is_sparse else np.stack(vectors)  # type: ignore[arg-type]
+        found = self.store.search(COLLECTION, queries, topk, condition)
+        assert len(found) == len(vectors)
+        for query, ranking in zip(vectors, found, strict=True):
+            expected = true_ranking(query, self.schema.metric, [*self.rows.values()], condition)
+            assert_same_ranking(ranking, expected[:topk])
 
     def same_state(self) -> None:
         """Also check the order of keys, and that a search finds all rows."""
         self.order = sorted(self.rows)
         super().same_state()
         for row in [*self.rows.values()][:1]:
-            self.answers(Search([row.vector], EVERY, None))
+            self.search([row.vector], EVERY, None)
 
 
 def _same_rows(found: Sequence[R], expected: Sequence[R]) -> None:
@@ -546,12 +490,7 @@ def _plain(row: Segment | VectorRow) -> tuple[Any, ...]:
     return row.key, row.vector if isinstance(row.vector, dict) else row.vector.tobytes(), fields
 
 
-def true_ranking(
-    query: Embedding,
-    metric: Metric,
-    rows: Sequence[VectorRow],
-    filter: Filter | None = None,  # noqa: A002
-) -> Ranking:
+def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], filter: Filter | None = None) -> Ranking:
     """The ranking that `VectorStore.search` must return for all rows, in exact arithmetic, with scores in float64.
 
     Args:
@@ -577,7 +516,7 @@ def true_ranking(
 
 def _worth(query: Vector, row: VectorRow, metric: Metric) -> Fraction:
     """A number in the order of scores: product, squared cosine with its sign, or squared distance below 0."""
-    x, q = ([Fraction(float(one)) for one in vector] for vector in (dense(row), query))
+    x, q = ([Fraction(float(component)) for component in vector] for vector in (dense(row), query))
     if metric == "l2":
         return -sum(((a - b) ** 2 for a, b in zip(x, q, strict=True)), Fraction())
     product = _dot(x, q)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from lazyrag.data.fields import DataType, DocField, Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import Content, Segment
-from lazyrag.stores.protocol import SegmentStore, VectorRow, VectorStore
+from lazyrag.stores.protocol import VectorRow
 from lazyrag.types import Embedding, Fields, Matrix, Metric, Ranking, SparseVector, Vector
 
 SCHEMA: Schema = make_schema(
@@ -53,8 +55,8 @@ FIELDS: tuple[Fields, ...] = tuple(
 )
 
 FILTERS: tuple[Filter, ...] = tuple(
-    bind_filter(one, SCHEMA)
-    for one in (
+    bind_filter(condition, SCHEMA)
+    for condition in (
         Condition("author", "eq", "绿茶与红茶"),
         Condition("author", "eq", "quote ' and \" and `"),
         Condition("author", "eq", "x == 1 or 1 == 1"),
@@ -111,12 +113,12 @@ def make_segments() -> list[Segment]:
     ]
 
 
-def all_rows(store: SegmentStore, collection: str) -> list[Segment]:
-    """Every row of a collection, in the order of keys."""
-    return sorted(store.scan(collection), key=lambda row: row.key)
+def all_rows(store: Any, collection: str) -> list[Any]:
+    """Every row of a small collection, in the order of keys."""
+    return sorted(store.scan(collection), key=attrgetter("key"))
 
 
-def met(filter: Filter) -> set[int]:  # noqa: A002
+def met(filter: Filter) -> set[int]:
     """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none, never all."""
     found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
     assert 0 < len(found) < len(FIELDS), f"The filter {filter!r} tests nothing: {len(found)} rows meet it."
@@ -167,28 +169,24 @@ def sparse_queries(n: int) -> list[SparseVector]:
     return [dict.fromkeys(chance.choice(12, 3, replace=False).tolist(), 1.0) | {2**63 + 5: -2.0} for _ in range(n)]
 
 
-def reference(query: Vector, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
+def reference(query: Embedding, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
     """The ranking of `make_rows`, or of other rows, by a plain computation in float64."""
-    scored = []
-    for row in make_rows() if rows is None else rows:
-        x, q = dense(row).astype(np.float64), query.astype(np.float64)
-        lengths = float(np.linalg.norm(x) * np.linalg.norm(q))
-        if metric == "cosine":
-            score = float(x @ q) / lengths if lengths else 0.0
-        else:
-            score = float(x @ q) if metric == "ip" else 1.0 / (1.0 + float(np.linalg.norm(x - q)))
-        scored.append((row.key, score))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
+    scores = [(row.key, _score(query, row, metric)) for row in (make_rows() if rows is None else rows)]
+    ranking = [(key, score) for key, score in scores if score is not None]
+    return sorted(ranking, key=lambda pair: (-round(pair[1], 9), pair[0]))
 
 
-def sparse_reference(query: SparseVector, rows: Sequence[VectorRow]) -> Ranking:
-    """The ranking of the rows that share a dimension with a query, by a plain computation."""
-    scored = []
-    for row in rows:
+def _score(query: Embedding, row: VectorRow, metric: Metric) -> float | None:
+    """The score of a row; None for a sparse one that shares no dimension with the query."""
+    if isinstance(query, dict):
         vector = sparse(row)
-        if shared := sorted(vector.keys() & query.keys()):
-            scored.append((row.key, float(sum(query[at] * vector[at] for at in shared))))
-    return sorted(scored, key=lambda pair: (-round(pair[1], 9), pair[0]))
+        shared = sorted(vector.keys() & query.keys())
+        return float(sum(query[at] * vector[at] for at in shared)) if shared else None
+    x, q = dense(row).astype(np.float64), query.astype(np.float64)
+    if metric == "l2":
+        return 1.0 / (1.0 + float(np.linalg.norm(x - q)))
+    lengths = float(np.linalg.norm(x) * np.linalg.norm(q)) if metric == "cosine" else 1.0
+    return float(x @ q) / lengths if lengths else 0.0
 
 
 def dense(row: VectorRow) -> Vector:
@@ -203,9 +201,9 @@ def sparse(row: VectorRow) -> SparseVector:
     return row.vector
 
 
-def scan_pages(store: VectorStore, collection: str, limit: int) -> list[VectorRow]:
+def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
     """All rows of a collection, page by page."""
-    seen: list[VectorRow] = []
+    seen: list[Any] = []
     while page := store.scan(collection, after=seen[-1].key if seen else "", limit=limit):
         assert len(page) <= limit
         assert page[0].key not in {row.key for row in seen}  # or there would be no end
@@ -216,11 +214,11 @@ def scan_pages(store: VectorStore, collection: str, limit: int) -> list[VectorRo
 def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
     """Assert that the keys are the same, in the same order, and vectors and fields are equal."""
     assert [row.key for row in found] == [row.key for row in expected]
-    for one, other in zip(found, expected, strict=True):
+    for row, other in zip(found, expected, strict=True):
         if isinstance(other.vector, dict):
-            assert sparse(one) == other.vector
+            assert sparse(row) == other.vector
         else:
-            assert np.array_equal(dense(one), other.vector)
+            assert np.array_equal(dense(row), other.vector)
     assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
 
 

@@ -185,7 +185,7 @@ def test_an_origin_that_was_forgotten_is_read_again(store, monkeypatch):
     store.upsert(C, make_segments())
     for _ in range(2):
         assert all_rows(store, C) == make_segments()
-    assert len(store._origins._known) == 2
+    assert len(store._origins._cached) == 2
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_collection_is_of_one_schema(store, other):
     declared = {"year": DocField(DataType.INT32), "作者": DocField(DataType.VARCHAR, max_size=9)}
     store.create("c", make_schema(declared))
     store.create("c", make_schema(dict(reversed(declared.items()))))
-    with pytest.raises(SchemaMismatchError, match=r"Collection 'c' has other fields than asked for: .*year, 作者"):
+    with pytest.raises(SchemaMismatchError, match=r"Collection 'c' has other fields than requested: .*year, 作者"):
         store.create("c", make_schema({**declared, **other} if other else {}))
 
 

@@ -19,8 +19,7 @@ from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition, Not, bind_filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.memory import MapVectorStore
-from lazyrag.stores.milvus import IndexChoice, MilvusVectorStore
-from lazyrag.stores.milvus_encoding import Layout
+from lazyrag.stores.milvus import IndexChoice, Layout, MilvusVectorStore
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing.rows import HARD_TEXTS
 from lazyrag.types import SPARSE
@@ -210,7 +209,7 @@ class MilvusBehaviour:
         """It is a StoreError that says what to do, and it keeps what it holds."""
         with self.store() as store, self.bare() as client:
             client.create_collection(C, dimension=2, id_type=Kind.INT64)
-            with pytest.raises(StoreError, match="not made by this package"):
+            with pytest.raises(StoreError, match="not made by lazyrag"):
                 store.create(C, VectorSchema(2, "ip", SCHEMA))
             assert client.has_collection(C)
 
@@ -262,4 +261,4 @@ class MilvusBehaviour:
         with self.store() as store:
             store.create(C, VectorSchema(2, "ip", SCHEMA))
         with self.store() as store:
-            assert store._known(C).index == IndexChoice("FLAT", {}, {})
+            assert store._opened(C).index == IndexChoice("FLAT", {}, {})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lazyrag.data.fields import DataType, DocField, check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.errors import StoreError
-from lazyrag.stores.milvus_encoding import (
+from lazyrag.stores.milvus import (
     CUT,
     MOST_COLUMNS,
     columns_of,

@@ -17,7 +17,8 @@ import lazyrag
 SOURCE = Path(lazyrag.__file__)
 
 
-PACKAGES = ("lazyrag", *(f"lazyrag.{one}" for one in "generation models pipeline ranking retrieval text".split()))
+_LAZY = "generation interop.dify models pipeline ranking retrieval text"
+PACKAGES = ("lazyrag", *(f"lazyrag.{name}" for name in _LAZY.split()))
 
 
 def names_of_stub(package: str) -> dict[str, str]:

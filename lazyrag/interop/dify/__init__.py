@@ -3,83 +3,22 @@
 from lazyrag.interop.dify import Document, Vector, retrieve
 """
 
-from lazyrag.interop.dify.documents import (
-    Condition,
-    Document,
-    DocumentSegment,
-    MetadataCondition,
-    doc_hash,
-)
-from lazyrag.interop.dify.embeddings import (
-    CacheEmbedding,
-    Embedding,
-    EmbeddingInputType,
-    Embeddings,
-    keep_rows,
-    rows_of,
-)
-from lazyrag.interop.dify.indexing import ProcessRule, extract, transform
-from lazyrag.interop.dify.retrieval import (
-    BaseRerankRunner,
-    RerankMode,
-    RerankModelRunner,
-    RerankRunnerFactory,
-    RetrievalChildChunk,
-    RetrievalSegments,
-    WeightRerankRunner,
-    retrieve,
-)
-from lazyrag.interop.dify.vectors import (
-    BaseVector,
-    DocumentVector,
-    Field,
-    GroupVector,
-    Vector,
-    VectorType,
-    register_vector_factory,
-)
-from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
-from lazyrag.retrieval.hybrid import RetrievalMethod
-from lazyrag.sources.extract import ExtractSetting
-from lazyrag.transforms.dify_rules import ParentMode, PreProcessingRules, Rule, Segmentation
+from lazyrag._exports import lazy_names
 
-__all__ = [
-    "BaseRerankRunner",
-    "BaseVector",
-    "CacheEmbedding",
-    "Condition",
-    "Document",
-    "DocumentSegment",
-    "DocumentVector",
-    "Embedding",
-    "EmbeddingInputType",
-    "Embeddings",
-    "ExtractSetting",
-    "Field",
-    "GroupVector",
-    "KeywordSetting",
-    "MetadataCondition",
-    "ParentMode",
-    "PreProcessingRules",
-    "ProcessRule",
-    "RerankMode",
-    "RerankModelRunner",
-    "RerankRunnerFactory",
-    "RetrievalChildChunk",
-    "RetrievalMethod",
-    "RetrievalSegments",
-    "Rule",
-    "Segmentation",
-    "Vector",
-    "VectorSetting",
-    "VectorType",
-    "WeightRerankRunner",
-    "Weights",
-    "doc_hash",
-    "extract",
-    "keep_rows",
-    "register_vector_factory",
-    "retrieve",
-    "rows_of",
-    "transform",
-]
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.interop.dify.documents": "Condition Document DocumentSegment MetadataCondition ProcessRule doc_hash "
+        "extract transform",
+        "lazyrag.interop.dify.embeddings": "CacheEmbedding Embedding EmbeddingInputType Embeddings keep_rows rows_of",
+        "lazyrag.interop.dify.retrieval": "BaseRerankRunner RerankMode RerankModelRunner RerankRunnerFactory "
+        "RetrievalChildChunk RetrievalSegments WeightRerankRunner retrieve",
+        "lazyrag.interop.dify.vectors": "BaseVector DocumentVector Field GroupVector Vector VectorType "
+        "register_vector_factory",
+        "lazyrag.ranking.scores": "KeywordSetting VectorSetting Weights",
+        "lazyrag.retrieval.hybrid": "RetrievalMethod",
+        "lazyrag.sources.extract": "ExtractSetting",
+        "lazyrag.transforms.dify_rules": "ParentMode PreProcessingRules Rule Segmentation",
+    },
+)

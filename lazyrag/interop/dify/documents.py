@@ -1,4 +1,4 @@
-"""`Document`, `DocumentSegment` and metadata conditions of specification 004: views of nodes, hits and filters."""
+"""Documents of specification 004: views of nodes and hits, metadata conditions, extraction and chunking."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import math
 import numbers
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
@@ -15,9 +16,13 @@ from lazyrag.data.filters import And, Filter, Or
 from lazyrag.data.filters import Condition as FieldCondition
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
-from lazyrag.data.segment import Segment, check_names, copy_value
+from lazyrag.data.segment import Segment, check_names, copy_value, digest
+from lazyrag.document.document import Document as Collection
 from lazyrag.errors import ConfigError
 from lazyrag.ranking.scores import Normalisation, normalised
+from lazyrag.sources.extract import ExtractSetting
+from lazyrag.sources.extract import extract as extract_items
+from lazyrag.transforms.dify_rules import Rule
 from lazyrag.validation import is_list_of, known_arguments, known_keywords, require, validate_choice, validate_integer
 
 MAX_TOP_K = 100
@@ -133,10 +138,9 @@ class Document:
     __slots__ = ("metadata", "page_content", "provider")
 
     def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
-        if not isinstance(page_content, str) or not 0 < len(page_content) <= MAX_CHARACTERS:
-            given = f"{len(page_content):,} characters" if isinstance(page_content, str) else f"{page_content!r:.80}"
-            hint = "Cut longer files while reading: lazyrag.interop.dify.extract(setting, rule=rule)."
-            raise ConfigError(f"page_content must have 1 to {MAX_CHARACTERS:,} characters; got {given}. {hint}")
+        is_valid = isinstance(page_content, str) and 0 < len(page_content) <= MAX_CHARACTERS
+        hint = "Cut longer files while reading: lazyrag.interop.dify.extract(setting, rule=rule)."
+        require(is_valid, "page_content", page_content, f"a text of 1 to {MAX_CHARACTERS:,} characters", hint)
         require(metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None")
         self.page_content = page_content
         self.metadata: dict[str, Any] = check_names(metadata or {})
@@ -194,11 +198,10 @@ class Document:
             >>> [document.metadata["score"] for document in Document.from_nodes(nodes)]
             [1.0, 0.25]
         """
-        found = list(nodes)
-        scored = [node for node in found if node.score is not None]
-        scores = iter(unit_scores([node.score for node in scored if node.score is not None], normalise))
+        nodes = list(nodes)
+        scores = iter(unit_scores([node.score for node in nodes if node.score is not None], normalise))
         return [
-            cls.from_node(node if node.score is None else node.with_score(next(scores)), dataset_id) for node in found
+            cls.from_node(node if node.score is None else node.with_score(next(scores)), dataset_id) for node in nodes
         ]
 
     def to_node(self) -> DocNode:
@@ -275,7 +278,7 @@ class DocumentSegment:
 
     def to_document(self) -> Document:
         """Convert to a document; the fields of the segment take precedence over its metadata."""
-        known: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "doc_id": self.id,
             "doc_hash": doc_hash(self.content),
             "dataset_id": self.dataset_id,
@@ -283,8 +286,8 @@ class DocumentSegment:
             "position": self.position,
         }
         if self.score is not None:
-            known["score"] = self.score
-        return Document(self.content, {**copy_value(dict(self.metadata)), **known})
+            fields["score"] = self.score
+        return Document(self.content, {**copy_value(dict(self.metadata)), **fields})
 
 
 def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
@@ -379,7 +382,7 @@ class Condition:
         is_number = field is not None and (field.element_type or field.data_type) in _NUMBERS
         if self.comparison_operator in ("in", "not in") and is_number:
             values = _values(self.name, value)
-            value = [_number(self.name, one) if isinstance(one, str) else one for one in values]
+            value = [_number(self.name, element) if isinstance(element, str) else element for element in values]
         return _FILTERS[self.comparison_operator](self.name, value)
 
 
@@ -409,7 +412,7 @@ class MetadataCondition:
         validate_choice("logical_operator", self.logical_operator, get_args(LogicalOperator))
         is_valid = is_list_of(self.conditions, (Condition, Mapping))
         require(is_valid, "conditions", self.conditions, "a list of Condition(name, comparison_operator, value)")
-        conditions = [Condition(**one) if isinstance(one, Mapping) else one for one in self.conditions]
+        conditions = [Condition(**item) if isinstance(item, Mapping) else item for item in self.conditions]
         object.__setattr__(self, "conditions", tuple(conditions))
 
     @classmethod
@@ -423,8 +426,8 @@ class MetadataCondition:
             ConfigError: If it has something else.
 
         Example:
-            >>> told = {"conditions": [{"name": "author", "comparison_operator": "start with", "value": "Lu"}]}
-            >>> MetadataCondition.from_dict(told).to_filter()
+            >>> values = {"conditions": [{"name": "author", "comparison_operator": "start with", "value": "Lu"}]}
+            >>> MetadataCondition.from_dict(values).to_filter()
             And(Condition('author', 'ge', 'Lu'), Condition('author', 'lt', 'Lv'))
         """
         require(isinstance(values, Mapping), "values", values, "a mapping with logical_operator and conditions")
@@ -432,7 +435,7 @@ class MetadataCondition:
 
     def to_filter(self, fields: Schema | None = None) -> Filter | None:
         """Convert to a filter of this package; None without conditions. See `Condition.to_filter`."""
-        filters = [one.to_filter(fields) for one in self.conditions if isinstance(one, Condition)]
+        filters = [condition.to_filter(fields) for condition in self.conditions if isinstance(condition, Condition)]
         if len(filters) < 2:
             return filters[0] if filters else None
         return And(*filters) if self.logical_operator == "and" else Or(*filters)
@@ -447,7 +450,7 @@ def filter_of(
         >>> filter_of(MetadataCondition()) is None
         True
     """
-    if isinstance(condition, Mapping) and any(one in condition and one not in (fields or {}) for one in _KEYS):
+    if isinstance(condition, Mapping) and any(key in condition and key not in (fields or {}) for key in _KEYS):
         condition = MetadataCondition.from_dict(condition)
     return condition.to_filter(fields) if isinstance(condition, MetadataCondition) else condition
 
@@ -466,9 +469,9 @@ def _number(name: str, value: Any) -> float:
     number = None if isinstance(value, bool) else exact_number(value)
     if number is None:
         is_huge = isinstance(value, int) and value.bit_length() > sys.float_info.max_exp
-        given = f"an integer of {value.bit_length()} bits" if is_huge else f"{value!r:.80}"
+        shown = f"an integer of {value.bit_length()} bits" if is_huge else f"{value!r:.80}"
         hint = "Compare texts by 'is' and 'is not'."
-        raise ConfigError(f"The value for {name!r} must be a finite number; got {given}. {hint}")
+        raise ConfigError(f"The value for {name!r} must be a finite number; got {shown}. {hint}")
     return number
 
 
@@ -484,13 +487,13 @@ def _starts(name: str, value: Any) -> Filter:
     """Texts are ordered by code point: those with a prefix are between it and the next text of its length."""
     prefix = _text(name, value)
     first = FieldCondition(name, "ge", prefix)
-    kept = prefix.rstrip(_LAST)
-    if not kept:
+    start = prefix.rstrip(_LAST)
+    if not start:
         return first
-    following = ord(kept[-1]) + 1
+    following = ord(start[-1]) + 1
     if following in _SURROGATES:
         following = _SURROGATES.stop
-    return first & FieldCondition(name, "lt", kept[:-1] + chr(following))
+    return first & FieldCondition(name, "lt", start[:-1] + chr(following))
 
 
 def _ends(name: str, value: Any) -> Filter:
@@ -528,3 +531,140 @@ _FILTERS: Mapping[str, Callable[[str, Any], Filter]] = {
 
 COMPARISONS: tuple[str, ...] = tuple(_FILTERS)
 """Values of `Condition.comparison_operator`; ``== != >= <=`` are accepted as well."""
+
+
+_NEEDED = {"automatic": None, "custom": "segmentation", "hierarchical": "subchunk_segmentation"}
+"""Modes, and the part of a rule that each needs."""
+
+
+@known_arguments
+@dataclass(frozen=True, slots=True)
+class ProcessRule:
+    r"""Chunking of a data set's documents (named by spec 004, defined by the system it describes).
+
+    Args:
+        mode: ``"automatic"``: `lazyrag.transforms.Rule.automatic`, unless there are rules; ``"custom"``: one level;
+            ``"hierarchical"``: parents and children.
+        rules: A `lazyrag.transforms.Rule`, or a mapping of its arguments.
+
+    Raises:
+        ConfigError: If the mode is unknown, or does not fit the rules.
+
+    Example:
+        >>> ProcessRule("custom", {"segmentation": {"max_tokens": 200, "separator": "\n"}}).rule.segmentation
+        Segmentation(max_tokens=200, chunk_overlap=0, separator='\n')
+    """
+
+    mode: str = "automatic"
+    rules: Rule | Mapping[str, Any] | None = None
+    rule: Rule = field(init=False, compare=False, repr=False)
+    """The resulting rule."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rules, Rule):
+            rule = self.rules
+            needed = _NEEDED[validate_choice("mode", self.mode, _NEEDED)]
+            if needed is not None and getattr(rule, needed) is None:
+                raise ConfigError(f"A process rule of mode {self.mode!r} needs rules with {needed}.")
+        else:
+            rule = Rule.from_dict({"mode": self.mode, "rules": self.rules})
+        object.__setattr__(self, "rule", rule)
+
+
+def extract(
+    setting: ExtractSetting, *, rule: Rule | ProcessRule | None = None, dataset_id: str = "", **options: Any
+) -> list[Document]:
+    """Extract files or pages with `lazyrag.sources.extract`, as complete documents or as chunks.
+
+    Args:
+        setting: The files or pages.
+        rule: A rule to cut them as `transform` does, needed for files longer than `MAX_CHARACTERS`. None: complete
+            documents.
+        dataset_id: Id of their data set.
+        options: The keywords of `lazyrag.sources.extract`.
+
+    Returns:
+        A document for each, with its ``source`` and ``doc_hash``; with a rule, the chunks of all.
+
+    Raises:
+        ConfigError: If a text is blank, or too long for one document, or an argument is invalid.
+        LoadError: If a file cannot be read.
+    """
+    chunking = None if rule is None else _validate_rule(rule)
+    more = {"dataset_id": dataset_id} if dataset_id else {}
+    items = [
+        (item.text, {**item.metadata, "source": item.identity, "doc_hash": doc_hash(item.text), **more})
+        for item in extract_items(setting, **options)
+    ]
+    if chunking is not None:
+        return _chunks(items, chunking, dataset_id)
+    for text, metadata in items:
+        if len(text) > MAX_CHARACTERS:
+            sizes = f"{len(text):,} characters, and a document at most {MAX_CHARACTERS:,}"
+            hint = "Cut it while reading: extract(setting, rule=Rule.automatic())."
+            raise ConfigError(f"{metadata['source']!r:.80} has {sizes}. {hint}")
+    return [Document(text, metadata) for text, metadata in items]
+
+
+def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_id: str = "") -> list[Document]:
+    r"""Cut documents into the chunks to search: those of a rule, or its children if it makes any.
+
+    Args:
+        documents: Complete documents, identified by ``doc_id``, else by ``source``, else by their number.
+        rule: How to clean and cut them.
+        dataset_id: Id of their data set.
+
+    Returns:
+        The chunks, document by document, each with its document's metadata and its own ``doc_id``, ``doc_hash``,
+        ``document_id`` and ``position``. The same documents of the same data set give the same ids.
+
+    Raises:
+        ConfigError: If two documents have one id, one is blank, or the rule has no segmentation.
+
+    Example:
+        >>> from lazyrag.transforms import Segmentation
+        >>> rule = Rule(Segmentation(50, 0, "\n"))
+        >>> chunks = transform([Document("Tea. " * 30 + "\n" + "Coffee. " * 30, {"source": "a.md"})], rule)
+        >>> chunks[0].metadata["source"], [chunk.metadata["position"] for chunk in chunks] == [*range(len(chunks))]
+        ('a.md', True)
+    """
+    chunking = _validate_rule(rule)
+    complete = list(documents) if isinstance(documents, Iterable) else documents
+    expected = "a list of lazyrag.interop.dify.Document"
+    require(is_list_of(complete, Document), "documents", documents, expected)
+    return _chunks([(document.page_content, document.metadata) for document in complete], chunking, dataset_id)
+
+
+def _validate_rule(rule: Any) -> Rule:
+    chunking = rule.rule if isinstance(rule, ProcessRule) else rule
+    require(isinstance(chunking, Rule), "rule", rule, "a Rule or a ProcessRule")
+    return chunking
+
+
+def _chunks(texts: Sequence[tuple[str, Mapping[str, Any]]], rule: Rule, dataset_id: str) -> list[Document]:
+    """Cut texts with metadata; the texts may be longer than a document."""
+    by_id: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for number, (text, metadata) in enumerate(texts, start=1):
+        name = str(metadata.get("doc_id") or metadata.get("source") or f"document {number}")
+        if by_id.setdefault(name, (text, metadata))[1] is not metadata:
+            raise ConfigError(f"Two documents have the id {name!r:.80}; give each a doc_id of its own in its metadata.")
+        if not text.strip():
+            raise ConfigError(f"The document {name!r:.80} is blank. Leave it out.")
+    if not by_id:
+        return []
+    chunks: dict[str, list[Document]] = {name: [] for name in by_id}
+    with Collection() as docs:
+        docs.add_texts({name: text for name, (text, _) in by_id.items()})
+        for node in docs.get_nodes(rule.create_groups(docs).child):
+            chunks[node.path].append(_chunk(node, by_id[node.path][1], dataset_id))
+    return [chunk for of_one in chunks.values() for chunk in of_one]
+
+
+def _chunk(node: DocNode, metadata: Mapping[str, Any], dataset_id: str) -> Document:
+    own = {
+        "doc_id": str(uuid.UUID(hex=digest([dataset_id, node.uid]))),
+        "doc_hash": doc_hash(node.text),
+        "document_id": metadata.get("document_id", node.document_id),
+        "position": node.number - 1,
+    }
+    return Document(node.text, {**metadata, **own, **({"dataset_id": dataset_id} if dataset_id else {})})

@@ -132,7 +132,7 @@ class CacheEmbedding(Embeddings):
 
     def _embed(self, texts: Sequence[str], input_type: InputType) -> list[list[float]]:
         vectors = self.embedder.embed(texts, input_type) if texts else []
-        if any(isinstance(one, dict) for one in vectors):
+        if any(isinstance(vector, dict) for vector in vectors):
             raise ConfigError(f"{self.embedder.identity!r} returns sparse vectors; specification 004 has dense ones.")
         return [[float(number) for number in vector] for vector in vectors]
 
@@ -192,8 +192,8 @@ class Embedding:
         except (binascii.Error, ValueError, TypeError):
             vector = []
         if not vector:
-            given = f"{self.embedding_vector!r:.60}"
-            raise ConfigError(f"The row {self.id!r} has no vector: {given}. Set one with set_embedding.")
+            shown = f"{self.embedding_vector!r:.60}"
+            raise ConfigError(f"The row {self.id!r} has no vector: {shown}. Set one with set_embedding.")
         return vector
 
 

@@ -145,18 +145,18 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
         1
     """
     seen: set[Any] = set()
-    kept: list[Document] = []
+    found: list[Document] = []
     for document in documents:
         require(isinstance(document, Document), "documents", document, "lazyrag.interop.dify.Document objects")
         doc_id = document.metadata.get("doc_id")
         try:
-            is_duplicate = doc_id in seen if doc_id is not None else document in kept
+            is_duplicate = doc_id in seen if doc_id is not None else document in found
         except TypeError as exc:
             raise ConfigError(f"doc_id must be a string; got {doc_id!r:.80}.") from exc
         if not is_duplicate:
             seen.add(doc_id)
-            kept.append(document)
-    return kept
+            found.append(document)
+    return found
 
 
 @known_arguments
@@ -207,8 +207,8 @@ class RerankModelRunner(BaseRerankRunner):
         limits = _validate_limits(query, score_threshold, top_n)
         found = distinct(documents)
         if not found or not query.strip():
-            return _limited([(one, 0.0) for one in found], limits)
-        ranking = self.model(query, [one.page_content for one in found], None)
+            return _limited([(document, 0.0) for document in found], limits)
+        ranking = self.model(query, [document.page_content for document in found], None)
         scores = unit_scores([score for _, score in ranking], self.normalise)
         return _limited([(found[at], score) for (at, _), score in zip(ranking, scores, strict=True)], limits)
 
@@ -264,10 +264,10 @@ class WeightRerankRunner(BaseRerankRunner):
         found = distinct(documents)
         if not found:
             return []
-        vectors = self._vectors(query, [one.page_content for one in found])
+        vectors = self._vectors(query, [document.page_content for document in found])
         nodes = [
-            DocNode(text=one.page_content, uid=str(at), embeddings={"": vector})
-            for at, (one, vector) in enumerate(zip(found, vectors[1:], strict=True))
+            DocNode(text=document.page_content, uid=str(at), embeddings={"": vector})
+            for at, (document, vector) in enumerate(zip(found, vectors[1:], strict=True))
         ]
         by_vector = [(node, clipped_cosine(cosine(vectors[0], node))) for node in nodes]
         by_keyword = normalised(bm25_chinese(query, nodes), "max") if query.strip() else []
@@ -293,8 +293,11 @@ def _validate_limits(query: str, score_threshold: float | None, top_n: int | Non
 
 def _limited(ranking: Sequence[tuple[Document, float]], limits: tuple[float, int | None]) -> list[Document]:
     lowest, most = limits
-    scored = [Document(one.page_content, {**one.metadata, "score": score}) for one, score in ranking if score >= lowest]
-    return scored[:most]
+    return [
+        Document(document.page_content, {**document.metadata, "score": score})
+        for document, score in ranking
+        if score >= lowest
+    ][:most]
 
 
 @known_keywords
@@ -328,7 +331,7 @@ def retrieve(
     """
     hint = "For a node group of a lazyrag.Document use GroupVector(docs, group_name)."
     require(isinstance(vector, (Vector, BaseVector)), "vector", vector, "a Vector", hint)
-    methods = [one.value for one in RetrievalMethod]
+    methods = [method.value for method in RetrievalMethod]
     method = RetrievalMethod(validate_choice("retrieval_method", retrieval_method, methods))
     if method is RetrievalMethod.HYBRID_SEARCH and reranker is None:
         raise ConfigError("A hybrid search needs a reranker. Pass reranker=..., such as WeightRerankRunner.")
@@ -345,7 +348,7 @@ def retrieve(
     found = distinct(found)
     if reranker is not None:
         return reranker.run(query, found, score_threshold, limit)
-    return [one for one in found if unit_score(one.metadata.get("score")) >= lowest][:limit]
+    return [document for document in found if unit_score(document.metadata.get("score")) >= lowest][:limit]
 
 
 @known_arguments

@@ -271,15 +271,15 @@ class DocumentVector(_CollectionVector):
         by_id = documents_by_id(documents)
         if not by_id:
             return
-        stored = {doc_id: self._stored(doc_id, one) for doc_id, one in by_id.items()}
+        stored = {doc_id: self._stored(doc_id, document) for doc_id, document in by_id.items()}
         if self.docs.embed_keys:  # before it is filled, so that nothing becomes live without its vector
             Retriever(self.docs, LAZY_ROOT_NAME, "cosine").build()
-        texts = {doc_id: one.page_content for doc_id, one in by_id.items()}
+        texts = {doc_id: document.page_content for doc_id, document in by_id.items()}
         report = self.docs.add_texts(texts, stored)
-        failed = {one.path: one.error for one in report.failed if one.path in texts}
+        failed = [failure for failure in report.failed if failure.path in texts]
         if failed:
-            self.docs.delete_files([path for path in failed if path in report.added])
-            raise next(iter(failed.values()))
+            self.docs.delete_files([failure.path for failure in failed if failure.path in report.added])
+            raise failed[0].error
 
     def delete(self) -> None:
         """Delete all documents."""
@@ -287,8 +287,8 @@ class DocumentVector(_CollectionVector):
 
     def delete_by_ids(self, ids: list[str]) -> None:
         """Delete documents by ``doc_id``; one that is not there is no error."""
-        there = {node.path for node in self.docs.get_nodes()}
-        self.docs.delete_files([one for one in dict.fromkeys(ids) if one in there])
+        present = {node.path for node in self.docs.get_nodes()}
+        self.docs.delete_files([doc_id for doc_id in dict.fromkeys(ids) if doc_id in present])
 
     def close(self) -> None:
         """Close files and connections. Idempotent."""
@@ -488,10 +488,10 @@ class Vector:
         Raises:
             ConfigError: If the ids are not a list of strings.
         """
-        given = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else ids
-        require(is_list_of(given, str), "ids", ids, "a list of doc_ids, which are strings")
-        if given:
-            self.store.delete_by_ids(given)
+        doc_ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else ids
+        require(is_list_of(doc_ids, str), "ids", ids, "a list of doc_ids, which are strings")
+        if doc_ids:
+            self.store.delete_by_ids(doc_ids)
 
     def close(self) -> None:
         """Close files and connections, if the store has a method ``close``."""
