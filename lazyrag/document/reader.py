@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from lazyrag.data.fields import Schema
@@ -12,7 +11,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import ReadOnly, Segment, copy_value
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.report import IngestReport
-from lazyrag.document.snapshot import NOTHING, ActiveRead, CollectionState, LocalSnapshot, Needs, read, related
+from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, read, related
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, IngestionError, StaleNodeError, known_names
 from lazyrag.models.embedding import CheckedEmbedder
@@ -91,14 +90,6 @@ class Reader:
 
     # Snapshots
 
-    def open(self, needs: Needs, part: int) -> CollectionState:
-        """See `SnapshotSource.open`."""
-        return CollectionState(self.tree, self.build(needs), part)
-
-    def snapshot(self, active: ActiveRead, state: CollectionState) -> LocalSnapshot:
-        """See `SnapshotSource.snapshot`."""
-        return LocalSnapshot(self, active, state)
-
     def build(self, needs: Needs) -> View:
         """The present live state, with everything that is needed built."""
         if self.scope is None:
@@ -108,10 +99,6 @@ class Reader:
         except IngestionError:  # it names files, which may be out of scope
             msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
             raise IngestionError(msg) from None
-
-    def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
-        """See `SnapshotSource.pause_writers`."""
-        return self.tree.paused(timeout_s)
 
     def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
         """Read one state of this Document; see `read`."""

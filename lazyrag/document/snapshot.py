@@ -10,10 +10,10 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode
@@ -44,6 +44,9 @@ Needs: TypeAlias = frozenset[Step]
 
 NOTHING: Needs = frozenset()
 
+SnapshotSource: TypeAlias = "Reader"
+"""Source of snapshots: a Document, or a restricted view of one."""
+
 OUTSIDE = -1
 """Stands for the number of a collection in the keys of nodes that belong to no Document."""
 
@@ -51,112 +54,6 @@ _TRIES = 3
 _LOCK_S = 0.1
 _PATIENCE_S = 10.0
 _LONGEST_PAUSE_S = 0.05
-
-
-class Snapshot(Protocol):
-    """One state of one or several collections, as far as it may be seen. It is used inside the read that opened it."""
-
-    @property
-    def parts(self) -> Sequence[LocalSnapshot]:
-        """One snapshot for each source, in the sources' order."""
-
-    @property
-    def version(self) -> tuple[Any, ...]:
-        """Equal versions of the same sources give equal answers."""
-
-    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """The same state, seen through some of the sources of the read."""
-
-    def part_of(self, node: DocNode) -> int:
-        """The number of a node's collection in this read; `OUTSIDE` for a node of no Document."""
-
-    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
-        """BM25 statistics of the nodes of a group that can be seen."""
-
-    def rank_terms(
-        self,
-        group: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        filters: FilterLike | None,
-        model: BM25,
-        statistics: Statistics | None = None,
-    ) -> Hits:
-        """The best nodes of a group by BM25: only nodes that share a term with the query.
-
-        Args:
-            group: The group.
-            analyser: Name of the registered analyser whose terms are indexed.
-            terms: Terms of the query.
-            topk: At most so many hits.
-            filters: Narrow what is ranked and change no statistic.
-            model: Parameters of BM25.
-            statistics: Those of a larger collection; None takes those of this snapshot.
-        """
-
-    def rank_vectors(
-        self,
-        group: str,
-        embed_key: str,
-        vectors: Sequence[Embedding],
-        topk: int,
-        filters: FilterLike | None,
-        *,
-        mode: SearchMode = "exact",
-    ) -> Hits:
-        """The best nodes of a group by the metric of their vectors.
-
-        Args:
-            group: The group.
-            embed_key: Which vectors.
-            vectors: The query's vector for each part, in the order of `parts`.
-            topk: At most so many hits.
-            filters: As in `rank_terms`.
-            mode: How the vector store searches.
-
-        Raises:
-            EmbeddingError: If the query's vector has another length or kind than the nodes'.
-            UnsupportedError: If a store does not search in that mode.
-        """
-
-    def metrics(self, group: str, embed_key: str) -> set[Metric]:
-        """The metrics that rank the vectors of a group; empty if there are none."""
-
-    def size(self, group: str) -> int:
-        """How many live nodes a group has, seen here or not: a bound for ``topk``."""
-
-    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
-        """The nodes of hits, in their order, with their scores.
-
-        Raises:
-            StoreError: If the store lacks one.
-        """
-
-
-class SnapshotSource(Protocol):
-    """Source of snapshots: a Document, or a restricted view of one."""
-
-    @property
-    def tree(self) -> object:
-        """The collection: the same object for every view of one Document."""
-
-    def open(self, needs: Needs, part: int) -> CollectionState:
-        """The present state; builds what is missing.
-
-        Args:
-            needs: What must be built.
-            part: The number of the collection in the read.
-        """
-
-    def build(self, needs: Needs) -> View:
-        """The present live state, with everything that is needed built."""
-
-    def snapshot(self, read: ActiveRead, state: CollectionState) -> LocalSnapshot:
-        """The state as it is seen from here."""
-
-    def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
-        """Keep other threads from changing the collection; yields False after a timeout."""
 
 
 class CollectionState:
@@ -222,16 +119,12 @@ class ActiveRead:
         for source, needs in sources.items():
             state = self.state_of(source)
             if state is None:
-                part = self.part_of(source.tree)
-                state = self._states[id(source.tree)] = source.open(needs, part)
+                state = CollectionState(source.tree, source.build(needs), self.part_of(source.tree))
+                self._states[id(source.tree)] = state
             elif needs and needs not in state.view.met:
                 state.require(needs, source)
-            parts.append(source.snapshot(self, state))
-        return parts[0] if len(parts) == 1 else UnionSnapshot(self, parts)
-
-    def snapshot(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """The snapshot of some sources that the read was opened with."""
-        return self.open(dict.fromkeys(sources, NOTHING))
+            parts.append(LocalSnapshot(source, self, state))
+        return parts[0] if len(parts) == 1 else Snapshot(self, parts)
 
     def part_of(self, collection: object) -> int:
         """The number of a collection: in the order in which they are first met."""
@@ -254,39 +147,46 @@ class ActiveRead:
         return any(one.has_moved for one in self._states.values())
 
 
-class UnionSnapshot:
-    """Several snapshots as one: ranked together, with common statistics.
+class Snapshot:
+    """One state of one or several collections, as far as it may be seen. It is used inside the read that opened it.
+
+    Several collections are ranked together, with common statistics.
 
     Args:
         read: The read.
-        parts: The snapshots.
+        parts: The snapshots of the collections.
     """
 
-    __slots__ = ("_read", "parts")
+    __slots__ = ("_parts", "_read")
 
     def __init__(self, read: ActiveRead, parts: Sequence[LocalSnapshot]) -> None:
         self._read = read
-        self.parts = parts
+        self._parts = parts
+
+    @property
+    def parts(self) -> Sequence[LocalSnapshot]:
+        """One snapshot for each source, in the sources' order."""
+        return self._parts
 
     @property
     def version(self) -> tuple[Any, ...]:
-        """See `Snapshot.version`."""
+        """Equal versions of the same sources give equal answers."""
         return tuple(one.version for one in self.parts)
 
     def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """See `Snapshot.of`."""
+        """The same state, seen through some of the sources of the read."""
         if len(sources) == len(self.parts) and all(
             one.source is source for one, source in zip(self.parts, sources, strict=True)
         ):
             return self
-        return self._read.snapshot(sources)
+        return self._read.open(dict.fromkeys(sources, NOTHING))
 
     def part_of(self, node: DocNode) -> int:
-        """See `Snapshot.part_of`."""
+        """The number of a node's collection in this read; `OUTSIDE` for a node of no Document."""
         return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
 
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
-        """See `Snapshot.term_statistics`."""
+        """BM25 statistics of the nodes of a group that can be seen."""
         first, *others = (one.term_statistics(group, analyser, terms, model) for one in self.parts)
         return sum(others, first)
 
@@ -300,7 +200,17 @@ class UnionSnapshot:
         model: BM25,
         statistics: Statistics | None = None,
     ) -> Hits:
-        """See `Snapshot.rank_terms`."""
+        """The best nodes of a group by BM25: only nodes that share a term with the query.
+
+        Args:
+            group: The group.
+            analyser: Name of the registered analyser whose terms are indexed.
+            terms: Terms of the query.
+            topk: At most so many hits.
+            filters: Narrow what is ranked and change no statistic.
+            model: Parameters of BM25.
+            statistics: Those of a larger collection; None takes those of this snapshot.
+        """
         if statistics is None:
             statistics = self.term_statistics(group, analyser, terms, model)
         return merged(
@@ -317,22 +227,39 @@ class UnionSnapshot:
         *,
         mode: SearchMode = "exact",
     ) -> Hits:
-        """See `Snapshot.rank_vectors`."""
+        """The best nodes of a group by the metric of their vectors.
+
+        Args:
+            group: The group.
+            embed_key: Which vectors.
+            vectors: The query's vector for each part, in the order of `parts`.
+            topk: At most so many hits.
+            filters: As in `rank_terms`.
+            mode: How the vector store searches.
+
+        Raises:
+            EmbeddingError: If the query's vector has another length or kind than the nodes'.
+            UnsupportedError: If a store does not search in that mode.
+        """
         pairs = zip(self.parts, vectors, strict=True)
         return merged(
             [one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode) for one, vector in pairs], topk
         )
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
-        """See `Snapshot.metrics`."""
+        """The metrics that rank the vectors of a group; empty if there are none."""
         return set().union(*(one.metrics(group, embed_key) for one in self.parts))
 
     def size(self, group: str) -> int:
-        """See `Snapshot.size`."""
+        """How many live nodes a group has, seen here or not: a bound for ``topk``."""
         return sum(one.size(group) for one in self.parts)
 
     def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
-        """See `Snapshot.nodes`."""
+        """The nodes of hits, in their order, with their scores.
+
+        Raises:
+            StoreError: If the store lacks one.
+        """
         found: dict[NodeKey, DocNode] = {}
         for part in self.parts:
             own = [hit for hit in hits if hit[0][1] == part.part]
@@ -341,7 +268,7 @@ class UnionSnapshot:
         return [found[key] for key, _ in hits]
 
 
-class LocalSnapshot:
+class LocalSnapshot(Snapshot):
     """One state of one Document within a scope; see `Snapshot`.
 
     Returned nodes are in scope; the path that leads to them may pass other nodes.
@@ -352,7 +279,7 @@ class LocalSnapshot:
         state: The state that the read sees.
     """
 
-    __slots__ = ("_above", "_nodes", "_read", "_scope", "indexer", "part", "source", "state")
+    __slots__ = ("_above", "_nodes", "_scope", "indexer", "part", "source", "state")
 
     def __init__(self, source: Reader, read: ActiveRead, state: CollectionState) -> None:
         self.source = source
@@ -373,14 +300,6 @@ class LocalSnapshot:
     def version(self) -> tuple[Any, ...]:
         """See `Snapshot.version`."""
         return (self.state.view,)
-
-    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """See `Snapshot.of`."""
-        return self if len(sources) == 1 and sources[0] is self.source else self._read.snapshot(sources)
-
-    def part_of(self, node: DocNode) -> int:
-        """See `Snapshot.part_of`."""
-        return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
 
     # Rankings
 
@@ -820,7 +739,7 @@ def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
     """Pause the writers of all collections, in one order; False, and none of them, if one cannot be paused soon."""
     with ExitStack() as taken:
         for source in sorted({id(one.tree): one for one in sources}.values(), key=lambda one: id(one.tree)):
-            if not taken.enter_context(source.pause_writers(_LOCK_S)):
+            if not taken.enter_context(source.tree.paused(_LOCK_S)):
                 return False
         stack.push(taken.pop_all())
     return True
