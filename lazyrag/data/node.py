@@ -108,8 +108,7 @@ class DocNode:
         score: float | None = None,
     ) -> None:
         if (content is None) == (text is None):
-            msg = "A DocNode takes its text as content= or as text=: give exactly one of them."
-            raise ConfigError(msg)
+            raise ConfigError("A DocNode takes its text as content= or as text=: give exactly one of them.")
         value = check_content(text if content is None else content)
         own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
         place = None if span is None else _checked_span(span)
@@ -299,8 +298,7 @@ class DocNode:
     def root(self) -> DocNode:
         """The root node of its document: the whole text."""
         if self._reader is None:
-            msg = f"{self!r} belongs to no document."
-            raise StaleNodeError(msg)
+            raise StaleNodeError(f"{self!r} belongs to no document.")
         return self._reader.root(self._segment)
 
     @property

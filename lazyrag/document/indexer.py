@@ -28,6 +28,7 @@ from lazyrag.document.report import Failures, IngestReport, Options
 from lazyrag.document.term_index import TermIndexes
 from lazyrag.document.tree import Build, LiveGroup, Tree, View
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
+from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.text.analyzers import analysers
 
@@ -88,11 +89,9 @@ class Indexer:
             self.terms,
             self.failures,
             self.loading,
+            options,
             owner=self,
             where=lambda: self.where,
-            workers=max(options.workers, options.processes),
-            keep_versions=options.keep_versions,
-            on_progress=options.on_progress,
         )
         self._close = close
         self._view = View(Tree(), 0, {})
@@ -310,14 +309,8 @@ class Indexer:
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             live = [row for row in rows if row.uid in old.builds]
 
-            def renew(row: DocumentRow) -> PendingVersion:
-                def make(build: int) -> Root:
-                    segment = self.stored_root(old.collection, old.builds[row.uid])
-                    return renewed_root(segment, row, self.nodes.schema, build)
-
-                return PendingVersion(row, make, beside=True)
-
-            self.engine.ingest((renew(row) for row in live), rebuild.plan, "renew root nodes", len(live))
+            pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
+            self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
             self.failures.check(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
         self._switch(rebuild)
 
@@ -363,6 +356,24 @@ class Indexer:
             msg = "What is stored of the document is not what was written. Run verify() and repair()."
             raise LoadError(msg, path=segment.path)
         return segment
+
+    def renewed(
+        self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
+    ) -> Callable[[int], Root]:
+        """A function that makes a root node with the text of a live document and the metadata of a row.
+
+        Args:
+            roots: The root group.
+            document: Uid of the document that has the text.
+            row: The row.
+            file: The file as it is now; None keeps the built-in metadata.
+        """
+
+        def make(build: int) -> Root:
+            segment = self.stored_root(roots.collection, roots.builds[document])
+            return renewed_root(segment, row, self.nodes.schema, build, file=file)
+
+        return make
 
     def retry(self) -> None:
         """Build again what was requested and is missing."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
@@ -34,7 +34,7 @@ from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
 from lazyrag.document.nodes import NodeStore
-from lazyrag.document.report import Failures, OnProgress, ProgressMeter
+from lazyrag.document.report import Failures, Options, ProgressMeter
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
     ConfigError,
@@ -87,6 +87,7 @@ class Outcome(NamedTuple):
     is_new_version: bool
 
 
+@dataclass(slots=True, eq=False)
 class PendingVersion:
     """One document on its way to a build plan.
 
@@ -96,47 +97,38 @@ class PendingVersion:
         moved_from: The document that its file belonged to before it was moved.
         beside: The new root node belongs to another root group and makes no new version: the live groups stay live
             until the groups are switched.
+        version_hash: Digest of the file that the version is made of, if that is not the present one.
+        before: Its live builds, by group row.
+        moved_before: Those of the document that it was moved from.
+        current: The builds that are to become live.
+        segments: Nodes by group row, as far as they were read or made.
+        terms: By index row.
+        covered: Pairs (index row, build).
+        failures: Errors by step.
+        flipped: Whether something of it became live.
+        is_new_version: Whether that is a new version.
     """
 
-    def __init__(
-        self,
-        row: DocumentRow,
-        make_root: MakeRoot | None = None,
-        moved_from: DocumentRow | None = None,
-        *,
-        beside: bool = False,
-    ) -> None:
-        self.row = row
-        self.make_root = make_root
-        self.moved_from = moved_from
-        self.beside = beside
-        self.before: Mapping[int, BuildRow] = {}  # its live builds, by group row
-        self.moved_before: Mapping[int, BuildRow] = {}  # those of the document that it was moved from
-        self.current: dict[int, BuildRow] = {}  # the builds that are to become live
-        self.segments: dict[int, list[Segment]] = {}  # by group row, as far as they were read or made
-        self.terms: dict[int, BuildTerms] = {}  # by index row
-        self.covered: list[tuple[int, int]] = []  # pairs (index row, build)
-        self.failures: dict[Step, LazyRAGError] = {}
-        self.flipped = False
-        self.is_new_version = False
-        self.version_hash = ""  # of the file that the version is made of, if that is not the present one
-
-    def new_root(self, build: int) -> Root:
-        """Make the new root node.
-
-        Raises:
-            LazyRAGError: If that fails.
-            TypeError: If the live one is to stay.
-        """
-        if self.make_root is None:
-            msg = f"{self.row.identity} gets no new root node."
-            raise TypeError(msg)
-        return self.make_root(build)
+    row: DocumentRow
+    make_root: MakeRoot | None = None
+    moved_from: DocumentRow | None = None
+    beside: bool = False
+    version_hash: str = ""
+    before: Mapping[int, BuildRow] = field(default_factory=dict)
+    moved_before: Mapping[int, BuildRow] = field(default_factory=dict)
+    current: dict[int, BuildRow] = field(default_factory=dict)
+    segments: dict[int, list[Segment]] = field(default_factory=dict)
+    terms: dict[int, BuildTerms] = field(default_factory=dict)
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    failures: dict[Step, LazyRAGError] = field(default_factory=dict)
+    flipped: bool = False
+    is_new_version: bool = False
 
     @property
     def has_new_root(self) -> bool:
         """Whether it is a new version of the document."""
-        return not self.beside and _root_of(self.current) != _root_of(self.before)
+        roots = {row.root for row in self.current.values()}
+        return not self.beside and roots != {row.root for row in self.before.values()}
 
     @property
     def sources(self) -> list[DocumentRow]:
@@ -165,10 +157,6 @@ class PendingVersion:
         return any(step.group in had for step in self.failures)
 
 
-def _root_of(builds: Mapping[int, BuildRow]) -> int | None:
-    return next((row.root for row in builds.values()), None)
-
-
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """Documents that are brought to a plan together.
@@ -186,6 +174,7 @@ class _Batch:
     tick: Callable[[Step], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class IngestionEngine:
     """Ingests documents in batches, each of which becomes live in one transaction. The caller holds the ledger's lease.
 
@@ -195,37 +184,24 @@ class IngestionEngine:
         terms: The keyword indexes.
         failures: Where failures are recorded.
         loading: Calls loaders.
+        options: How it ingests.
         owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
         where: The Document, as messages name it.
-        workers: How many threads call loaders and transforms; 1 for none.
-        keep_versions: How many versions of a document before the live one are kept.
-        on_progress: Called with the progress.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        nodes: NodeStore,
-        terms: TermIndexes,
-        failures: Failures,
-        loading: Loading,
-        *,
-        owner: object,
-        where: Callable[[], str],
-        workers: int,
-        keep_versions: int,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self._ledger = ledger
-        self._nodes = nodes
-        self._terms = terms
-        self._failures = failures
-        self._loading = loading
-        self._owner = owner
-        self._where = where
-        self._workers = workers
-        self._keep_versions = keep_versions
-        self._on_progress = on_progress
+    ledger: Ledger
+    nodes: NodeStore
+    terms: TermIndexes
+    failures: Failures
+    loading: Loading
+    options: Options
+    owner: object
+    where: Callable[[], str]
+
+    @property
+    def workers(self) -> int:
+        """How many threads call loaders and transforms; 1 for none."""
+        return max(self.options.workers, self.options.processes)
 
     def ingest(
         self,
@@ -258,9 +234,9 @@ class IngestionEngine:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
         with (
-            self._loading.running(count),
-            worker_pool(self._workers, count, self._owner) as executor,
-            ProgressMeter(what, count, steps, self._on_progress) as meter,
+            self.loading.running(count),
+            worker_pool(self.workers, count, self.owner) as executor,
+            ProgressMeter(what, count, steps, self.options.on_progress) as meter,
         ):
             for some in _batches(versions):
                 self._read_live(some)
@@ -271,14 +247,14 @@ class IngestionEngine:
                 failed = [failure for one in some for failure in one.failures.items()]
                 if stop and failed:
                     step, error = failed[0]
-                    msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored. ({self._where()})"
+                    msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored. ({self.where()})"
                     raise IngestionError(msg) from error
         return done
 
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        failed = [(one.path, one.stage, type(one.error).__name__, str(one.error)) for one in self._failures]
-        self._ledger.documents.set_failures(None, failed)
+        failed = [(one.path, one.stage, type(one.error).__name__, str(one.error)) for one in self.failures]
+        self.ledger.documents.set_failures(None, failed)
 
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
         failed = [
@@ -286,11 +262,11 @@ class IngestionEngine:
             for one in batch
             for step, error in one.failures.items()
         ]
-        self._ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
 
     def _read_live(self, batch: Sequence[PendingVersion]) -> None:
         """Read the live builds of each document, and of the one it was moved from."""
-        live = self._ledger.builds.live({row.id for one in batch for row in one.sources if row.id})
+        live = self.ledger.builds.live({row.id for one in batch for row in one.sources if row.id})
         for one in batch:
             one.before = live.get(one.row.id, {})
             one.moved_before = live.get(one.moved_from.id, {}) if one.moved_from is not None else {}
@@ -319,24 +295,19 @@ class IngestionEngine:
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
         version.failures[step] = error
-        self._failures.add(step, version.row.identity, error)
+        self.failures.add(step, version.row.identity, error)
 
     # Load
 
     def _load_roots(self, batch: _Batch) -> None:
-        loading = [one for one in batch.versions if one.make_root is not None]
+        loading = [(one, one.make_root) for one in batch.versions if one.make_root is not None]
         if not loading:
             return
-        numbers = self._ledger.builds.reserve(len(loading))
-
-        def make(item: tuple[PendingVersion, int]) -> Root:
-            version, number = item
-            return version.new_root(number)
-
+        numbers = self.ledger.builds.reserve(len(loading))
+        items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
         made: list[tuple[PendingVersion, Root]] = []
-        items = zip(loading, numbers, strict=True)
         try:
-            for (version, _), result in map_in_order(batch.executor, self._workers, make, items):
+            for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
                 batch.tick(LOADING)
                 if isinstance(result, Exception):
                     self._fail(LOADING, version, _expected(result))
@@ -347,7 +318,7 @@ class IngestionEngine:
 
     def _write_roots(self, made: Sequence[tuple[PendingVersion, Root]], plan: BuildPlan) -> None:
         """Write root nodes, or find those that are written already."""
-        registered = self._ledger.documents.register([root.row for _, root in made])
+        registered = self.ledger.documents.register([root.row for _, root in made])
         written = self._written_builds(plan.root, [row.id for row in registered])
         new: list[tuple[PendingVersion, BuildRow, list[Segment]]] = []
         for (version, root), row in zip(made, registered, strict=True):
@@ -374,7 +345,7 @@ class IngestionEngine:
         for group in groups_above:
             self._fetch(ready, group, plan)
         written = self._written_builds(target.id, {row.id for one in ready for row in one.sources})
-        numbers = self._ledger.builds.reserve(len(ready))
+        numbers = self.ledger.builds.reserve(len(ready))
         new: list[tuple[PendingVersion, BuildRow, list[Segment]]] = []
         to_do: list[tuple[PendingVersion, BuildRow, _NodesByText]] = []
         for version, number in zip(ready, numbers, strict=True):
@@ -391,7 +362,7 @@ class IngestionEngine:
             if copied is not None:
                 before, parents_before = self._with_parents(copied, target, plan)
                 parents, counts = version.segments[target.parent], json.loads(copied.counts)
-                segments = rebound_segments(before, parents_before, parents, counts, number, self._nodes.schema)
+                segments = rebound_segments(before, parents_before, parents, counts, number, self.nodes.schema)
                 new.append((version, row._replace(counts=copied.counts), segments))
             else:
                 to_do.append((version, row, self._reusable(written.values(), input_hash, version, target, plan)))
@@ -402,7 +373,7 @@ class IngestionEngine:
 
         since = time.monotonic()
         try:
-            for (version, row, _), result in map_in_order(batch.executor, self._workers, transform, to_do):
+            for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
                 batch.tick(Step(target.name))
                 if isinstance(result, Exception):
                     self._fail(Step(target.name), version, _expected(result))
@@ -419,8 +390,8 @@ class IngestionEngine:
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes."""
-        source = _PendingSource(self._owner, version, plan, self._fetch)
-        schema, parents = self._nodes.schema, version.segments[target.parent]
+        source = _PendingSource(self.owner, version, plan, self._fetch)
+        schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [_content_key(above) if reusable else None for above in parents]
         new = [
             DocNode.from_segment(above, source) for above, key in zip(parents, keys, strict=True) if key not in reusable
@@ -474,9 +445,9 @@ class IngestionEngine:
 
     def _with_parents(self, row: BuildRow, target: GroupTarget, plan: BuildPlan) -> tuple[list[Segment], list[Segment]]:
         """The nodes of a build, and those of the build above it."""
-        build = self._ledger.builds.with_parents([row.number])[row.number]
-        nodes = self._nodes.of_build(target.collection, build)
-        return nodes, self._nodes.of_build(plan.collection(target.parent), build.parent) if build.parent else []
+        build = self.ledger.builds.with_parents([row.number])[row.number]
+        nodes = self.nodes.of_build(target.collection, build)
+        return nodes, self.nodes.of_build(plan.collection(target.parent), build.parent) if build.parent else []
 
     # Embed and analyse
 
@@ -504,15 +475,15 @@ class IngestionEngine:
                     continue
                 if not target.dimension:
                     dimension = length_of(vectors[0])
-                    self._nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
-                    self._ledger.groups.set_dimension(target.id, dimension)
+                    self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
+                    self.ledger.groups.set_dimension(target.id, dimension)
                     target.dimension = dimension
                 own = zip(version.segments[target.group], vectors, strict=True)
                 rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
                 done.append(version)
         finally:
             if rows:
-                self._nodes.vectors.upsert(target.collection, rows)
+                self.nodes.vectors.upsert(target.collection, rows)
             for version in done:
                 version.covered.append((target.id, version.current[target.group].number))
 
@@ -521,7 +492,7 @@ class IngestionEngine:
     ) -> Mapping[str, Embedded]:
         """Live vectors of a document by text: unchanged text is not embedded again."""
         found: dict[str, Embedded] = {}
-        group = self._ledger.tree.groups.get(plan.names[target.group])
+        group = self.ledger.tree.groups.get(plan.names[target.group])
         if group is None:
             return found
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
@@ -531,8 +502,8 @@ class IngestionEngine:
             build = group.builds.get(row.uid)
             if build is None or build.number == version.current[target.group].number:
                 continue
-            texts = {one.key: content_text(one.content) for one in self._nodes.of_build(group.collection, build)}
-            stored = self._nodes.vectors.get(index.collection, list(texts))
+            texts = {one.key: content_text(one.content) for one in self.nodes.of_build(group.collection, build)}
+            stored = self.nodes.vectors.get(index.collection, list(texts))
             found.update((texts[one.key], one.vector) for one in stored)
         return found
 
@@ -558,7 +529,7 @@ class IngestionEngine:
             for one in batch.versions
             if target.group in one.current and any(json.loads(one.current[target.group].counts))
         }
-        covered = self._ledger.builds.covered(target.id, having)
+        covered = self.ledger.builds.covered(target.id, having)
         ready = [one for number, one in having.items() if number not in covered]
         self._fetch(ready, target.group, batch.plan)
         return ready
@@ -570,9 +541,9 @@ class IngestionEngine:
         if not new:
             return
         new = [(version, row._replace(output=output_digest(segments)), segments) for version, row, segments in new]
-        self._ledger.builds.begin([row for _, row, _ in new])
-        self._nodes.segments.upsert(collection, [segment for _, _, segments in new for segment in segments])
-        self._ledger.builds.acknowledge([row.number for _, row, _ in new])
+        self.ledger.builds.begin([row for _, row, _ in new])
+        self.nodes.segments.upsert(collection, [segment for _, _, segments in new for segment in segments])
+        self.ledger.builds.acknowledge([row.number for _, row, _ in new])
         for version, row, segments in new:
             version.current[row.node_group] = row
             version.segments[row.node_group] = segments
@@ -597,20 +568,20 @@ class IngestionEngine:
         parts: list[NewPart] = []
         for target in plan.terms:
             terms = [one.terms[target.id] for one in going if target.id in one.terms]
-            parts += self._terms.extended(target.group, target.id, terms)
+            parts += self.terms.extended(target.group, target.id, terms)
         if flips:
             partial = any(one.root is not None for one in flips)
-            self._ledger.flip(
+            self.ledger.flip(
                 flips,
                 parts,
-                keep_versions=self._keep_versions,
+                keep_versions=self.options.keep_versions,
                 partial_groups=plan.partial_groups if partial else (),
                 partial_spaces=plan.partial_indexes if partial else (),
                 visible=plan.visible,
             )
-            self._ledger.file.arrays.retire(name for part in parts for name in part.retired)
+            self.ledger.file.arrays.retire(name for part in parts for name in part.retired)
         if unchanged:
-            self._ledger.documents.note_files(unchanged)
+            self.ledger.documents.note_files(unchanged)
         for one in going:
             one.flipped = True
 
@@ -619,7 +590,7 @@ class IngestionEngine:
     def _written_builds(self, group: int, documents: Iterable[int]) -> dict[tuple[int, int | None, str], BuildRow]:
         """Written builds by (document, parent, input), and the newest by (document, None, input)."""
         found: dict[tuple[int, int | None, str], BuildRow] = {}
-        for row in self._ledger.builds.written(group, set(documents)):
+        for row in self.ledger.builds.written(group, set(documents)):
             found[row.document, row.parent, row.input] = row
             found[row.document, None, row.input] = row
         return found
@@ -630,8 +601,8 @@ class IngestionEngine:
         if not missing:
             return
         numbers = [one.current[group].number for one in missing]
-        builds = self._ledger.builds.with_parents(numbers)
-        nodes = self._nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
+        builds = self.ledger.builds.with_parents(numbers)
+        nodes = self.nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
         for one, segments in zip(missing, nodes, strict=True):
             one.segments[group] = segments
 
@@ -655,6 +626,11 @@ def _expected(error: Exception) -> LazyRAGError:
     if not isinstance(error, LazyRAGError) or isinstance(error, (*_NO_FILES_FAULT, StoreBusyError)):
         raise error
     return error
+
+
+def _make_root(item: tuple[PendingVersion, MakeRoot, int]) -> Root:
+    _, make_root, build = item
+    return make_root(build)
 
 
 class _PendingSource:
@@ -841,9 +817,9 @@ def root_segment(identity: str, loaded: LoadedFile, metadata: dict[str, Any], sc
         ConfigError: If a field's value does not fit, or metadata cannot be stored.
     """
     fields = {}
-    for name, field in schema.items():
-        value = check_value(name, field, metadata.get(name))
-        value = fields[name] = field.default_value if value is None else value
+    for name, declared in schema.items():
+        value = check_value(name, declared, metadata.get(name))
+        value = fields[name] = declared.default_value if value is None else value
         if value is not None:
             metadata[name] = value
     uid = root_uid(identity)

@@ -209,46 +209,6 @@ def unfinished_copy(file: StoreFile, name: str) -> str:
     )
 
 
-def check_definitions(
-    connection: sqlite3.Connection, ledger: int, program: Program, definitions: Mapping[str, str]
-) -> None:
-    """Register the definitions of a program, unless another running one defines one of its groups differently.
-
-    Within one process the later definition wins: a notebook cell is run again.
-
-    Args:
-        connection: In a writing transaction.
-        ledger: Row of the ledger.
-        program: The program.
-        definitions: Group names to fingerprints.
-
-    Raises:
-        StoreBusyError: If another program has another definition; it is named.
-    """
-    for identity, description, seen_at, theirs in connection.execute(
-        "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (ledger, program.id)
-    ).fetchall():
-        other = Program.from_json(description, identity)
-        silent = other.host != program.host and time.time() - seen_at > LEASE_S
-        if silent or other.is_here or other.has_ended():
-            if not other.is_here:
-                connection.execute("DELETE FROM program WHERE id = ?", (identity,))
-            continue
-        theirs_by_name = json.loads(theirs)
-        for name, fingerprint in definitions.items():
-            if theirs_by_name.get(name, fingerprint) != fingerprint:
-                msg = (
-                    f"The node group {name!r} is in use under another definition, by {other}. End that program, or "
-                    "give this one's group another name, or this Document another name."
-                )
-                raise StoreBusyError(msg)
-    connection.execute(
-        "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-        "seen_at = excluded.seen_at, definitions = excluded.definitions",
-        (program.id, ledger, program.to_json(), time.time(), json.dumps(definitions)),
-    )
-
-
 class LedgerConnection:
     """Connection to one Document's ledger in a store file.
 
@@ -316,6 +276,48 @@ class LedgerConnection:
         with self.file.writing(durable=durable) as connection:
             self.lease.check(connection)
             yield connection
+
+    def claim(self, definitions: Mapping[str, str]) -> None:
+        """Register the definitions of this program, unless another running one defines one of its groups differently.
+
+        Within one process the later definition wins: a notebook cell is run again.
+
+        Args:
+            definitions: Group names to fingerprints.
+
+        Raises:
+            StoreBusyError: If another program has another definition; it is named.
+        """
+        program = self.program
+        with self.file.writing() as connection:
+            for identity, description, seen_at, theirs in connection.execute(
+                "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (self.id, program.id)
+            ).fetchall():
+                other = Program.from_json(description, identity)
+                if other.is_here:
+                    continue
+                is_silent = other.host != program.host and time.time() - seen_at > LEASE_S
+                if is_silent or other.has_ended():
+                    connection.execute("DELETE FROM program WHERE id = ?", (identity,))
+                    continue
+                theirs_by_name = json.loads(theirs)
+                for name, fingerprint in definitions.items():
+                    if theirs_by_name.get(name, fingerprint) != fingerprint:
+                        msg = (
+                            f"The node group {name!r} is in use under another definition, by {other}. End that "
+                            "program, or give this one's group another name, or this Document another name."
+                        )
+                        raise StoreBusyError(msg)
+            connection.execute(
+                "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "seen_at = excluded.seen_at, definitions = excluded.definitions",
+                (program.id, self.id, program.to_json(), time.time(), json.dumps(definitions)),
+            )
+
+    def unclaim(self) -> None:
+        """Unregister the definitions of this program."""
+        with self.file.writing() as connection:
+            connection.execute("DELETE FROM program WHERE id = ?", (self.program.id,))
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """Increment and return the counter of changes of the live state."""

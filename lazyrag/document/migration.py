@@ -17,7 +17,6 @@ from lazyrag.document.lease import LedgerConnection
 from lazyrag.document.ledger import (
     CopiedBuild,
     CopiedGroup,
-    CopiedSpace,
     begin_copies,
     copied_builds,
     copied_groups,
@@ -26,6 +25,7 @@ from lazyrag.document.ledger import (
 )
 from lazyrag.document.nodes import metric_of
 from lazyrag.document.report import OnProgress, ProgressMeter, pages
+from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.stores.config import OpenStores, StoreConf
@@ -223,7 +223,7 @@ class _DocumentCopy:
         self._run(copied, f"copy {group.name} of {self.here.name}", group)
         self.segments += copied.rows
 
-    def _copy_vectors(self, group: CopiedGroup, space: CopiedSpace) -> None:
+    def _copy_vectors(self, group: CopiedGroup, space: LiveIndex) -> None:
         copy = self._rename(group, space.collection, space.name)
         if not space.dimension:  # nothing has been embedded yet
             return
@@ -234,9 +234,7 @@ class _DocumentCopy:
         self._run(copied, f"copy {group.name} of {self.here.name}, embedded with {space.name!r}", group, space)
         self.vectors += copied.rows
 
-    def _run(
-        self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, space: CopiedSpace | None = None
-    ) -> None:
+    def _run(self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, space: LiveIndex | None = None) -> None:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much memory as the nodes.
         total = sum(one.build.size for one in copied_builds(self.here, group, space))
         with ProgressMeter(what, total, 1, self._on_progress, unit="row") as meter:

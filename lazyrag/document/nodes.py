@@ -105,8 +105,7 @@ class NodeStore:
         roots = view.groups.get(LAZY_ROOT_NAME)
         found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
         if not found:
-            msg = f"Document {segment.path!r} is gone. Retrieve the node again."
-            raise StaleNodeError(msg)
+            raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
         # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
         # rebuilt meanwhile: that does not concern the root.
         if found[0].build > segment.build:

@@ -54,8 +54,7 @@ class Reader:
         """
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
-            msg = f"The filter of restricted() must have a condition; got {filters!r}."
-            raise ConfigError(msg)
+            raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
         return Reader(self.tree, both(self.scope, bound), self.unscoped)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
@@ -80,8 +79,7 @@ class Reader:
             raise ConfigError(msg)
         unknown = [key for key in keys or () if key not in known]
         if unknown:
-            msg = f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}")
         return [known[key] for key in (keys or known)]
 
     def line(self, group: str) -> list[str]:

@@ -454,8 +454,7 @@ class LocalSnapshot(Snapshot):
             ConfigError: If it belongs to another one.
         """
         if node.reader is not None and node.reader.tree is not self.indexer:
-            msg = f"{node!r} belongs to another Document. Ask the Document that it was retrieved from."
-            raise ConfigError(msg)
+            raise ConfigError(f"{node!r} belongs to another Document. Ask the Document that it was retrieved from.")
         return node.segment
 
     def above(self, segment: Segment) -> Segment | None:
@@ -724,12 +723,10 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
                 if done is not None:
                     return done[0]
         if paused and moved:  # nobody else could
-            msg = "A similarity function or embed callable redefined a node group during the query."
-            raise RetrievalError(msg)
+            raise RetrievalError("A similarity function or embed callable redefined a node group during the query.")
         if tries > 2 * _TRIES and time.monotonic() > deadline:
             where = " and ".join(dict.fromkeys(str(one) for one in sources))
-            msg = f"{where} is being changed faster than it can be read. Try again when it is changed less."
-            raise StoreError(msg)
+            raise StoreError(f"{where} is being changed faster than it can be read. Try again when it is changed less.")
         if tries > _TRIES:
             time.sleep(min(_LONGEST_PAUSE_S, 0.001 * 2**tries))
     raise AssertionError  # the count has no end

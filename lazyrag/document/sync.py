@@ -26,11 +26,11 @@ from lazyrag.document.changes import (
 )
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
-from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root, text_root
+from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, text_root
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.report import Failure, IngestReport
-from lazyrag.document.tree import LiveGroup, LiveIndex
+from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import (
     ConfigError,
     IngestionError,
@@ -284,13 +284,14 @@ def _pending_versions(
     def touch(one: ComparedFile) -> PendingVersion:
         """Renew the file's dates; its content is the same."""
         row = _file_row(rows[one.file.identity], one, seen_ns)
-        renew, reload = _renew_root(indexer, roots, row.uid, row, one.file), load(one)
+        renew = indexer.renewed(roots, row.uid, row, one.file)
+        reload = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))
 
         def make(build: int) -> Root:
             try:
                 return renew(build)
             except (LoadError, StoreError):  # the stored text is damaged, but the file exists
-                return reload.new_root(build)
+                return reload(build)
 
         return PendingVersion(row, make)
 
@@ -304,7 +305,7 @@ def _pending_versions(
             return PendingVersion(work.row, work.make_root, before)
         row = _file_row(_new_row(one.file.identity), one, seen_ns)
         row = replace(row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates)
-        return PendingVersion(row, _renew_root(indexer, roots, before.uid, row, one.file), before)
+        return PendingVersion(row, indexer.renewed(roots, before.uid, row, one.file), before)
 
     works = heapq.merge(
         map(load, _by_identity(to_load)),
@@ -342,18 +343,6 @@ def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: Us
         if isinstance(metadata, LazyRAGError):
             raise metadata
         return file_root(indexer.loading.load, file, row, metadata, indexer.nodes.schema, build)
-
-    return make
-
-
-def _renew_root(
-    indexer: Indexer, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
-) -> MakeRoot:
-    """Return a function that makes a root node with the text of a live document and the metadata of a row."""
-
-    def make(build: int) -> Root:
-        segment = indexer.stored_root(roots.collection, roots.builds[document])
-        return renewed_root(segment, row, indexer.nodes.schema, build, file=file)
 
     return make
 
@@ -515,7 +504,7 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
             before = _live_row(rows, name)
             merged = {**json.loads(before.updates), **changed}
             row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
-            works.append(PendingVersion(row, _renew_root(indexer, roots, row.uid, row)))
+            works.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
         return _ingest_documents(indexer, works, rows)
 
 

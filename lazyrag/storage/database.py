@@ -117,8 +117,7 @@ class Database:
         timeout_s: float = 30.0,
     ) -> None:
         if not 0 <= timeout_s <= _LONGEST_WAIT_S:
-            msg = f"timeout_s is {timeout_s!r}; give a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}."
-            raise ConfigError(msg)
+            raise ConfigError(f"timeout_s is {timeout_s!r}; give a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}.")
         if path is None and read_only:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)
@@ -372,8 +371,7 @@ def _absolute(path: str | os.PathLike[str], name: str) -> Path:
     given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     # It would be a file's name here.
     if not isinstance(given, str) or not given or "\0" in given or given == _MEMORY:
-        msg = f"The path of the {name} is {given!r}; give that of a file."
-        raise ConfigError(msg)
+        raise ConfigError(f"The path of the {name} is {given!r}; give that of a file.")
     return Path(given).expanduser().absolute()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from lazyrag import Document
 from lazyrag.document import lease as leases
-from lazyrag.document.lease import Lease, Program, check_definitions
+from lazyrag.document.lease import Lease, LedgerConnection, Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.stores.sqlite import StoreFile
@@ -327,8 +327,9 @@ def test_a_child_is_another_program():
 
 def define(file, program, **definitions):
     """Say by which definitions a program works."""
-    with file.writing() as connection:
-        check_definitions(connection, 1, program, definitions)
+    ledger = LedgerConnection(file, "default")
+    ledger.program = program
+    ledger.claim(definitions)
 
 
 @pytest.mark.parametrize("program", [running, elsewhere])
