@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 M_co = TypeVar("M_co", covariant=True)  # frozen: who reads a wider metadata type may be given a narrower one
 
+# Of a result as a dict (spec 002).
+_RETRIEVAL_FIELDS = ("contexts", "context_ids", "scores", "metadata")
+_GENERATION_FIELDS = ("response", "multi_responses", "confidence", "metadata")
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -124,16 +128,11 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RetrievalResult[M_co]:
         """The inverse of `to_dict`."""
-        return cls(**_known(values, ("contexts", "context_ids", "scores", "metadata"), cls.__name__))
+        return cls(**_known(values, _RETRIEVAL_FIELDS, cls.__name__))
 
     def to_dict(self) -> dict[str, Any]:
         """The four fields of spec 002, by reference."""
-        return {
-            "contexts": self.contexts,
-            "context_ids": self.context_ids,
-            "scores": self.scores,
-            "metadata": self.metadata,
-        }
+        return {name: getattr(self, name) for name in _RETRIEVAL_FIELDS}
 
     def __len__(self) -> int:
         return len(self.contexts)
@@ -193,16 +192,11 @@ class GenerationResult(Generic[M_co]):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M_co]:
         """The inverse of `to_dict`."""
-        return cls(**_known(values, ("response", "multi_responses", "confidence", "metadata"), cls.__name__))
+        return cls(**_known(values, _GENERATION_FIELDS, cls.__name__))
 
     def to_dict(self) -> dict[str, Any]:
         """The four fields, by reference."""
-        return {
-            "response": self.response,
-            "multi_responses": self.multi_responses,
-            "confidence": self.confidence,
-            "metadata": self.metadata,
-        }
+        return {name: getattr(self, name) for name in _GENERATION_FIELDS}
 
 
 def _known(values: Mapping[str, Any], names: tuple[str, ...], kind: str) -> dict[str, Any]:

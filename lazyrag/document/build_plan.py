@@ -242,7 +242,7 @@ class BuildPlanner:
         If a group was live under another definition, everything live below it is rebuilt too.
         """
         self._warn_of_window(step)
-        with self._definitions.held():
+        with self._definitions.graph.locked():
             tree = self._ledger.tree
             current = self._definitions.current(tree)
             line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self._definitions.line(step.group)))]
@@ -370,7 +370,7 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=definition.path_told,
+            path_key=getattr(definition.given, "path_told", None),
             asks_models=bool(getattr(definition.given, "calls_per_node", 0)),
         )
 

@@ -98,7 +98,7 @@ class Indexer:
         self._graphs = tuple(definitions.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
-        self._synced = False
+        self.is_synced = False  # whether the sync at first use is done, or the user has asked for one
         self._try_again_at = 0.0
         self._swept = False
 
@@ -139,7 +139,7 @@ class Indexer:
             IngestionError: If every document failed in a step.
         """
         view = self.now()
-        if (self._synced or self.ledger.file.read_only) and needs in view.met:
+        if (self.is_synced or self.ledger.file.read_only) and needs in view.met:
             return view
         steps = sorted(needs, key=self._order)
         for _ in range(_TRIES):  # while one is built, another may be redefined
@@ -174,7 +174,7 @@ class Indexer:
 
     def _ensure_built(self, step: Step, view: View) -> View:
         """A view with a group or index: the given one, or a new one after a build."""
-        settled = self._synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
+        settled = self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
         if settled and self._has(view, step):
             return view
         self.definitions.line(step.group)  # raises if it is not defined
@@ -204,11 +204,11 @@ class Indexer:
                 if not there:
                     raise self._not_built(step)
                 return view
-            if there and (self._synced or time.monotonic() < self._try_again_at):
+            if there and (self.is_synced or time.monotonic() < self._try_again_at):
                 return view
             try:
                 with self.writing(0.0 if there else _WAIT_S):
-                    if not self._synced:
+                    if not self.is_synced:
                         self._first_sync()
                     view = self.now()
                     if not self._has(view, step):
@@ -224,9 +224,9 @@ class Indexer:
         try:
             self.on_sync()
         except (IngestionError, Warning):  # it will not be better the next time; warnings may be made errors
-            self._synced = True
+            self.is_synced = True
             raise
-        self._synced = True
+        self.is_synced = True
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -266,10 +266,6 @@ class Indexer:
         with self.lock, self.ledger.lease.held(wait_s):
             self.ledger.claim(self.definitions.all_fingerprints())
             yield
-
-    def mark_synced(self) -> None:
-        """Skip the sync at first use: the user has asked for one."""
-        self._synced = True
 
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.

@@ -33,7 +33,7 @@ from lazyrag.document.build_plan import BuildPlan, GroupTarget, TermsTarget, Vec
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
-from lazyrag.document.nodes import NodeStore
+from lazyrag.document.nodes import NodeStore, batches
 from lazyrag.document.report import Failures, Options, ProgressMeter
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
@@ -238,7 +238,7 @@ class IngestionEngine:
             worker_pool(self.workers, count, self.owner) as executor,
             ProgressMeter(what, count, steps, self.options.on_progress) as meter,
         ):
-            for some in _batches(versions):
+            for some in batches(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 self._read_live(some)
                 self._ingest_batch(_Batch(some, plan, executor, meter.tick))
                 self._save_failures(some)
@@ -607,18 +607,8 @@ class IngestionEngine:
             one.segments[group] = segments
 
 
-def _batches(versions: Iterable[PendingVersion]) -> Iterator[list[PendingVersion]]:
-    """Batches that bound how much is in memory at a time."""
-    batch: list[PendingVersion] = []
-    total = 0
-    for one in versions:
-        batch.append(one)
-        total += one.row.signature.size if one.row.signature is not None else 0
-        if len(batch) >= _BATCH or total >= _BATCH_BYTES:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
+def _file_size(version: PendingVersion) -> int:
+    return version.row.signature.size if version.row.signature is not None else 0
 
 
 def _expected(error: Exception) -> LazyRAGError:

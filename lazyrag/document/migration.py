@@ -23,7 +23,7 @@ from lazyrag.document.ledger import (
     copy_array_files,
     copy_ledgers,
 )
-from lazyrag.document.nodes import metric_of
+from lazyrag.document.nodes import batches, metric_of
 from lazyrag.document.report import OnProgress, ProgressMeter, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
@@ -299,7 +299,7 @@ class _CollectionCopy(Generic[R]):
         """
         fresh = not self._target.count(self._copy)
         numbers: set[int] = set()
-        for batch in _batches(builds):
+        for batch in batches(builds, lambda one: one.build.size, _BATCH_ROWS):
             numbers.update(one.build.number for one in batch)
             keys = [key for one in batch for key in one.build.keys]
             rows = self._by_build(batch, self._source.get(self._collection, keys))
@@ -350,19 +350,6 @@ class _CollectionCopy(Generic[R]):
             msg = f"{store} does not return what was written to it: {wrong} rows of {self._copy!r} differ."
             msg += " The source did not change. Repair the target, and call migrate() again."
             raise StoreError(msg, store=store, collection=self._copy)
-
-
-def _batches(builds: Iterable[CopiedBuild]) -> Iterator[list[CopiedBuild]]:
-    batch: list[CopiedBuild] = []
-    rows = 0
-    for one in builds:
-        batch.append(one)
-        rows += one.build.size
-        if rows >= _BATCH_ROWS:
-            yield batch
-            batch, rows = [], 0
-    if batch:
-        yield batch
 
 
 def _is_output(one: CopiedBuild, rows: list[Segment]) -> bool:

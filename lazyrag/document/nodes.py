@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
+T = TypeVar("T")
 
 _FIRST_CHILDREN = 32
 
@@ -68,7 +70,7 @@ class NodeStore:
 
     def pages(self, view: View, group: LiveGroup, size: int) -> Iterator[list[Segment]]:
         """All nodes of a group, document by document, in pages of about ``size``."""
-        for builds in _batches(view.tree.builds(group), size):
+        for builds in _build_batches(view.tree.builds(group), size):
             yield [segment for own in self.of_builds(group.collection, builds) for segment in own]
 
     def parent(self, view: View, segment: Segment) -> Segment | None:
@@ -397,13 +399,13 @@ class NodeCache:
         builds = list(view.tree.builds(group))
         size = sum(build.size for build in builds) * _NODE_BYTES
         parts = {build.number: before[build.number] for build in builds if build.number in before}
-        new = _batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
+        new = _build_batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
         while size <= self._most_bytes and (some := next(new, None)):
             parts.update(zip([build.number for build in some], read(some), strict=True))
             size = max(size, sum(part.size for part in parts.values()))
         if size > self._most_bytes:
             return _Table(numbers, -1, {}, None, 0)
-        pages = [_page([parts[build.number] for build in some]) for some in _batches(builds, PAGE)]
+        pages = [_page([parts[build.number] for build in some]) for some in _build_batches(builds, PAGE)]
         complete = {number: part for number, part in parts.items() if not part.lacking}
         changes = -1 if len(complete) == len(parts) else view.tree.changes
         return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
@@ -451,18 +453,36 @@ class NodeCache:
             del self._tables[next(iter(self._tables))]
 
 
-def _batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
+def batches(
+    items: Iterable[T], weight: Callable[[T], int], most: int, *, most_items: int = sys.maxsize
+) -> Iterator[list[T]]:
+    """Items in batches that end where their weight or number reaches a bound.
+
+    Args:
+        items: Any number.
+        weight: Weight of an item.
+        most: The bound of a batch's weight; the last item may exceed it.
+        most_items: The bound of its number of items.
+
+    Example:
+        >>> list(batches(["a", "bb", "c"], len, 3))
+        [['a', 'bb'], ['c']]
+    """
+    batch: list[T] = []
+    total = 0
+    for one in items:
+        batch.append(one)
+        total += weight(one)
+        if total >= most or len(batch) >= most_items:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
     """Builds with about so many nodes together."""
-    some: list[Build] = []
-    count = 0
-    for build in builds:
-        some.append(build)
-        count += build.size
-        if count >= size:
-            yield some
-            some, count = [], 0
-    if some:
-        yield some
+    return batches(builds, lambda build: build.size, size)
 
 
 def _page(parts: list[_Part]) -> NodePage:

@@ -76,7 +76,7 @@ def sync(
             msg = f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing was done."
             raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
     with indexer.writing(wait_s):
-        indexer.mark_synced()
+        indexer.is_synced = True
         report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
         indexer.retry()
     return report_of(indexer) or report

@@ -87,7 +87,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
             name,
             indexer.definitions.is_current(group),
             group.complete,
-            sum(not build.is_empty for build in group.builds.values()),
+            sum(build.size > 0 for build in group.builds.values()),
             sum(build.size for build in group.builds.values()),
             tuple(sorted(space.name for space in group.indexes.values() if space.complete)),
         )
