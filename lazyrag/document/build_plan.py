@@ -167,6 +167,7 @@ class _OpenedIndexes:
     rows: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BuildPlanner:
     """Plans builds.
 
@@ -178,33 +179,25 @@ class BuildPlanner:
         identities: Their identities by embed key.
     """
 
-    def __init__(
-        self,
-        definitions: Definitions,
-        ledger: Ledger,
-        nodes: NodeStore,
-        embedders: Mapping[str, CheckedEmbedder],
-        identities: Mapping[str, str],
-    ) -> None:
-        self._definitions = definitions
-        self._ledger = ledger
-        self._nodes = nodes
-        self._embedders = embedders
-        self._identities = identities
+    definitions: Definitions
+    ledger: Ledger
+    nodes: NodeStore
+    embedders: Mapping[str, CheckedEmbedder]
+    identities: Mapping[str, str]
 
     def index_key(self, step: Step) -> IndexKey | None:
         """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""
         if step.analyser is not None:
             return ("terms", step.analyser, _analyser_identity(step.analyser)) if step.analyser in analysers else None
         if step.embed_key is not None:
-            known = self._identities.get(step.embed_key)
+            known = self.identities.get(step.embed_key)
             return None if known is None else ("vectors", step.embed_key, known)
         return None
 
     def plan_live(self) -> BuildPlan:
         """Plan for a changed file: all live groups and indexes, as far as this program defines them."""
-        tree = self._ledger.tree
-        current = self._definitions.current(tree)
+        tree = self.ledger.tree
+        current = self.definitions.current(tree)
         other = [group for name, group in tree.groups.items() if name not in current]
         partial_indexes = [index.id for group in other for index in group.indexes.values()]
         terms, vectors = [], []
@@ -231,8 +224,8 @@ class BuildPlanner:
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
-        live = self._ledger.tree.groups.get(LAZY_ROOT_NAME)
-        if live is not None and self._definitions.is_current(live):
+        live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        if live is not None and self.definitions.is_current(live):
             return None
         return self._plan([LAZY_ROOT_NAME], None)
 
@@ -242,15 +235,15 @@ class BuildPlanner:
         If a group was live under another definition, everything live below it is rebuilt too.
         """
         self._warn_of_window(step)
-        with self._definitions.graph.locked():
-            tree = self._ledger.tree
-            current = self._definitions.current(tree)
-            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self._definitions.line(step.group)))]
+        with self.definitions.graph.locked():
+            tree = self.ledger.tree
+            current = self.definitions.current(tree)
+            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self.definitions.line(step.group)))]
             wanted = [name for name in line if name not in current or not current[name].complete]
             stale = {name for name in wanted if name in tree.groups and name not in current}
             for name in tree.groups:
-                if name not in current and name not in wanted and self._definitions.is_defined(name):
-                    above = {one.name for one in self._definitions.line(name)}
+                if name not in current and name not in wanted and self.definitions.is_defined(name):
+                    above = {one.name for one in self.definitions.line(name)}
                     if above & stale:
                         wanted.append(name)
                         wanted += [one for one in above if one not in wanted and one not in current]
@@ -258,11 +251,11 @@ class BuildPlanner:
 
     def _warn_of_window(self, step: Step) -> None:
         """Warn once, before a group is embedded, if its chunks may exceed the model's window."""
-        checked = self._embedders.get(step.embed_key or "")
+        checked = self.embedders.get(step.embed_key or "")
         if checked is None or step.group == LAZY_ROOT_NAME:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
-        window, size = embedder.max_tokens, getattr(self._definitions.line(step.group)[0].given, "chunk_size", None)
+        window, size = embedder.max_tokens, getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
         if window is None or size is None or size <= window or getattr(embedder, "too_long", None) == "split":
             return
         warn_user(
@@ -273,9 +266,9 @@ class BuildPlanner:
         )
 
     def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
-        tree = self._ledger.tree
-        current = self._definitions.current(tree)
-        ordered = sorted({*wanted, *line}, key=lambda name: (len(self._definitions.line(name)), name))
+        tree = self.ledger.tree
+        current = self.definitions.current(tree)
+        ordered = sorted({*wanted, *line}, key=lambda name: (len(self.definitions.line(name)), name))
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
         steps: list[Step] = []
@@ -313,23 +306,23 @@ class BuildPlanner:
             tuple(groups[name].id for name in ordered if name in wanted),
             tuple(opened.rows),
             tuple(one for one in dict.fromkeys(dropped) if one not in kept),
-            {name: self._definitions.revisions(name) for name in wanted},
+            {name: self.definitions.revisions(name) for name in wanted},
             tuple(steps),
         )
 
     def _open_group(self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None) -> LiveGroup:
         """Open the row and the collection of a group."""
-        parent = None if name == LAZY_ROOT_NAME else groups[self._definitions.line(name)[0].parent]
-        fingerprint_now = self._definitions.fingerprint(name)
-        number, collection = self._ledger.groups.open(
+        parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
+        fingerprint_now = self.definitions.fingerprint(name)
+        number, collection = self.ledger.groups.open(
             name,
             None if parent is None else parent.id,
             fingerprint_now,
-            schema_text(self._nodes.schema),
-            self._definitions.collections(name),
-            fresh=live is not None and live.fingerprint == fingerprint_now and self._definitions.is_replaced(name),
+            schema_text(self.nodes.schema),
+            self.definitions.collections(name),
+            fresh=live is not None and live.fingerprint == fingerprint_now and self.definitions.is_replaced(name),
         )
-        self._nodes.segments.create(collection, self._nodes.schema)
+        self.nodes.segments.create(collection, self.nodes.schema)
         above = None if parent is None else parent.name
         return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
 
@@ -342,8 +335,8 @@ class BuildPlanner:
         collection = ""
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
-            collection = self._definitions.collections(group.name, name)(f"{identity}/{group.id}")
-        number, dimension = self._ledger.groups.open_space(group.id, kind, name, identity, collection)
+            collection = self.definitions.collections(group.name, name)(f"{identity}/{group.id}")
+        number, dimension = self.ledger.groups.open_space(group.id, kind, name, identity, collection)
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)
         if isinstance(target, TermsTarget):
@@ -358,11 +351,11 @@ class BuildPlanner:
             return None
         if index.kind == "terms":
             return TermsTarget(index.id, group, step, term_function(index.name))
-        embedder = self._embedders[index.name]
+        embedder = self.embedders[index.name]
         return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder)
 
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
-        definition = self._definitions.line(group.name)[0]
+        definition = self.definitions.line(group.name)[0]
         return GroupTarget(
             group.id,
             group.name,

@@ -187,8 +187,9 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(type(self)._file_readers)
         processes = validate_integer("processes", processes, 0)
+        default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
-            workers=_default_workers() if workers is None else validate_integer("workers", workers, 1),
+            workers=default_workers if workers is None else validate_integer("workers", workers, 1),
             processes=processes,
             limits=_load_limits(limits, processes),
             readers=self._file_readers,
@@ -849,10 +850,6 @@ def _node_list(nodes: Any) -> list[DocNode]:
     for node in listed:
         require(isinstance(node, DocNode) and bool(node.group), "nodes", node, "nodes of a Document")
     return listed
-
-
-def _default_workers() -> int:
-    return min(_MAX_WORKERS, os.cpu_count() or 1)
 
 
 def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:

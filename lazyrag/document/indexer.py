@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
@@ -38,6 +38,7 @@ _PATIENCE_S = 0.1
 _WAIT_S = 30.0  # for another program that is writing what is needed
 
 
+@dataclass(eq=False, repr=False)
 class Indexer:
     """Builds what a query needs, once, when it is first needed.
 
@@ -53,49 +54,35 @@ class Indexer:
         embedders: Embed callables by embed key.
         planner: Plans builds.
         options: How it ingests.
-        close: Closes files and connections.
+        close_stores: Closes files and connections.
     """
 
-    def __init__(
-        self,
-        name: str,
-        dataset: Dataset,
-        definitions: Definitions,
-        nodes: NodeStore,
-        ledger: Ledger,
-        embedders: Mapping[str, CheckedEmbedder],
-        planner: BuildPlanner,
-        options: Options,
-        close: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.dataset = dataset
-        self.definitions = definitions
-        self.nodes = nodes
-        self.ledger = ledger
-        self.embedders = embedders
-        self.planner = planner
-        self.options = options
-        self.terms = TermIndexes(ledger)
-        self.node_cache = NodeCache(nodes)
-        self.failures = Failures(lambda: self.where)
+    name: str
+    dataset: Dataset
+    definitions: Definitions
+    nodes: NodeStore
+    ledger: Ledger
+    embedders: Mapping[str, CheckedEmbedder]
+    planner: BuildPlanner
+    options: Options
+    close_stores: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        options = self.options
+        # The Document as messages name it.
+        self.where = f"Document {self.name!r}" + (f" ({self.dataset.where})" if self.dataset.where else "")
+        self.terms = TermIndexes(self.ledger)
+        self.node_cache = NodeCache(self.nodes)
+        self.failures = Failures(self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
         self.on_sync: Callable[[], object] = lambda: None  # set by whoever syncs
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
-            ledger,
-            nodes,
-            self.terms,
-            self.failures,
-            self.loading,
-            options,
-            owner=self,
-            where=lambda: self.where,
+            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, owner=self
         )
-        self._close = close
         self._view = View(Tree(), 0, {})
-        self._graphs = tuple(definitions.graph.line_of_bases())
+        self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
         self.is_synced = False  # whether the sync at first use is done, or the user has asked for one
@@ -105,13 +92,8 @@ class Indexer:
     def close(self) -> None:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.lock:
-            close, self._close = self._close, lambda: None
+            close, self.close_stores = self.close_stores, lambda: None
             close()
-
-    @property
-    def where(self) -> str:
-        """The Document as messages name it."""
-        return f"Document {self.name!r}" + (f" ({self.dataset.where})" if self.dataset.where else "")
 
     @property
     def graph(self) -> GroupGraph:

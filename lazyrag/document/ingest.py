@@ -174,7 +174,7 @@ class _Batch:
     tick: Callable[[Step], None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IngestionEngine:
     """Ingests documents in batches, each of which becomes live in one transaction. The caller holds the ledger's lease.
 
@@ -186,7 +186,6 @@ class IngestionEngine:
         loading: Calls loaders.
         options: How it ingests.
         owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
-        where: The Document, as messages name it.
     """
 
     ledger: Ledger
@@ -196,7 +195,6 @@ class IngestionEngine:
     loading: Loading
     options: Options
     owner: object
-    where: Callable[[], str]
 
     @property
     def workers(self) -> int:
@@ -247,8 +245,8 @@ class IngestionEngine:
                 failed = [failure for one in some for failure in one.failures.items()]
                 if stop and failed:
                     step, error = failed[0]
-                    msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored. ({self.where()})"
-                    raise IngestionError(msg) from error
+                    msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
+                    raise IngestionError(f"{msg} ({self.failures.where})") from error
         return done
 
     def record_failures(self) -> None:

@@ -77,11 +77,11 @@ class Failures:
     """Failures in this process that were not retried yet.
 
     Args:
-        where: Returns the Document's name for messages.
+        where: The Document, as messages name it.
     """
 
-    def __init__(self, where: Callable[[], str]) -> None:
-        self._where = where
+    def __init__(self, where: str) -> None:
+        self.where = where
         self._by_step: dict[tuple[Step, str], Failure] = {}  # by step and the document's identity
         self._new: dict[Step, list[Failure]] = {}
         self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
@@ -121,7 +121,7 @@ class Failures:
         total = done + len(failed)
         if failed and not done:
             msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"
-            hint = f"Fix the cause, then call retry_failed(). ({self._where()})"
+            hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
         without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]
         new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
@@ -129,11 +129,11 @@ class Failures:
         if new:
             msg = (
                 f"{len(new)} of {total} files failed to {step}; the others were ingested. The first: {new[0]} "
-                f"({self._where()}: last_report lists all failures, retry_failed() retries them)"
+                f"({self.where}: last_report lists all failures, retry_failed() retries them)"
             )
             warn_user(f"{msg} {skipped}" if without_text else msg, IngestionWarning)
         elif without_text:
-            warn_user(f"{skipped} The first: {without_text[0]} ({self._where()})", IngestionWarning)
+            warn_user(f"{skipped} The first: {without_text[0]} ({self.where})", IngestionWarning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ def test_the_same_definition_again(graph):
 def test_nothing_is_defined_meanwhile(graph):
     """While definitions are held no other thread changes them, and this one still may."""
     told = definitions(graph)
-    with told.held():
+    with told.graph.locked():
         graph.define(group("more", lambda text: [text]), replace=False)
         assert told.is_defined("more")
         assert all(lock.acquire(blocking=False) for lock in graph.locks())  # it is this thread's
