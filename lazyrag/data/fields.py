@@ -6,7 +6,7 @@ import datetime as dt
 import enum
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -32,9 +32,6 @@ class DataType(enum.Enum):
     VARCHAR = "varchar"
     DATE = "date"
     ARRAY = "array"
-
-
-_INTEGER_BITS = {DataType.INT32: 32, DataType.INT64: 64}
 
 
 @known_arguments
@@ -148,35 +145,15 @@ def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | 
     """Check a scalar; see `check_value`."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
-    checked: Scalar | None = None
-    if data_type is DataType.BOOLEAN:
-        checked = value if isinstance(value, bool) else None
-    elif data_type in _INTEGER_BITS:
-        checked = _integer(value, _INTEGER_BITS[data_type])
-    elif data_type in (DataType.FLOAT, DataType.DOUBLE):
-        checked = _real_number(value, single=data_type is DataType.FLOAT)
-    elif data_type is DataType.DATE:
-        checked = _iso_day(value)
-    elif isinstance(value, str):
-        checked = value
+    convert, expected = _SCALARS[data_type]
+    checked: Scalar | None = convert(value)
     if checked is None:
-        msg = f"Field {name!r} is {data_type.name}; {value!r} ({type(value).__name__}) is not. {_ALLOWED[data_type]}"
+        msg = f"Field {name!r} is {data_type.name}; {value!r} ({type(value).__name__}) is not. {expected}"
         raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
         shown = f"{len(checked)}: {checked[:40]!r}..."
         raise ConfigError(f"Field {name!r} must have at most {max_size} characters (max_size); got {shown}")
     return checked
-
-
-_ALLOWED = {
-    DataType.BOOLEAN: "Give True or False.",
-    DataType.INT32: "Give an integer from -2147483648 to 2147483647.",
-    DataType.INT64: "Give an integer of at most 64 bits.",
-    DataType.FLOAT: "Give a finite number of at most 32 bits' range.",
-    DataType.DOUBLE: "Give a finite number.",
-    DataType.VARCHAR: "Give text.",
-    DataType.DATE: "Give a datetime.date or an ISO day such as '2024-05-01'.",
-}
 
 
 def _integer(value: Any, bits: int) -> int | None:
@@ -208,6 +185,18 @@ def _iso_day(value: Any) -> str | None:
         return value if dt.date.fromisoformat(value).isoformat() == value else None
     except ValueError:
         return None
+
+
+_SCALARS: Mapping[DataType, tuple[Callable[[Any], Scalar | None], str]] = {
+    DataType.BOOLEAN: (lambda value: value if isinstance(value, bool) else None, "Give True or False."),
+    DataType.INT32: (lambda value: _integer(value, 32), "Give an integer from -2147483648 to 2147483647."),
+    DataType.INT64: (lambda value: _integer(value, 64), "Give an integer of at most 64 bits."),
+    DataType.FLOAT: (lambda value: _real_number(value, single=True), "Give a finite number of at most 32 bits' range."),
+    DataType.DOUBLE: (lambda value: _real_number(value, single=False), "Give a finite number."),
+    DataType.VARCHAR: (lambda value: value if isinstance(value, str) else None, "Give text."),
+    DataType.DATE: (_iso_day, "Give a datetime.date or an ISO day such as '2024-05-01'."),
+}
+"""Functions from a value to the form that is stored, None for one that does not fit; and what to give, for messages."""
 
 
 # Our own table: those of operating systems and of Python's releases differ, and ``file_type`` is stored and filtered.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -85,6 +85,9 @@ class VectorsTarget:
     embedder: CheckedEmbedder
 
 
+IndexTarget: TypeAlias = "TermsTarget | VectorsTarget"
+
+
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
     """The groups and indexes that documents are brought to.
@@ -94,8 +97,7 @@ class BuildPlan:
         root_collection: Of the root nodes.
         names: Names of groups by row: those of the plan, and all live ones.
         groups: The groups, parents first, without the root group.
-        terms: Keyword indexes over them.
-        vectors: Vector indexes over them.
+        indexes: The indexes over them.
         partial_groups: Rows of live groups that this program does not define, or defines differently: a document's new
             version has no nodes in them.
         partial_indexes: The same for indexes.
@@ -106,16 +108,20 @@ class BuildPlan:
     root_collection: str
     names: Mapping[int, str]
     groups: Sequence[GroupTarget] = ()
-    terms: Sequence[TermsTarget] = ()
-    vectors: Sequence[VectorsTarget] = ()
+    indexes: Sequence[IndexTarget] = ()
     partial_groups: Sequence[int] = ()
     partial_indexes: Sequence[int] = ()
     visible: bool = True
 
     @property
-    def indexes(self) -> tuple[TermsTarget | VectorsTarget, ...]:
-        """Indexes of both kinds."""
-        return (*self.terms, *self.vectors)
+    def terms(self) -> list[TermsTarget]:
+        """The keyword indexes."""
+        return [one for one in self.indexes if isinstance(one, TermsTarget)]
+
+    @property
+    def vectors(self) -> list[VectorsTarget]:
+        """The vector indexes."""
+        return [one for one in self.indexes if isinstance(one, VectorsTarget)]
 
     @property
     def rows(self) -> set[int]:
@@ -142,9 +148,8 @@ class Rebuild:
     """The work before a requested group or index is complete.
 
     Args:
-        plan: What documents are brought to.
+        plan: What documents are brought to. Its indexes become live.
         groups: Rows of the groups that become live.
-        indexes: Rows of the indexes that become live.
         dropped: Rows of the groups that they replace.
         names: Names of the groups, with the revisions of their definitions.
         steps: The steps, in order.
@@ -152,19 +157,9 @@ class Rebuild:
 
     plan: BuildPlan
     groups: tuple[int, ...]
-    indexes: tuple[int, ...]
     dropped: tuple[int, ...]
     names: Mapping[str, tuple[int, ...]]
     steps: tuple[Step, ...]
-
-
-@dataclass(slots=True)
-class _OpenedIndexes:
-    """The indexes of a `Rebuild`, while it is planned."""
-
-    terms: list[TermsTarget] = field(default_factory=list)
-    vectors: list[VectorsTarget] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -200,24 +195,21 @@ class BuildPlanner:
         current = self.definitions.current(tree)
         other = [group for name, group in tree.groups.items() if name not in current]
         partial_indexes = [index.id for group in other for index in group.indexes.values()]
-        terms, vectors = [], []
+        indexes: list[IndexTarget] = []
         for name, group in current.items():
             for index in group.indexes.values():
                 target = self._index_target(index, group.id, index_step(name, index))
                 if target is None:
                     partial_indexes.append(index.id)
-                elif isinstance(target, TermsTarget):
-                    terms.append(target)
                 else:
-                    vectors.append(target)
+                    indexes.append(target)
         root = current[LAZY_ROOT_NAME]
         return BuildPlan(
             root.id,
             root.collection,
             {group.id: name for name, group in tree.groups.items()},
             [self._group_target(one, current) for name, one in current.items() if name != LAZY_ROOT_NAME],
-            terms,
-            vectors,
+            indexes,
             tuple(group.id for group in other),
             tuple(partial_indexes),
         )
@@ -272,7 +264,7 @@ class BuildPlanner:
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
         steps: list[Step] = []
-        opened = _OpenedIndexes()
+        indexes: list[IndexTarget] = []
         for name in ordered:
             live = tree.groups.get(name)
             if name not in wanted:
@@ -283,11 +275,11 @@ class BuildPlanner:
                 dropped.append(live.id)
             steps.append(Step(name))
             for index in live.indexes.values() if live is not None else ():
-                again = index_step(name, index)
-                if again != step and self._open_index(groups[name], again, opened):
-                    steps.append(again)
-        has_index = step is not None and (step.analyser is not None or step.embed_key is not None)
-        if step is not None and has_index and self._open_index(groups[step.group], step, opened):
+                if index_step(name, index) != step:
+                    indexes += self._open_index(groups[name], index_step(name, index))
+            steps += [one.step for one in indexes if one.step.group == name]
+        if step is not None and (opened := self._open_index(groups[step.group], step)):
+            indexes += opened
             steps.append(step)
         dropped += [group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)]
         kept = {group.id for group in groups.values()}
@@ -297,14 +289,12 @@ class BuildPlanner:
             root.collection,
             {group.id: name for name, group in (*tree.groups.items(), *groups.items())},
             [self._group_target(group, groups) for name, group in groups.items() if name != LAZY_ROOT_NAME],
-            opened.terms,
-            opened.vectors,
+            indexes,
             visible=False,
         )
         return Rebuild(
             plan,
             tuple(groups[name].id for name in ordered if name in wanted),
-            tuple(opened.rows),
             tuple(one for one in dict.fromkeys(dropped) if one not in kept),
             {name: self.definitions.revisions(name) for name in wanted},
             tuple(steps),
@@ -326,11 +316,11 @@ class BuildPlanner:
         above = None if parent is None else parent.name
         return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
 
-    def _open_index(self, group: LiveGroup, step: Step, opened: _OpenedIndexes) -> bool:
-        """Open the row of an index; False if its analyser or embedding is unknown."""
+    def _open_index(self, group: LiveGroup, step: Step) -> list[IndexTarget]:
+        """Open the row of the index that a step builds; [] if it builds none, or one of an unknown analyser or embedding."""
         key = self.index_key(step)
         if key is None:
-            return False
+            return []
         kind, name, identity = key
         collection = ""
         if kind == "vectors":
@@ -339,14 +329,9 @@ class BuildPlanner:
         number, dimension = self.ledger.groups.open_space(group.id, kind, name, identity, collection)
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)
-        if isinstance(target, TermsTarget):
-            opened.terms.append(target)
-        elif target is not None:
-            opened.vectors.append(target)
-        opened.rows.append(number)
-        return True
+        return [] if target is None else [target]
 
-    def _index_target(self, index: LiveIndex, group: int, step: Step) -> TermsTarget | VectorsTarget | None:
+    def _index_target(self, index: LiveIndex, group: int, step: Step) -> IndexTarget | None:
         if self.index_key(step) != index.key:
             return None
         if index.kind == "terms":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -261,7 +261,7 @@ class Indexer:
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._forget_other_rows(rebuild)
-        todo = self._missing(rebuild)
+        todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
         known = documents.identities() if todo else []
         rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
@@ -293,7 +293,7 @@ class Indexer:
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
-        self.ledger.switch(rebuild.groups, rebuild.indexes, rebuild.dropped)
+        self.ledger.switch(rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped)
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
 
@@ -305,14 +305,12 @@ class Indexer:
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
 
-    def _missing(self, rebuild: Rebuild) -> set[int]:
-        todo: set[int] = set()
-        for group in rebuild.groups:
-            todo |= self.ledger.builds.missing(group)
-        for index in rebuild.plan.indexes:
-            if index.id in rebuild.indexes:
-                todo |= self.ledger.builds.missing_cover(index.group, index.id)
-        return todo
+    def missing(self, groups: Iterable[int], plan: BuildPlan) -> set[int]:
+        """Rows of the documents that lack one of some groups, or an index of a plan."""
+        builds = self.ledger.builds
+        lacking = [builds.missing(group) for group in groups]
+        lacking += [builds.missing_cover(index.group, index.id) for index in plan.indexes]
+        return set().union(*lacking)
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:
         """Number of documents for which a step is done."""

@@ -29,7 +29,7 @@ from lazyrag.data.segment import (
     digest,
     root_uid,
 )
-from lazyrag.document.build_plan import BuildPlan, GroupTarget, TermsTarget, VectorsTarget
+from lazyrag.document.build_plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
@@ -520,7 +520,7 @@ class IngestionEngine:
             version.terms[target.id] = BuildTerms(number, keys, terms, fields)
             version.covered.append((target.id, number))
 
-    def _uncovered(self, target: TermsTarget | VectorsTarget, batch: _Batch) -> list[PendingVersion]:
+    def _uncovered(self, target: IndexTarget, batch: _Batch) -> list[PendingVersion]:
         """The documents with nodes that an index lacks; their nodes are read."""
         having = {
             one.current[target.group].number: one

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import ReadOnly, Segment, Span, digest, store_key
+from lazyrag.data.segment import ReadOnly, Segment, Span, content_text, digest, store_key
 from lazyrag.document.groups import Step
 from lazyrag.document.nodes import PAGE, SearchMode, metric_of
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
@@ -895,21 +895,21 @@ def _window_uid(uids: Sequence[str]) -> str:
 
 def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]) -> tuple[str, Span | None]:
     """The text of neighbours, and its span; None for the span if the text is not all of it."""
-    text = DocNode.from_segment(segments[0], None).text
+    text = content_text(segments[0].content)
     reach, is_contiguous = segments[0].span, True
     for last, segment in itertools.pairwise(segments):
-        own = DocNode.from_segment(segment, None).text
+        own, span = content_text(segment.content), segment.span
         more = None
-        if reach is not None and segment.span is not None:
+        if reach is not None and span is not None:
             above, source = source_of(last), source_of(segment)
             if above is not None and source is not None and above.key == source.key:
-                more = _more(reach, segment.span, own, source, is_next=segment.number == last.number + 1)
-        if more is not None and reach is not None and segment.span is not None:
-            text += more
-            reach = (reach[0], max(reach[1], segment.span[1]))
-        else:
+                more = _more(reach, span, own, source, is_next=segment.number == last.number + 1)
+        if more is None or reach is None or span is None:
             text += own if text.endswith("\n") else "\n" + own
-            reach, is_contiguous = segment.span, False
+            reach, is_contiguous = span, False
+        else:
+            text += more
+            reach = (reach[0], max(reach[1], span[1]))
     return text, reach if is_contiguous else None
 
 
@@ -917,7 +917,5 @@ def _more(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool)
     """The text that a node adds to a stretch of its source; None if it does not follow."""
     if reach[0] <= span[0] <= reach[1]:
         return text[reach[1] - span[0] :]
-    between = DocNode.from_segment(source, None).text[reach[1] : span[0]]
-    if is_next and between and not any(map(str.isalnum, between)):
-        return between + text
-    return None
+    between = content_text(source.content)[reach[1] : span[0]]
+    return between + text if is_next and between and not any(map(str.isalnum, between)) else None

@@ -349,11 +349,7 @@ def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: Us
 
 def _incomplete_documents(indexer: Indexer, targets: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
     """Return live documents that failed in a step before, or were written by a program without that step."""
-    missing: set[int] = set()
-    for group in targets.groups:
-        missing |= indexer.ledger.builds.missing(group.id)
-    for space in targets.indexes:
-        missing |= indexer.ledger.builds.missing_cover(space.group, space.id)
+    missing = indexer.missing([group.id for group in targets.groups], targets)
     return [row for row in rows.values() if row.id in missing]
 
 
@@ -482,11 +478,10 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
         rows = indexer.ledger.documents.all()
         live = [_live_row(rows, name) for name in names]
         in_dataset = [row.id for row in live if row.origin == "dataset"]
-        others = [row.id for row in live if row.origin != "dataset"]
         if in_dataset:
             indexer.ledger.documents.tombstone(in_dataset, "excluded")
-        if others:
-            indexer.ledger.documents.tombstone(others, "deleted")
+        if len(in_dataset) < len(live):
+            indexer.ledger.documents.tombstone([row.id for row in live if row.origin != "dataset"], "deleted")
         indexer.purge()
     return IngestReport(deleted=tuple(sorted(names)))
 

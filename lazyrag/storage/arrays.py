@@ -142,30 +142,24 @@ def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
     }
 
 
-def check_stream(file: BinaryIO, name: str) -> None:
-    """Read a whole file and compare it with its name.
-
-    Raises:
-        DamagedError: If it is not the content that was written under that name.
-    """
+def stream_damage(file: BinaryIO, name: str) -> str:
+    """Read a whole file and compare it with its name; "" if it is what was written under that name, else the damage."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     beginning = file.read(_PREFIX.size)
-    header = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+    try:
+        header = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+    except DamagedError as exc:
+        return str(exc)
     hasher = hashlib.blake2b(digest_size=16)
     while block := file.read(_BLOCK):
         hasher.update(block)
-    if hasher.hexdigest() != header.digest:
-        raise DamagedError("is damaged: its data are not those that were written")
+    return "" if hasher.hexdigest() == header.digest else "is damaged: its data are not those that were written"
 
 
 def damage_of(content: bytes, name: str) -> str:
     """Damage of a file's content in memory; "" for none."""
-    try:
-        check_stream(io.BytesIO(content), name)
-    except DamagedError as exc:
-        return str(exc)
-    return ""
+    return stream_damage(io.BytesIO(content), name)
 
 
 def joined(pieces: list[memoryview]) -> memoryview:
@@ -323,8 +317,12 @@ class ArrayFiles:
                 _reserve(file.fileno(), size)
                 return np.asarray(np.memmap(file, dtype, mode="r+", shape=shape))
 
-    def open(self, name: str) -> Arrays:
+    def open(self, name: str, content: bytes | None = None) -> Arrays:
         """The arrays of a bundle: read-only, little-endian, each at an address that is a multiple of 64.
+
+        Args:
+            name: The bundle.
+            content: Its content, where it is not in a file; see `write_or_inline`.
 
         Raises:
             StoreError: If the file is missing, cut, not the one of that name, or its header is damaged. Damage in the
@@ -332,7 +330,8 @@ class ArrayFiles:
         """
         with self._explained(_checked(name)):
             try:
-                return MappingProxyType(decoded(self._place.load(name), name))
+                bundle = self._place.load(name) if content is None else joined([memoryview(content)])
+                return MappingProxyType(decoded(bundle, name))
             except DamagedError as exc:
                 raise self._error(name, f"{exc}. {_REPAIR}") from exc
 
@@ -344,12 +343,11 @@ class ArrayFiles:
         """
         try:
             with self._place.stream(_checked(name)) as file:
-                check_stream(file, name)
-        except DamagedError as exc:
-            return str(exc)
+                return stream_damage(file, name)
+        except FileNotFoundError:
+            return "is missing"
         except OSError as exc:
-            return "is missing" if isinstance(exc, FileNotFoundError) else f"cannot be read: {exc.strerror or exc}"
-        return ""
+            return f"cannot be read: {exc.strerror or exc}"
 
     def write_or_inline(self, arrays: Arrays, inline_below: int) -> tuple[str, bytes | None]:
         """Store a bundle; returns its name, and its content instead of a file if it has fewer bytes than that."""
