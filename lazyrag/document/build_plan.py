@@ -317,7 +317,7 @@ class BuildPlanner:
         return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
 
     def _open_index(self, group: LiveGroup, step: Step) -> list[IndexTarget]:
-        """Open the row of the index that a step builds; [] if it builds none, or one of an unknown analyser or embedding."""
+        """Open the row of a step's index; [] if it has none, or its analyser or embedding is unknown."""
         key = self.index_key(step)
         if key is None:
             return []

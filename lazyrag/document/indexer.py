@@ -257,7 +257,7 @@ class Indexer:
         """
         self.ensure_root()
         self._requested.add(step)
-        self.failures.check(LOADING, len(self.ledger.tree.documents))
+        self.failures.warn_or_raise(LOADING, len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._forget_other_rows(rebuild)
@@ -268,7 +268,7 @@ class Indexer:
         pending = map(PendingVersion, documents.rows(rows))
         self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps))
         for one in rebuild.steps:
-            self.failures.check(one, self.count_done(one, plan))
+            self.failures.warn_or_raise(one, self.count_done(one, plan))
         self._switch(rebuild)
         tree = self.ledger.tree
         made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
@@ -289,7 +289,7 @@ class Indexer:
 
             pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
-            self.failures.check(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
+            self.failures.warn_or_raise(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:

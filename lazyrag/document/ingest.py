@@ -710,7 +710,7 @@ def file_root(
     load: Callable[[FoundFile], LoadedFile],
     file: FoundFile,
     row: DocumentRow,
-    user_metadata: Mapping[str, Any],
+    user_metadata: Mapping[str, Any] | LazyRAGError,
     schema: Schema,
     build: int,
 ) -> Root:
@@ -720,7 +720,7 @@ def file_root(
         load: Loads it.
         file: The file, with the signature that it had before it was hashed.
         row: The document's row.
-        user_metadata: Metadata from ``file_metadata``.
+        user_metadata: Metadata from ``file_metadata``, or the error that it raised.
         schema: The filterable fields.
         build: Number of the build.
 
@@ -728,6 +728,8 @@ def file_root(
         LoadError: If the file cannot be read.
         ConfigError: If a field's value does not fit, or metadata cannot be stored.
     """
+    if isinstance(user_metadata, LazyRAGError):
+        raise user_metadata
     for _ in range(_MOST_READS):  # metadata and text have to be of one version of the file
         before = signature_of(file.path)
         built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
@@ -747,8 +749,16 @@ def file_root(
     return Root(segment, row)
 
 
-def text_root(row: DocumentRow, text: str, built_in: Mapping[str, Any], schema: Schema, build: int) -> Root:
+def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: int) -> Root:
     """The root node of a text that was added as such; its metadata are in the row."""
+    built_in = {
+        "file_name": row.identity,
+        "file_type": "text/plain",
+        "file_size": len(text.encode("utf-8", "surrogatepass")),
+        "creation_date": today,
+        "last_modified_date": today,
+        "last_accessed_date": today,
+    }
     return Root(root_segment(row.identity, LoadedFile(text), _metadata(row, built_in, built_in), schema, build), row)
 
 

@@ -128,13 +128,13 @@ class Lease:
                     with suppress(StoreError):  # the next holder sees that it has expired
                         self._release()
 
-    def check(self, connection: sqlite3.Connection) -> None:
-        """Check, in a writing transaction, that the lease is still held.
+    def ensure_held(self, connection: sqlite3.Connection) -> None:
+        """Raise, in a writing transaction, unless the lease is still held.
 
         Raises:
             StoreBusyError: If another program took it over, or a copy of other ledgers into this file has begun.
         """
-        self._check_copies(connection)
+        self._ensure_no_copy(connection)
         [holder, description] = connection.execute(
             "SELECT holder, holder_told FROM ledger WHERE id = ?", (self._ledger,)
         ).fetchone()
@@ -163,7 +163,7 @@ class Lease:
     def _try_to_acquire(self) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
-            self._check_copies(connection)
+            self._ensure_no_copy(connection)
             holder, description, expires = connection.execute(
                 "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
             ).fetchone()
@@ -177,7 +177,7 @@ class Lease:
             )
             return None
 
-    def _check_copies(self, connection: sqlite3.Connection) -> None:
+    def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
         """Refuse to write during a copy: its rows keep their numbers, so nobody else may take numbers."""
         if self._copies:
             return
@@ -274,7 +274,7 @@ class LedgerConnection:
             StoreBusyError: If another program has taken the lease over.
         """
         with self.file.writing(durable=durable) as connection:
-            self.lease.check(connection)
+            self.lease.ensure_held(connection)
             yield connection
 
     def claim(self, definitions: Mapping[str, str]) -> None:

@@ -560,8 +560,8 @@ def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], co
     with first.reading() as source, target.file.writing(durable=True) as connection:
         connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may stand before the one above it
         for here, there in places:
-            here.lease.check(source)
-            there.lease.check(connection)
+            here.lease.ensure_held(source)
+            there.lease.ensure_held(connection)
             for (name,) in _kept(source, _ARRAY_FILES, here.id):
                 there.file.check_there(name)
             for table, rows in _ROWS.items():

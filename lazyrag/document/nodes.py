@@ -54,7 +54,7 @@ class NodeStore:
             StoreError: If some are missing in the store.
         """
         found = self.segments.get(collection, build.keys)
-        _check_number(build, len(found))
+        _ensure_complete(build, len(found))
         return found
 
     def of_builds(self, collection: str, builds: Sequence[Build]) -> list[list[Segment]]:
@@ -64,7 +64,7 @@ class NodeStore:
         nodes = []
         for build in builds:
             own = [found[key] for key in build.keys if key in found]
-            _check_number(build, len(own))
+            _ensure_complete(build, len(own))
             nodes.append(own)
         return nodes
 
@@ -167,7 +167,7 @@ class NodeStore:
             found |= {one.key: one for one in self.segments.get(view.groups[name].collection, own)}
         nodes = [[found[key] for key in some if key in found] for _, some in keys]
         for (build, some), there in zip(keys, nodes, strict=True):
-            _check_number(build, len(there) + len(build.uids) - len(some))
+            _ensure_complete(build, len(there) + len(build.uids) - len(some))
         return nodes
 
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
@@ -241,7 +241,7 @@ def metric_of(dimension: int) -> Metric:
     return "ip" if dimension == SPARSE else "cosine"
 
 
-def _check_number(build: Build, found: int) -> None:
+def _ensure_complete(build: Build, found: int) -> None:
     if found != len(build.uids):
         msg = (
             f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document {build.document}. "

@@ -106,7 +106,7 @@ class Failures:
         """Remove failures that are retried or obsolete."""
         self._by_step = {at: failure for at, failure in self._by_step.items() if not wanted(*at)}
 
-    def check(self, step: Step, done: int) -> None:
+    def warn_or_raise(self, step: Step, done: int) -> None:
         """Warn of new failures in a step; raise if it succeeded for no document.
 
         Args:

@@ -146,7 +146,7 @@ def ingest_missing(indexer: Indexer) -> None:
 
 def _warn_of_failures(indexer: Indexer, targets: BuildPlan) -> None:
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
-        indexer.failures.check(step, indexer.count_done(step, targets))
+        indexer.failures.warn_or_raise(step, indexer.count_done(step, targets))
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
@@ -338,13 +338,7 @@ def _file_row(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow
 
 def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: UserMetadata) -> MakeRoot:
     """Return a function that loads a file into a root node."""
-
-    def make(build: int) -> Root:
-        if isinstance(metadata, LazyRAGError):
-            raise metadata
-        return file_root(indexer.loading.load, file, row, metadata, indexer.nodes.schema, build)
-
-    return make
+    return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
 
 
 def _incomplete_documents(indexer: Indexer, targets: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
@@ -463,7 +457,8 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
                 user_metadata=json.dumps(dict(check_metadata(given.get(name, {})))),
                 updates=base.updates if base.status == "live" else "{}",
             )
-            works.append(PendingVersion(row, _text_root(indexer, row, text, today)))
+            make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
+            works.append(PendingVersion(row, make_root))
         return _ingest_documents(indexer, works, rows)
 
 
@@ -523,18 +518,6 @@ def _ingest_documents(indexer: Indexer, works: list[PendingVersion], rows: Mappi
         unchanged=tuple(one.identity for one in done if one.flipped and not one.is_new_version),
         failed=tuple(failure for failure in indexer.failures if failure.path in names),
     )
-
-
-def _text_root(indexer: Indexer, row: DocumentRow, text: str, today: str) -> MakeRoot:
-    built_in = {
-        "file_name": row.identity,
-        "file_type": "text/plain",
-        "file_size": len(text.encode("utf-8", "surrogatepass")),
-        "creation_date": today,
-        "last_modified_date": today,
-        "last_accessed_date": today,
-    }
-    return lambda build: text_root(row, text, built_in, indexer.nodes.schema, build)
 
 
 def _hash_if_readable(file: FoundFile) -> str:

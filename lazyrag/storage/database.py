@@ -127,7 +127,7 @@ class Database:
         self.read_only = read_only
         self._timeout_s = timeout_s
         if not self.in_memory:
-            self._check_place()
+            self._ensure_usable_path()
         self._process = os.getpid()
         self._turn = threading.RLock()
         try:
@@ -335,7 +335,7 @@ class Database:
                 connection.execute(f"PRAGMA user_version = {version:d}")
             return version
 
-    def _check_place(self) -> None:
+    def _ensure_usable_path(self) -> None:
         """Checks that SQLite lacks, or reports less clearly."""
         if self.path.is_dir():
             raise self._error("is a folder. Give the path of a file.")

@@ -229,7 +229,7 @@ def test_a_lost_lease_nobody_took(file):
         with file.writing() as connection:
             connection.execute("UPDATE ledger SET holder = '', holder_told = ''")
         with pytest.raises(StoreBusyError, match=r"was taken over:.*do it again"), file.writing() as connection:
-            lease.check(connection)
+            lease.ensure_held(connection)
 
 
 def test_a_zombie_writes_nothing(tmp_path):
