@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import ReadOnly, Segment, Span, content_text, digest, store_key
+from lazyrag.data.segment import LAZY_ROOT_NAME, ReadOnly, Segment, Span, child_uids, content_text, digest, store_key
 from lazyrag.document.groups import Step
-from lazyrag.document.nodes import PAGE, SearchMode, metric_of
+from lazyrag.document.nodes import PAGE, SearchMode, batches, ensure_complete, metric_of
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
@@ -50,6 +50,7 @@ SnapshotSource: TypeAlias = "Reader"
 OUTSIDE = -1
 """Stands for the number of a collection in the keys of nodes that belong to no Document."""
 
+_FIRST_CHILDREN = 32
 _TRIES = 3
 _LOCK_S = 0.1
 _PATIENCE_S = 10.0
@@ -289,7 +290,7 @@ class LocalSnapshot(Snapshot):
         self._read = read
         self._scope = source.scope
         self._nodes = source.tree.nodes
-        self._above: dict[str, Segment | None] = {}
+        self._above: dict[str, Segment] = {}
 
     @property
     def parts(self) -> tuple[LocalSnapshot]:
@@ -461,20 +462,32 @@ class LocalSnapshot(Snapshot):
         """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
 
         Raises:
-            StaleNodeError: If the node is not in the live tree any more.
+            StaleNodeError: If the node or its parent is not in the live tree any more.
         """
         if segment.parent is None:
             return None
-        if segment.parent in self._above:
-            self._nodes.followed(self.state.view, segment)
-        else:
-            self._above[segment.parent] = self._nodes.parent(self.state.view, segment)
+        own = self._followed(segment)
+        if segment.parent not in self._above:
+            group = self.state.view.groups.get(own.parent) if own.parent is not None else None
+            found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
+            if not found:
+                raise _stale(segment)
+            self._above[segment.parent] = found[0]
         return self._above[segment.parent]
 
     def look_above(self, segments: Sequence[Segment]) -> None:
-        """Read the parents of nodes with one request; `above` would read them one by one."""
-        unknown = [one for one in segments if one.parent is not None and one.parent not in self._above]
-        self._above |= self._nodes.parents(self.state.view, unknown)
+        """Read the parents of nodes with one request for each group; `above` would read them one by one."""
+        groups = self.state.view.groups
+        wanted: dict[str, list[str]] = {}
+        for one in segments:
+            own = groups.get(one.group)
+            group = groups.get(own.parent) if own is not None and own.parent is not None else None
+            build = group.builds.get(one.document_id) if group is not None else None
+            if group is not None and build is not None and one.parent is not None and one.parent not in self._above:
+                wanted.setdefault(group.collection, []).append(store_key(one.parent, build.number))
+        for collection, keys in wanted.items():
+            found = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
+            self._above |= {one.uid: one for one in found}
 
     def source_of(self, segment: Segment) -> Segment | None:
         """The node in whose text a node's span counts; None for a node without a span."""
@@ -485,32 +498,34 @@ class LocalSnapshot(Snapshot):
 
     def root(self, segment: Segment) -> Segment:
         """The root node of a node's document, in scope or not."""
-        return self._nodes.root(self.state.view, segment)
+        if segment.group == LAZY_ROOT_NAME:
+            return segment
+        roots = self.state.view.groups.get(LAZY_ROOT_NAME)
+        found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
+        if not found:
+            raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
+        # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
+        # rebuilt meanwhile: that does not concern the root.
+        if found[0].build > segment.build:
+            self._followed(segment)
+        return found[0]
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""
-        view = self.state.view
-        self._nodes.followed(view, segment)
-        below = sorted(
-            (group for group in view.groups.values() if group.parent == segment.group), key=lambda group: group.name
-        )
+        self._followed(segment)
+        below = [group for group in self.state.view.groups.values() if group.parent == segment.group]
         return {
             group.name: [
-                DocNode.from_segment(one, self.source)
-                for one in self._nodes.children(view, segment, group)
-                if self.sees(one)
+                DocNode.from_segment(one, self.source) for one in self._children(segment, group) if self.sees(one)
             ]
-            for group in below
+            for group in sorted(below, key=lambda group: group.name)
         }
 
     def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
         """The children of a node in one group, in order; None if they are more than so many."""
-        found: list[Segment] = []
-        for page in self._nodes.child_pages(self.state.view, segment, self.group(group)):
-            found += [one for one in page if self.sees(one)]
-            if len(found) > most:  # what a large document holds is not read for nothing
-                return None
-        return found
+        visible = filter(self.sees, self._children(segment, self.group(group)))
+        found = list(itertools.islice(visible, most + 1))  # not all of a large document is read
+        return found if len(found) <= most else None
 
     def relating(self, target: str) -> Callable[[DocNode], list[Segment]]:
         """A function from a node to the related nodes of another group.
@@ -540,12 +555,69 @@ class LocalSnapshot(Snapshot):
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
-        return self._nodes.ordinal(self.state.view, segment)
+        build = self._followed(segment).builds[segment.document_id]
+        at = segment.number - 1  # where it was when it was read; it may have moved since
+        if at < len(build.uids) and build.uids[at] == segment.uid:
+            return build, at
+        if segment.uid not in build.uids:
+            raise _stale(segment)
+        return build, build.uids.index(segment.uid)
 
     def stretches(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
-        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope."""
-        found = self._nodes.stretches(self.state.view, wanted)
-        return [[one for one in nodes if self.sees(one)] for nodes in found]
+        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope.
+
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        keys = [
+            (build, [store_key(uid, build.number) for uid in build.uids[first : last + 1]])
+            for build, first, last in wanted
+        ]
+        found: dict[str, Segment] = {}
+        for name in dict.fromkeys(build.group for build, _ in keys):
+            own = [key for build, some in keys if build.group == name for key in some]
+            found |= {one.key: one for one in self._nodes.segments.get(self.state.view.groups[name].collection, own)}
+        nodes = [[found[key] for key in some if key in found] for _, some in keys]
+        for (build, some), there in zip(keys, nodes, strict=True):
+            ensure_complete(build, len(there) + len(build.uids) - len(some))
+        return [[one for one in some if self.sees(one)] for some in nodes]
+
+    def _followed(self, segment: Segment) -> LiveGroup:
+        """The group of a node, if the node or an equal one in its place is live.
+
+        Raises:
+            StaleNodeError: If neither is.
+        """
+        group = self.state.view.groups.get(segment.group)
+        build = group.builds.get(segment.document_id) if group is not None else None
+        if group is None or build is None:
+            raise _stale(segment)
+        if build.number != segment.build:
+            live = self._live(group, segment.document_id, [segment.uid])
+            if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
+                raise _stale(segment)
+        return group
+
+    def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
+        build = group.builds.get(document)
+        if build is None:
+            return []
+        return self._nodes.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
+
+    def _children(self, segment: Segment, group: LiveGroup) -> Iterator[Segment]:
+        """The children of a node in a group, in order, in scope or not; read in pages, each larger than the one before.
+
+        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
+        """
+        self._followed(segment)
+        first, size = 1, _FIRST_CHILDREN
+        while True:
+            uids = child_uids(segment.uid, group.name, range(first, first + size))
+            page = self._live(group, segment.document_id, uids)
+            yield from page
+            if len(page) < size:
+                return
+            first, size = first + size, 4 * size
 
     # Groups and indexes
 
@@ -598,7 +670,8 @@ class LocalSnapshot(Snapshot):
     def _read_pages(
         self, live: LiveGroup, wanted: Filter | None, embed_key: str | None = None, space: LiveIndex | None = None
     ) -> Iterator[list[DocNode]]:
-        for page in self._nodes.pages(self.state.view, live, PAGE):
+        for builds in batches(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
+            page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if space is None or embed_key is None:
                 yield [DocNode.from_segment(one, self.source) for one in segments]
@@ -616,7 +689,7 @@ class LocalSnapshot(Snapshot):
         segments = [top]
         for name in groups:
             live = self.group(name)
-            segments = [child for one in segments for child in self._nodes.children(self.state.view, one, live)]
+            segments = [child for one in segments for child in self._children(one, live)]
         return [one for one in segments if self.sees(one)]
 
 
@@ -740,6 +813,14 @@ def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
                 return False
         stack.push(taken.pop_all())
     return True
+
+
+def _stale(segment: Segment) -> StaleNodeError:
+    msg = (
+        f"Node {segment.uid} of group {segment.group!r} does not stand in the tree any more: its group, one above it "
+        "or its document was built anew. Retrieve the node again."
+    )
+    return StaleNodeError(msg)
 
 
 def _described(dimension: int) -> str:
