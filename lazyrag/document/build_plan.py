@@ -13,7 +13,7 @@ from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.groups import Definitions, Step
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
-from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree
+from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.stores.sqlite import schema_text
@@ -189,6 +189,11 @@ class BuildPlanner:
             return None if known is None else ("vectors", step.embed_key, known)
         return None
 
+    def live_index(self, view: View, step: Step) -> LiveIndex | None:
+        """The index that a step builds, as far as it is live; None if it builds none."""
+        group, key = view.groups.get(step.group), self.index_key(step)
+        return group.indexes.get(key) if group is not None and key is not None else None
+
     def plan_live(self) -> BuildPlan:
         """Plan for a changed file: all live groups and indexes, as far as this program defines them."""
         tree = self.ledger.tree
@@ -304,17 +309,18 @@ class BuildPlanner:
         """Open the row and the collection of a group."""
         parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
         fingerprint_now = self.definitions.fingerprint(name)
-        number, collection = self.ledger.groups.open(
-            name,
-            None if parent is None else parent.id,
-            fingerprint_now,
-            schema_text(self.nodes.schema),
-            self.definitions.collections(name),
-            fresh=live is not None and live.fingerprint == fingerprint_now and self.definitions.is_replaced(name),
-        )
-        self.nodes.segments.create(collection, self.nodes.schema)
-        above = None if parent is None else parent.name
+        fresh = live is not None and live.fingerprint == fingerprint_now and self.definitions.is_replaced(name)
+        row, above = (None, None) if parent is None else (parent.id, parent.name)
+        number, collection = self.open_group(name, row, fingerprint_now, fresh=fresh)
         return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
+
+    def open_group(self, name: str, parent: int | None, fingerprint: str, *, fresh: bool = False) -> tuple[int, str]:
+        """Open the row and the collection of a group by a definition; see `GroupTable.open`."""
+        collections = self.definitions.collections(name, fingerprint)
+        fields = schema_text(self.nodes.schema)
+        opened = self.ledger.groups.open(name, parent, fingerprint, fields, collections, fresh=fresh)
+        self.nodes.segments.create(opened[1], self.nodes.schema)
+        return opened
 
     def _open_index(self, group: LiveGroup, step: Step) -> list[IndexTarget]:
         """Open the row of a step's index; [] if it has none, or its analyser or embedding is unknown."""
@@ -325,7 +331,7 @@ class BuildPlanner:
         collection = ""
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
-            collection = self.definitions.collections(group.name, name)(f"{identity}/{group.id}")
+            collection = self.definitions.collections(group.name, group.fingerprint, name)(f"{identity}/{group.id}")
         number, dimension = self.ledger.groups.open_space(group.id, kind, name, identity, collection)
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)

@@ -43,12 +43,9 @@ class Dataset:
 
     def relative_path(self, path: Path) -> str:
         """Return the identity of a file in the dataset's folder; "" for a file elsewhere."""
-        if self.folder is None:
+        if self.folder is None or not path.absolute().is_relative_to(self.folder):
             return ""
-        try:
-            return path.absolute().relative_to(self.folder).as_posix()
-        except ValueError:
-            return ""
+        return path.absolute().relative_to(self.folder).as_posix()
 
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.

@@ -15,6 +15,7 @@ from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document import sync as syncing
 from lazyrag.document.build_plan import BuildPlanner
 from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_dataset
 from lazyrag.document.export import canonical_dump, export, import_from
@@ -34,22 +35,7 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem
 from lazyrag.document.snapshot import LocalSnapshot, windows
-from lazyrag.document.sync import (
-    MAX_DELETED,
-    DocumentVersion,
-    OnError,
-    Plan,
-    add_files,
-    add_texts,
-    delete_files,
-    ingest_changes,
-    list_versions,
-    plan_sync,
-    retry_failed,
-    roll_back,
-    sync,
-    update_metadata,
-)
+from lazyrag.document.sync import MAX_DELETED, DocumentVersion, OnError, Plan
 from lazyrag.document.verify import DocumentStatus, describe_status, repair, verify
 from lazyrag.document.watch import OnError as OnWatchError
 from lazyrag.document.watch import OnReport, Watcher, open_watcher
@@ -318,7 +304,7 @@ class Document:
             0 added, 0 failed, 0 skipped
         """
         indexer = self._unrestricted("sync")
-        return sync(
+        return syncing.sync(
             indexer, dry_run=dry_run, on_error=on_error, max_deleted=max_deleted, max_calls=max_calls, wait_s=wait_s
         )
 
@@ -331,7 +317,7 @@ class Document:
             >>> Document().plan().calls
             0
         """
-        return plan_sync(self._unrestricted("plan"), max_deleted)
+        return syncing.plan_sync(self._unrestricted("plan"), max_deleted)
 
     def retry_failed(self) -> IngestReport:
         """Retry failed files, transforms and embeddings. Return the new `last_report`.
@@ -343,7 +329,7 @@ class Document:
             >>> Document().retry_failed().failed
             ()
         """
-        retry_failed(self._indexer)
+        syncing.retry_failed(self._indexer)
         return self._reader.report() or IngestReport()
 
     @known_keywords
@@ -369,7 +355,7 @@ class Document:
             ConfigError: If an argument has the wrong type.
             StoreBusyError: If another program writes the store.
         """
-        return add_files(self._unrestricted("add_files"), files, metadata)
+        return syncing.add_files(self._unrestricted("add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
@@ -394,7 +380,7 @@ class Document:
             >>> print(docs.add_texts({"note-1": "Green tea is not roasted."}))
             1 added, 0 failed, 0 skipped
         """
-        return add_texts(self._unrestricted("add_texts"), texts, metadata)
+        return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
 
     @known_keywords
     def delete_files(self, documents: Iterable[str]) -> IngestReport:
@@ -410,7 +396,7 @@ class Document:
             ConfigError: If a document does not exist; then nothing is deleted.
             StoreBusyError: If another program writes the store.
         """
-        return delete_files(self._unrestricted("delete_files"), documents)
+        return syncing.delete_files(self._unrestricted("delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -425,7 +411,7 @@ class Document:
             ConfigError: If a document does not exist, a name is built in, or a value cannot be stored.
             StoreBusyError: If another program writes the store.
         """
-        return update_metadata(self._unrestricted("update_metadata"), changes)
+        return syncing.update_metadata(self._unrestricted("update_metadata"), changes)
 
     def activate_group(self, *names: str) -> None:
         """Build groups now instead of at the first query.
@@ -543,7 +529,7 @@ class Document:
         Raises:
             ConfigError: If the document does not exist.
         """
-        return list_versions(self._unrestricted("versions"), document)
+        return syncing.list_versions(self._unrestricted("versions"), document)
 
     @known_keywords
     def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
@@ -560,7 +546,7 @@ class Document:
             StoreBusyError: If another program writes the store.
         """
         number = None if version is None else validate_integer("version", version, 1)
-        return roll_back(self._unrestricted("rollback"), document, number)
+        return syncing.roll_back(self._unrestricted("rollback"), document, number)
 
     @known_keywords
     def export(self, folder: PathLike) -> Path:
@@ -913,7 +899,7 @@ def _open_indexer(
                     ledger.unclaim()
 
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
-        indexer.on_sync = lambda: ingest_changes(indexer)
+        indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         return indexer
 
 

@@ -383,9 +383,9 @@ class Definitions:
         """Return the fingerprints of all groups, by name."""
         return {name: self.fingerprint(name) for name in (LAZY_ROOT_NAME, *self.graph) if self.is_defined(name)}
 
-    def collections(self, name: str, embed_key: str | None = None) -> Callable[[str], str]:
+    def collections(self, name: str, fingerprint: str, embed_key: str | None = None) -> Callable[[str], str]:
         """Return a function from a suffix to a collection's name, for a group's segments or vectors."""
-        definition = self._token() + self.fingerprint(name)
+        definition = self._token() + fingerprint
         return lambda suffix: collection_name(self._document, name, definition + suffix, embed_key)
 
 

@@ -148,8 +148,7 @@ class Indexer:
             return False
         if step.analyser is None and step.embed_key is None:
             return True
-        key = self.planner.index_key(step)
-        index = group.indexes.get(key) if key is not None else None
+        index = self.planner.live_index(view, step)
         return index is not None and index.complete
 
     # Build on first use

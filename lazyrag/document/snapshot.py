@@ -436,7 +436,7 @@ class LocalSnapshot(Snapshot):
         """The stored vectors of nodes, None for a node without; one request for each of their groups."""
         found: dict[tuple[str, str], Embedding] = {}
         for name in dict.fromkeys(one.group for one in segments):
-            space = self._known_space(name, embed_key)
+            space = self.indexer.planner.live_index(self.state.view, Step(name, embed_key=embed_key))
             keys = [one.key for one in segments if one.group == name]
             if space is not None and space.dimension:
                 found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(space.collection, keys)}
@@ -642,28 +642,20 @@ class LocalSnapshot(Snapshot):
     def _space(self, step: Step) -> LiveIndex:
         found: LiveIndex | None = self.state.view.handles.get(step)
         if found is None:
-            key = self.indexer.planner.index_key(step)
-            group = self.state.view.groups.get(step.group)
-            found = None if group is None or key is None else group.indexes.get(key)
+            found = self.indexer.planner.live_index(self.state.view, step)
             if found is None or not found.complete:
-                found = self._require(step).groups[step.group].indexes.get(key) if key is not None else None
+                found = self.indexer.planner.live_index(self._require(step), step)
             if found is None:
                 msg = f"The analyzer or embedding needed to {step} was replaced during the query. Retry the query."
                 raise StaleNodeError(msg)
             self.state.view.handles[step] = found
         return found
 
-    def _known_space(self, group: str, embed_key: str) -> LiveIndex | None:
-        """The vectors of a group under an embed key, if they are built."""
-        live = self.state.view.groups.get(group)
-        key = self.indexer.planner.index_key(Step(group, embed_key=embed_key))
-        return live.indexes.get(key) if live is not None and key is not None else None
-
     def _wanted(self, filters: FilterLike | None) -> Filter | None:
         """A filter within the scope."""
         return both(self._scope, self.source.bind(filters))
 
-    def _require(self, step: Step) -> Any:
+    def _require(self, step: Step) -> View:
         self.state.require(frozenset([step]), self.source)
         return self.state.view
 

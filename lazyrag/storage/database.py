@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.validation import validate_number
 
 if TYPE_CHECKING:
     from typing import Self
@@ -116,8 +117,8 @@ class Database:
         read_only: bool = False,
         timeout_s: float = 30.0,
     ) -> None:
-        if not 0 <= timeout_s <= _LONGEST_WAIT_S:
-            raise ConfigError(f"timeout_s is {timeout_s!r}; give a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}.")
+        expected = f"a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}"
+        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _LONGEST_WAIT_S)
         if path is None and read_only:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)
