@@ -891,13 +891,9 @@ def _open_indexer(
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)
-        closing = undo.pop_all()
-
-        def close() -> None:
-            with closing:
-                if not options.read_only:
-                    ledger.unclaim()
-
+        if not options.read_only:
+            undo.callback(ledger.unclaim)
+        close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         return indexer

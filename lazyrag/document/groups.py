@@ -8,6 +8,7 @@ import inspect
 import itertools
 import json
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -192,7 +193,7 @@ class GroupGraph:
     def __init__(self, base: GroupGraph | None = None) -> None:
         self._base = base
         self.lock = threading.RLock()
-        self._groups: dict[str, NodeGroup] = {}
+        self._groups: ChainMap[str, NodeGroup] = ChainMap({}, *(base._groups.maps if base is not None else ()))
         self.revision = 0  # incremented by every definition here
 
     @property
@@ -226,7 +227,7 @@ class GroupGraph:
         """
         with self.locked():
             self._refuse_cycle(group)
-            present = self._groups.get(group.name)
+            present = self._groups.maps[0].get(group.name)
             if present is not None:
                 difference = group.differs_from(present)
                 if not difference:
@@ -257,16 +258,14 @@ class GroupGraph:
         group = self._groups.get(name)
         if group is not None:
             return group
-        if self._base is not None and name in self._base:
-            return self._base[name]
         msg = f"There is no node group {name!r}. {known_names(str(name), (*self, LAZY_ROOT_NAME))}"
         raise NotRegisteredError(f"{msg} Define it with create_node_group.")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._groups or (self._base is not None and name in self._base)
+        return name in self._groups
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._groups, *(self._base or ())}))
+        return iter(sorted(self._groups))
 
     def line(self, name: str) -> list[str]:
         """Return a group and its ancestors, the root group last.

@@ -1018,15 +1018,8 @@ def embed_documents(
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; looked up anew for every few documents.
     """
-    waiting: dict[D, Sequence[str]] = {}
-    count = 0
-    for document, own in texts:
-        waiting[document] = own
-        count += len(own)
-        if count >= _AT_ONCE:
-            yield from _embed_together(embedder, dimension, waiting, known)
-            waiting, count = {}, 0
-    yield from _embed_together(embedder, dimension, waiting, known)
+    for some in batches(texts, lambda pair: len(pair[1]), _AT_ONCE):
+        yield from _embed_together(embedder, dimension, dict(some), known)
 
 
 def _embed_together(

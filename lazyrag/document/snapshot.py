@@ -102,12 +102,12 @@ class ActiveRead:
     def __init__(self, outer: ActiveRead | None) -> None:
         self.outer = outer
         self.is_open = True
-        self._states: dict[int, CollectionState] = {}
-        self._collections: list[object] = [] if outer is None else list(outer._collections)
+        self._states: dict[object, CollectionState] = {}
+        self._collections: dict[object, int] = {} if outer is None else dict(outer._collections)
 
     def state_of(self, source: SnapshotSource) -> CollectionState | None:
         """The state of a source's collection; None if the read does not cover it."""
-        found = self._states.get(id(source.tree))
+        found = self._states.get(source.tree)
         return self.outer.state_of(source) if found is None and self.outer is not None else found
 
     def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
@@ -121,7 +121,7 @@ class ActiveRead:
             state = self.state_of(source)
             if state is None:
                 state = CollectionState(source.tree, source.build(needs), self.part_of(source.tree))
-                self._states[id(source.tree)] = state
+                self._states[source.tree] = state
             elif needs and needs not in state.view.met:
                 state.require(needs, source)
             parts.append(LocalSnapshot(source, self, state))
@@ -129,11 +129,7 @@ class ActiveRead:
 
     def part_of(self, collection: object) -> int:
         """The number of a collection: in the order in which they are first met."""
-        for number, known in enumerate(self._collections):  # they are few
-            if known is collection:
-                return number
-        self._collections.append(collection)
-        return len(self._collections) - 1
+        return self._collections.setdefault(collection, len(self._collections))
 
     def is_valid(self) -> bool:
         """Whether the states that this read opened are valid."""
@@ -800,8 +796,8 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
 def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
     """Pause the writers of all collections, in one order; False, and none of them, if one cannot be paused soon."""
     with ExitStack() as taken:
-        for source in sorted({id(one.tree): one for one in sources}.values(), key=lambda one: id(one.tree)):
-            if not taken.enter_context(source.tree.paused(_LOCK_S)):
+        for indexer in sorted({one.tree for one in sources}, key=id):
+            if not taken.enter_context(indexer.paused(_LOCK_S)):
                 return False
         stack.push(taken.pop_all())
     return True
