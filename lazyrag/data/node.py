@@ -277,7 +277,7 @@ class DocNode:
         if len(vectors) == 1:
             return next(iter(vectors.values()))
         if not vectors:
-            msg = f"{self!r} has no embedding: no search by embedding has asked for its group yet."
+            msg = f"{self!r} has no embedding: no vector search has used its group yet."
         else:
             msg = (
                 f"{self!r} has several embeddings; read node.embeddings[key] with one of: {', '.join(sorted(vectors))}."

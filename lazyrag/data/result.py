@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
 
 
-M_co = TypeVar("M_co", covariant=True)  # frozen: who reads a wider metadata type may be given a narrower one
+M_co = TypeVar("M_co", covariant=True)  # frozen, so a narrower metadata type fits where a wider one is read
 
 # Of a result as a dict (spec 002).
 _RETRIEVAL_FIELDS = ("contexts", "context_ids", "scores", "metadata")
@@ -270,7 +270,7 @@ class Answer:
         query: The question.
         text: The answer, as the model wrote it.
         citations: The sources that it cites, by their numbers, each once; a number without a source is left out, and
-            stands in ``problems``.
+            listed in ``problems``.
         context: The context that the model got.
         generation: All that the model gave: candidates, confidence, tokens.
         problems: Problems of the answer and warnings, one sentence each.

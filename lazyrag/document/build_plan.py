@@ -31,7 +31,7 @@ class GroupTarget:
         collection: Of its segments.
         transform: Makes its nodes.
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
-        asks_models: Whether it calls models, so that one call saved is worth reading the store.
+        calls_models: Whether it calls models, so that one call saved is worth reading the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
     """
 
@@ -41,7 +41,7 @@ class GroupTarget:
     collection: str
     transform: Callable[[DocNode], Any]
     sees_nodes: bool
-    asks_models: bool = False
+    calls_models: bool = False
     path_key: Callable[[str], str] | None = None
 
 
@@ -287,7 +287,7 @@ class BuildPlanner:
             indexes += opened
             steps.append(step)
         dropped += [group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)]
-        kept = {group.id for group in groups.values()}
+        in_use = {group.id for group in groups.values()}
         root = groups[LAZY_ROOT_NAME]
         plan = BuildPlan(
             root.id,
@@ -300,7 +300,7 @@ class BuildPlanner:
         return Rebuild(
             plan,
             tuple(groups[name].id for name in ordered if name in wanted),
-            tuple(one for one in dict.fromkeys(dropped) if one not in kept),
+            tuple(one for one in dict.fromkeys(dropped) if one not in in_use),
             {name: self.definitions.revisions(name) for name in wanted},
             tuple(steps),
         )
@@ -355,7 +355,7 @@ class BuildPlanner:
             definition.transform,
             definition.sees_nodes,
             path_key=getattr(definition.given, "path_told", None),
-            asks_models=bool(getattr(definition.given, "calls_per_node", 0)),
+            calls_models=bool(getattr(definition.given, "calls_per_node", 0)),
         )
 
 

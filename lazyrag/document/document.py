@@ -276,7 +276,7 @@ class Document:
         max_calls: int | None = None,
         wait_s: float = 30.0,
     ) -> IngestReport:
-        """Ingest what changed in the dataset, and retry whatever failed.
+        """Ingest what changed in the dataset, and retry failed steps.
 
         Files are compared by size, modification time and inode, and hashed in case of doubt. Changed files are loaded,
         transformed and embedded as far as their content is new, and become visible document by document in one step.
@@ -284,7 +284,7 @@ class Document:
         automatically. Groups and embeddings that have not been used yet are not built; they are built at first use.
 
         Args:
-            dry_run: Only report what would be done, as far as files tell.
+            dry_run: Only report what would be done, as far as the files show.
             on_error: ``"collect"`` reports failures, ``"raise"`` stops after the batch with the first one.
             max_deleted: Share of the known files in [0, 1] that may disappear at once, if more than ten do. If more, or
                 all, are missing, they are kept and reported as withheld: an unmounted folder looks the same. Pass 1 to
@@ -504,7 +504,7 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     def repair(self) -> tuple[Problem, ...]:
-        """Fix what `verify` finds: rebuild whatever has a source, delete unknown rows. Idempotent.
+        """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Returns:
             The problems that remain because the source is gone.
@@ -762,7 +762,7 @@ class Document:
     def restricted(self, filters: FilterLike) -> Self:
         """Return a view of this Document that contains only the nodes that satisfy a filter.
 
-        Hits, parents, children, `get_nodes` and `last_report` are limited to them, whatever a query asks for. A node's
+        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query. A node's
         fields are those of what it was made from, overlaid with its own. Groups defined on the view belong to the
         Document, and so do the stores: closing the view closes nothing. Warnings address the program's operator and may
         name every file.

@@ -74,7 +74,7 @@ class NodeGroup:
     given: Any = None
 
     def differs_from(self, other: NodeGroup) -> str:
-        """Return the difference to another definition of the name; "" if they are equal as far as one can tell."""
+        """Return the difference to another definition of the name; "" if no difference is visible."""
         if self.parent != other.parent:
             return "another parent"
         if self.fingerprint.value != other.fingerprint.value:

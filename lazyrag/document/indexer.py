@@ -32,7 +32,7 @@ from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.text.analyzers import analysers
 
-_RETRY_S = 1.0  # until another program that writes is asked for the lease again
+_RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
 _PATIENCE_S = 0.1
 _WAIT_S = 30.0  # for another program that is writing what is needed
@@ -42,8 +42,9 @@ _WAIT_S = 30.0  # for another program that is writing what is needed
 class Indexer:
     """Builds what a query needs, once, when it is first needed.
 
-    A step (loading, a group, an index) goes through the documents in batches, each of which becomes live as a whole. A
-    document that fails is recorded and left out of that step. If all documents fail, the step raises an IngestionError.
+    A step (loading, a group, an index) processes the documents in batches, each of which becomes live in one
+    transaction. A document that fails is recorded and left out of that step. If all documents fail, the step raises an
+    IngestionError.
 
     Args:
         name: The Document's name.
@@ -76,7 +77,7 @@ class Indexer:
         self.failures = Failures(self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
-        self.on_sync: Callable[[], object] = lambda: None  # set by whoever syncs
+        self.on_sync: Callable[[], object] = lambda: None  # set by the Document
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger, self.nodes, self.terms, self.failures, self.loading, options, owner=self
@@ -85,7 +86,7 @@ class Indexer:
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
-        self.is_synced = False  # whether the sync at first use is done, or the user has asked for one
+        self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._try_again_at = 0.0
         self._swept = False
 
@@ -161,7 +162,7 @@ class Indexer:
         self.definitions.line(step.group)  # raises if it is not defined
         if is_worker_of(self):  # waiting for the build would deadlock: the builder waits for this thread
             msg = (
-                f"A loader or transform asked its own Document to {step}, which nobody has built yet. Build it before, "
+                f"A loader or transform needs its own Document to {step}, which is not built yet. Build it before, "
                 f"with activate_group({step.group!r}), or make it the parent group."
             )
             raise ConfigError(msg)

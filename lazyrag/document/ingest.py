@@ -69,7 +69,7 @@ _NO_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)  # after which no 
 
 
 class Root(NamedTuple):
-    """A document's new root node, and the ledger's row that goes with it."""
+    """A document's new root node, and its row in the ledger."""
 
     segment: Segment
     row: DocumentRow
@@ -425,7 +425,7 @@ class IngestionEngine:
 
         The part of the path that the transform reads (behind the slash of the input) has to be the same.
         """
-        if target.sees_nodes or not target.asks_models:
+        if target.sees_nodes or not target.calls_models:
             return {}
         documents = {row.id for row in version.sources}
         by_path = input_hash.partition("/")[2]
@@ -957,7 +957,7 @@ def output_digest(nodes: Sequence[Segment]) -> str:
         kind, text = _typed_content(one)
         start, end = one.span or ("", "")
         rest = _SORTED.encode([dict(one.metadata), _place_rows(one.places)]) if one.metadata or one.places else ""
-        # The parts of a node, and nodes, cannot run into each other: the length of what is free stands before it.
+        # The parts of a node, and nodes, cannot run into each other: free text is preceded by its length.
         parts.append(
             f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind} {len(text)} {text}{rest}"
         )
@@ -987,7 +987,7 @@ def input_digest(
             parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
         parts += [text for nodes in line[1:] for one in nodes for text in _typed_content(one)]
         parts += map(_SORTED.encode, _place_rows(line[-1][0].places))
-    # Behind a slash, so that who does not know the transform can compare the rest.
+    # After a slash, so that the rest can be compared without the transform.
     return digest(parts) + ("" if path_key is None else f"/{path_key(line[-1][0].path)}")
 
 
@@ -1016,7 +1016,7 @@ def embed_documents(
         embedder: The embed callable.
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
-        known: Vectors of texts that need not be embedded again; looked up anew for every few documents.
+        known: Vectors of texts that need not be embedded again; looked up again for every few documents.
     """
     for some in batches(texts, lambda pair: len(pair[1]), _AT_ONCE):
         yield from _embed_together(embedder, dimension, dict(some), known)
@@ -1058,7 +1058,7 @@ _owners = threading.local()
 
 
 class _Workers(ThreadPoolExecutor):
-    """Threads that know their owner, and the event that tells them to stop."""
+    """Threads that know their owner, and the event that stops them."""
 
     def __init__(self, workers: int, owner: object) -> None:
         self.stopping = threading.Event()
@@ -1098,7 +1098,7 @@ def map_in_order(
     Items are processed here, one after the other, until threads pay: until one takes very long, or two in a row take
     long (a single one may have met the garbage collector). Only a few results wait to be read, so memory is bounded.
     On an interrupt, items that were not begun are dropped, and those that were begun are finished before the interrupt
-    goes on, unless they check `lazyrag.errors` and stop.
+    continues, unless they check `lazyrag.errors` and stop.
 
     Args:
         executor: Its workers call the function; None for none.
@@ -1204,7 +1204,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
             nodes.vectors.drop(vectors)
         nodes.segments.drop(collection)
         ledger.groups.forget_group(group)
-    # A build's keys follow from those above it, so that all go from the stores before any goes from the ledger.
+    # A build's keys follow from those above it, so all are removed from the stores before any from the ledger.
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):

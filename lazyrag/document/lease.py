@@ -330,7 +330,7 @@ def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[in
 
     Args:
         connection: In a transaction.
-        query: The query; ``?*`` stands for the values.
+        query: The query; ``?*`` is the place of the values.
         numbers: The values.
         first: Parameters before them.
     """

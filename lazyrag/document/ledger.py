@@ -275,7 +275,7 @@ class BuildTable(_Table):
         """The input digest of a build; "" for an unknown one."""
         return next(iter(self._column("SELECT input FROM build WHERE number = ?", number)), "")
 
-    def known(self, group: int) -> list[int]:
+    def numbers_in(self, group: int) -> list[int]:
         """Numbers of all builds of a group, including those that wait to be purged."""
         return self._column("SELECT number FROM build WHERE node_group = ?", group)
 
@@ -338,7 +338,7 @@ class BuildTable(_Table):
         query = f"SELECT {_BUILD} FROM build WHERE {condition} ORDER BY number"  # noqa: S608
         return list(map(BuildRow._make, self._db.select_in(query, documents, group)))
 
-    def kept(self, numbers: Collection[int]) -> list[int]:
+    def not_dead(self, numbers: Collection[int]) -> list[int]:
         """Those of some builds that are not dead."""
         query = "SELECT number FROM build WHERE status <> 'dead' AND number IN (?*)"
         return [number for (number,) in self._db.select_in(query, numbers)]
@@ -408,7 +408,7 @@ def next_builds(connection: sqlite3.Connection, count: int) -> range:
 _AT_ONCE = 500  # builds
 
 # Dropped groups and indexes are not copied.
-_KEPT = """WITH
+_COPIED = """WITH
 kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
 kept_space AS (SELECT id FROM space WHERE node_group IN kept_group AND status <> 'dropped')
 """
@@ -460,11 +460,11 @@ def copied_groups(place: LedgerConnection) -> list[CopiedGroup]:
     """The groups of a ledger to copy, parents first."""
     with place.reading() as connection:
         spaces: dict[int, list[LiveIndex]] = {}
-        for group, *values in _kept(connection, _SPACES, place.id):
+        for group, *values in _select_copied(connection, _SPACES, place.id):
             spaces.setdefault(group, []).append(LiveIndex(*values))
         return [
             CopiedGroup(group, name, collection, fields, tuple(spaces.get(group, ())))
-            for group, name, collection, fields in _kept(connection, _GROUPS, place.id)
+            for group, name, collection, fields in _select_copied(connection, _GROUPS, place.id)
         ]
 
 
@@ -520,7 +520,7 @@ def begin_copies(places: Sequence[tuple[LedgerConnection, LedgerConnection]]) ->
                 what = f"{file.path} holds a complete copy of Document {name!r} already: there is nothing left to do."
             elif holds:
                 what = (
-                    f"{file.path} holds the Document {name!r} already, and migrate() goes to where there is none. "
+                    f"{file.path} holds the Document {name!r} already, and migrate() needs a target without it. "
                     "Name another file for the target's ledger."
                 )
             elif incoming and incoming != wanted.get(name):
@@ -538,7 +538,7 @@ def begin_copies(places: Sequence[tuple[LedgerConnection, LedgerConnection]]) ->
 def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
     """Copy the array files of a ledger's keyword indexes."""
     with here.reading() as connection:
-        names = _kept(connection, _ARRAY_FILES, here.id).fetchall()
+        names = _select_copied(connection, _ARRAY_FILES, here.id).fetchall()
     for (name,) in names:
         there.file.arrays.write(here.file.arrays.open(name))
 
@@ -558,17 +558,17 @@ def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], co
     # `begin_copies` has checked the target, and nobody else writes its file since.
     [(first, target), *_] = places
     with first.reading() as source, target.file.writing(durable=True) as connection:
-        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may stand before the one above it
+        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may come before the one above it
         for here, there in places:
             here.lease.ensure_held(source)
             there.lease.ensure_held(connection)
-            for (name,) in _kept(source, _ARRAY_FILES, here.id):
+            for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
                 there.file.check_there(name)
             for table, rows in _ROWS.items():
                 columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
                 connection.executemany(
                     f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
-                    _changed(_kept(source, rows, here.id), there.id, collections),
+                    _with_copied_names(_select_copied(source, rows, here.id), there.id, collections),
                 )
             connection.execute("UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM node_group)")
             counts = source.execute(
@@ -585,11 +585,13 @@ def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], co
         )
 
 
-def _kept(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cursor:
-    return connection.execute(_KEPT + query, {"ledger": ledger})
+def _select_copied(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cursor:
+    return connection.execute(_COPIED + query, {"ledger": ledger})
 
 
-def _changed(rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]) -> Iterator[dict[str, object]]:
+def _with_copied_names(
+    rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]
+) -> Iterator[dict[str, object]]:
     names = [name for name, *_ in rows.description]
     for row in rows:
         values = dict(zip(names, row, strict=True))
@@ -745,7 +747,7 @@ class GroupTable(_Table):
             parent: Row of the group above it; None for the root group.
             fingerprint: Of the definitions.
             fields: The filterable fields, as text.
-            collection: From a suffix, which tells collections of the same definitions apart, to a collection's name.
+            collection: From a suffix, which distinguishes collections of the same definitions, to a collection's name.
             fresh: Create a new row: the definition has changed in a way that its fingerprint cannot show.
         """
         with self._db.writing() as connection:

@@ -120,7 +120,7 @@ def ensure_complete(build: Build, found: int) -> None:
     if found != len(build.uids):
         msg = (
             f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document {build.document}. "
-            "Run verify() to see what else is missing, and repair() to make it anew."
+            "Run verify() to see what else is missing, and repair() to rebuild it."
         )
         raise StoreError(msg)
 
@@ -222,7 +222,7 @@ class NodeCache:
     def __init__(self, nodes: NodeStore, most_bytes: int = _MOST_BYTES) -> None:
         self._nodes = nodes
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()  # nobody who holds it waits for anything but a store
+        self._lock = threading.Lock()  # its holder waits for nothing but a store
         self._tables: dict[tuple[int, int], _Table] = {}  # by group and index; the last used is the last
 
     def pages(
@@ -302,14 +302,14 @@ class NodeCache:
         vectors: dict[str, Carried] = {row.key: {embed_key: row.vector} for row in rows}
         parts = []
         for segments in read:
-            kept = [one for one in segments if one.key in vectors]
-            own = [vectors[one.key] for one in kept]
+            embedded = [one for one in segments if one.key in vectors]
+            own = [vectors[one.key] for one in embedded]
             nodes = [
                 DocNode.from_segment(one, reader, embeddings=embeddings)
-                for one, embeddings in zip(kept, own, strict=True)
+                for one, embeddings in zip(embedded, own, strict=True)
             ]
-            size = sum(map(_size_of, kept)) + sum(_bytes_of(one[embed_key]) for one in own)
-            parts.append(_Part(nodes, own, len(segments) - len(kept), size))
+            size = sum(map(_size_of, embedded)) + sum(_bytes_of(one[embed_key]) for one in own)
+            parts.append(_Part(nodes, own, len(segments) - len(embedded), size))
         return parts
 
     def _make_room(self, view: View, size: int) -> None:

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Reader:
-    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns lies in the scope.
+    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns is in the scope.
 
     Args:
         indexer: Of the Document.

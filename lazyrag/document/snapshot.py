@@ -378,11 +378,11 @@ class LocalSnapshot(Snapshot):
         """
         live, wanted = self.group(group), self._wanted(filters)
         space = None if embed_key is None else self.space(group, embed_key)
-        kept = self.indexer.node_cache.pages(self.state.view, live, embed_key, space, self.source.unscoped)
+        cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, space, self.source.unscoped)
         pages = (
             self._read_pages(live, wanted, embed_key, space)
-            if kept is None
-            else (page.seen(wanted, None if self._scope is None else self.source) for page in kept)
+            if cached is None
+            else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
         )
         return (page for page in pages if page)
 
@@ -805,8 +805,8 @@ def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
 
 def _stale(segment: Segment) -> StaleNodeError:
     msg = (
-        f"Node {segment.uid} of group {segment.group!r} does not stand in the tree any more: its group, one above it "
-        "or its document was built anew. Retrieve the node again."
+        f"Node {segment.uid} of group {segment.group!r} is no longer in the tree: its group, one above it "
+        "or its document was rebuilt. Retrieve the node again."
     )
     return StaleNodeError(msg)
 
@@ -925,7 +925,7 @@ def windows(
 
 
 def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
-    """Merge a window into one node. Spans tell what its nodes share, so that no text is repeated.
+    """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
 
     White space and punctuation between nodes are taken from the source. If spans are missing, or letters are between
     two nodes, the texts are joined by a newline, and there is no span.
@@ -972,7 +972,7 @@ def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment 
         if reach is not None and span is not None:
             above, source = source_of(last), source_of(segment)
             if above is not None and source is not None and above.key == source.key:
-                more = _more(reach, span, own, source, is_next=segment.number == last.number + 1)
+                more = _continuation(reach, span, own, source, is_next=segment.number == last.number + 1)
         if more is None or reach is None or span is None:
             text += own if text.endswith("\n") else "\n" + own
             reach, is_contiguous = span, False
@@ -982,7 +982,7 @@ def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment 
     return text, reach if is_contiguous else None
 
 
-def _more(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
+def _continuation(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
     """The text that a node adds to a stretch of its source; None if it does not follow."""
     if reach[0] <= span[0] <= reach[1]:
         return text[reach[1] - span[0] :]

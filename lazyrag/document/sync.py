@@ -141,7 +141,7 @@ def ingest_missing(indexer: Indexer) -> None:
     targets = indexer.planner.plan_live()
     rows = _incomplete_documents(indexer, targets, indexer.ledger.documents.all())
     ordered = sorted(rows, key=lambda row: row.identity)
-    indexer.engine.ingest(map(PendingVersion, ordered), targets, "make anew", len(ordered))
+    indexer.engine.ingest(map(PendingVersion, ordered), targets, "rebuild", len(ordered))
 
 
 def _warn_of_failures(indexer: Indexer, targets: BuildPlan) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_PARTS = 8
 _FULL_ROWS = 1 << 17  # of a part that is joined with no other: bounds the memory that joining takes
-_SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
+_SMALL_BYTES = 256 * 1024  # a part below that is stored in its row: a file of its own would cost more
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class TermIndexes:
         if merged:
             # A build that comes again was damaged: its old rows are dropped.
             held = {number for row in merged for number in row.builds.tolist()}
-            kept = np.array(self._ledger.builds.kept(held), np.int64)
-            masks = [np.isin(row.builds, kept) & ~np.isin(row.builds, numbers) for row in merged]
+            in_use = np.array(self._ledger.builds.not_dead(held), np.int64)
+            masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             with self._lock:
                 parts = [self._part(row) for row in merged]
-            kept_rows = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
-            part = TermPart.joined([*parts, part], [*kept_rows, None])
+            row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
+            part = TermPart.joined([*parts, part], [*row_masks, None])
             pairs = list(zip(merged, masks, strict=True))
             numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
             rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])

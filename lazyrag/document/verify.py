@@ -220,7 +220,7 @@ class _GroupInspection:
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
         self._find_missing_documents()
-        known = set(self._builds.known(self._group.id))
+        known = set(self._builds.numbers_in(self._group.id))
         self._report_orphans([key for number, keys in held.items() if number not in known for key in keys])
 
     def _stored_keys(self) -> defaultdict[int, set[str]]:
@@ -320,7 +320,7 @@ class _GroupInspection:
             if wrong:
                 what = f"{wrong} of {len(own)} vectors have another length or kind, or are not finite"
                 findings.add("dimension", where, self._name_of(build), what)
-        known = set(self._builds.known(self._group.id))
+        known = set(self._builds.numbers_in(self._group.id))
         orphans = [key for key in held if key_build(key) not in known]
         if orphans:
             findings.vector_orphans[space.collection] = orphans

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # their types in numpy's notation, where in the data they begin; how long the data are; their BLAKE2b (128 bits,
 # hexadecimal).
 #
-# The file's name is the BLAKE2b (128 bits, hexadecimal) of all that stands before the data, and ``.arr``. So opening a
+# The file's name is the BLAKE2b (128 bits, hexadecimal) of everything before the data, and ``.arr``. So opening a
 # file finds that it was cut, that its header is damaged, or that it is another one's, without a look at the data;
 # reading all of it finds the rest. Every format keeps to this paragraph and to the first 16 bytes.
 
@@ -214,7 +214,7 @@ def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _He
         )
         digest = str(header["digest"])
         fitting = all(one.fits(data) for one in entries)
-    except (KeyError, TypeError, ValueError) as exc:  # whoever wrote it, it was not this module
+    except (KeyError, TypeError, ValueError) as exc:  # not written by this module
         raise DamagedError("is damaged: its header cannot be understood") from exc
     if not fitting:
         raise DamagedError("is damaged: its arrays do not fit into it")
@@ -455,7 +455,7 @@ class _Folder:
                 os.fsync(file.fileno())
             temporary.replace(self._folder / name)
         except BaseException:
-            with suppress(OSError):  # the first error is the one to tell of
+            with suppress(OSError):  # the first error is the one to report
                 temporary.unlink()
             raise
         with self._lock:
