@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, missing_package, sentence
 from lazyrag.loaders.directory import FoundFile, Listing, Signature, find_files, signature_of
-from lazyrag.validation import require, validate_number
+from lazyrag.validation import require, validate_number, validate_text
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 FileMetadata: TypeAlias = "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
@@ -135,12 +135,7 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
     """
     if isinstance(files, Mapping):
         for identity in files:
-            require(
-                isinstance(identity, str) and bool(identity.strip()),
-                f"An id of {argument}",
-                identity,
-                "a non-blank text",
-            )
+            validate_text(f"An id of {argument}", identity)
         found = [FoundFile(name, _existing_path(path, f"{argument}[{name!r}]")) for name, path in files.items()]
     else:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes, os.PathLike))

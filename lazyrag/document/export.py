@@ -94,9 +94,8 @@ def export(indexer: Indexer, folder: str | os.PathLike[str]) -> Path:
 
 
 def _folder_path(folder: Any) -> Path:
-    require(
-        isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder)), "folder", folder, "the path of a folder"
-    )
+    is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
+    require(is_path, "folder", folder, "the path of a folder")
     return Path(folder).expanduser()
 
 

@@ -86,9 +86,8 @@ def as_reader(pattern: str, given: Any) -> FileReader:
     """Return the function that loads a file: a loader's method, a new instance's method, or the function itself."""
     if isinstance(given, type):
         return FileReader(given.__name__, lambda path: given().load(path), pattern)
-    if callable(getattr(given, "load", None)):
-        return FileReader(type(given).__name__, given.load, pattern)
-    return FileReader(getattr(given, "__name__", type(given).__name__), given, pattern)
+    load = getattr(given, "load", None)
+    return FileReader(getattr(given, "__name__", type(given).__name__), load if callable(load) else given, pattern)
 
 
 class Readers:

@@ -447,13 +447,9 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
         for name, text in texts.items():
             base = rows.get(name) or _new_row(name)
             row = replace(
-                base,
+                _new_row(name),
+                id=base.id,
                 origin="text",
-                signature=None,
-                seen_ns=0,
-                content_hash="",
-                mark="",
-                loaded="{}",
                 user_metadata=json.dumps(dict(check_metadata(given.get(name, {})))),
                 updates=base.updates if base.status == "live" else "{}",
             )
@@ -529,15 +525,14 @@ def _hash_if_readable(file: FoundFile) -> str:
 
 def _user_metadata(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return metadata of single documents, checked."""
-    require(
-        metadata is None or isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata"
-    )
-    for name, given in (metadata or {}).items():
+    metadata = {} if metadata is None else metadata
+    require(isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata")
+    for name, given in metadata.items():
         require(isinstance(name, str), "A key of metadata", name, "a file or an id")
         if name not in names:
             raise ConfigError(f"metadata names {name!r}, which is not among the documents. {known_names(name, names)}")
         check_metadata(validate_user_metadata(name, given))
-    return dict(metadata or {})
+    return dict(metadata)
 
 
 def _live_row(rows: Mapping[str, DocumentRow], identity: Any) -> DocumentRow:

@@ -89,15 +89,6 @@ class _Entry:
         return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize <= room
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The header: the arrays, the start of the data, and their digest."""
-
-    arrays: tuple[_Entry, ...]
-    start: int
-    digest: str
-
-
 def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
     """A file's name, and its content in pieces; arrays are copied only if needed.
 
@@ -135,10 +126,10 @@ def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
     Raises:
         DamagedError: If the content is truncated or of another file, or its header is damaged.
     """
-    header = _read_header(lambda length: bytes(content[:length]), len(content), name)
+    entries, start, _ = _read_header(lambda length: bytes(content[:length]), len(content), name)
     return {
-        one.name: np.ndarray(one.shape, np.dtype(one.dtype), buffer=content, offset=header.start + one.offset)
-        for one in header.arrays
+        one.name: np.ndarray(one.shape, np.dtype(one.dtype), buffer=content, offset=start + one.offset)
+        for one in entries
     }
 
 
@@ -148,13 +139,13 @@ def stream_damage(file: BinaryIO, name: str) -> str:
     file.seek(0)
     beginning = file.read(_PREFIX.size)
     try:
-        header = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+        *_, digest = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
     except DamagedError as exc:
         return str(exc)
     hasher = hashlib.blake2b(digest_size=16)
     while block := file.read(_BLOCK):
         hasher.update(block)
-    return "" if hasher.hexdigest() == header.digest else "is damaged: its data are not those that were written"
+    return "" if hasher.hexdigest() == digest else "is damaged: its data are not those that were written"
 
 
 def damage_of(content: bytes, name: str) -> str:
@@ -188,8 +179,8 @@ def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
     raise ConfigError(msg)
 
 
-def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _Header:
-    """Read and check a header and the file's size.
+def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> tuple[tuple[_Entry, ...], int, str]:
+    """Read and check a header and the file's size; returns the arrays, the start of the data, and their digest.
 
     Args:
         beginning: Returns the first bytes of the file, so many. Called twice.
@@ -220,7 +211,7 @@ def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _He
         raise DamagedError("is damaged: its arrays do not fit into it")
     if size != len(head) + data:
         raise DamagedError(f"is cut: it has {size} bytes instead of {len(head) + data}")
-    return _Header(entries, len(head), digest)
+    return entries, len(head), digest
 
 
 def _digest(data: bytes) -> str:
