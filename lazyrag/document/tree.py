@@ -295,7 +295,7 @@ def _spaces(
         "WHERE node_group = ? AND status = 'live' ORDER BY id",
         (group,),
     ).fetchall():
-        space = LiveIndex(*values, bool(whole))
+        space = LiveIndex(*values, complete=bool(whole))
         if space.kind == "terms":
             known = before.get(space.key)
             space = replace(space, parts=part_rows(connection, space.id, known.parts if known is not None else ()))
