@@ -290,12 +290,12 @@ def _spaces(
     connection: sqlite3.Connection, group: int, before: Mapping[IndexKey, LiveIndex]
 ) -> dict[IndexKey, LiveIndex]:
     spaces = {}
-    for *values, whole in connection.execute(
+    for number, kind, name, identity, collection, dimension, whole in connection.execute(
         "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
         "WHERE node_group = ? AND status = 'live' ORDER BY id",
         (group,),
     ).fetchall():
-        space = LiveIndex(*values, complete=bool(whole))
+        space = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
         if space.kind == "terms":
             known = before.get(space.key)
             space = replace(space, parts=part_rows(connection, space.id, known.parts if known is not None else ()))
