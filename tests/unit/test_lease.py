@@ -218,7 +218,7 @@ def test_a_lease_that_was_lost(file):
             pytest.raises(StoreBusyError, match="has run out and was taken over by 'other'"),
             file.writing() as connection,
         ):
-            slow.check(connection)
+            slow.ensure_held(connection)
     assert row(file)[0] == taker.id  # it gives back what is its own only
 
 
