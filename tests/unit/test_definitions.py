@@ -136,20 +136,21 @@ def test_the_name_of_the_document_does_not_matter(graph):
     """It tells collections apart, and no definitions."""
     one, other = definitions(graph), definitions(graph, name="other")
     assert one.all_fingerprints() == other.all_fingerprints()
-    assert one.collections("line")("") != other.collections("line")("")
+    assert one.collections("line", "1")("") != other.collections("line", "1")("")
 
 
 def test_collections_differ(graph):
-    """By group, by embed key, by suffix."""
+    """By group, by definition, by embed key, by suffix."""
     told = definitions(graph)
     names = {
-        told.collections("line")(""),
-        told.collections("word")(""),
-        told.collections("line", "default")(""),
-        told.collections("line", "other")(""),
-        told.collections("line")(".2"),
+        told.collections("line", "1")(""),
+        told.collections("line", "2")(""),
+        told.collections("word", "1")(""),
+        told.collections("line", "1", "default")(""),
+        told.collections("line", "1", "other")(""),
+        told.collections("line", "1")(".2"),
     }
-    assert len(names) == 5
+    assert len(names) == 6
 
 
 def test_what_is_current(graph):
