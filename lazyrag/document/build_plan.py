@@ -354,7 +354,7 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=getattr(definition.given, "path_told", None),
+            path_key=getattr(definition.given, "path_key", None),
             calls_models=bool(getattr(definition.given, "calls_per_node", 0)),
         )
 

@@ -35,7 +35,7 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem
 from lazyrag.document.snapshot import LocalSnapshot, windows
-from lazyrag.document.sync import MAX_DELETED, DocumentVersion, OnError, Plan
+from lazyrag.document.sync import MAX_DELETED, DocumentVersion, OnError, SyncPlan
 from lazyrag.document.verify import DocumentStatus, describe_status, repair, verify
 from lazyrag.document.watch import OnError as OnWatchError
 from lazyrag.document.watch import OnReport, Watcher, open_watcher
@@ -309,7 +309,7 @@ class Document:
         )
 
     @known_keywords
-    def plan(self, *, max_deleted: float = MAX_DELETED) -> Plan:
+    def plan(self, *, max_deleted: float = MAX_DELETED) -> SyncPlan:
         """Estimate what `sync` would do and cost. Loads changed files; calls no transform and no model.
 
         Example:
