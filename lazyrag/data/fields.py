@@ -6,7 +6,7 @@ import datetime as dt
 import enum
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -32,9 +32,6 @@ class DataType(enum.Enum):
     VARCHAR = "varchar"
     DATE = "date"
     ARRAY = "array"
-
-
-_INTEGER_BITS = {DataType.INT32: 32, DataType.INT64: 64}
 
 
 @known_arguments
@@ -148,35 +145,15 @@ def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | 
     """Check a scalar; see `check_value`."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
-    checked: Scalar | None = None
-    if data_type is DataType.BOOLEAN:
-        checked = value if isinstance(value, bool) else None
-    elif data_type in _INTEGER_BITS:
-        checked = _integer(value, _INTEGER_BITS[data_type])
-    elif data_type in (DataType.FLOAT, DataType.DOUBLE):
-        checked = _real_number(value, single=data_type is DataType.FLOAT)
-    elif data_type is DataType.DATE:
-        checked = _iso_day(value)
-    elif isinstance(value, str):
-        checked = value
+    convert, expected = _SCALARS[data_type]
+    checked: Scalar | None = convert(value)
     if checked is None:
-        msg = f"Field {name!r} is {data_type.name}; {value!r} ({type(value).__name__}) is not. {_ALLOWED[data_type]}"
+        msg = f"Field {name!r} is {data_type.name}; {value!r} ({type(value).__name__}) is not. {expected}"
         raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
         shown = f"{len(checked)}: {checked[:40]!r}..."
         raise ConfigError(f"Field {name!r} must have at most {max_size} characters (max_size); got {shown}")
     return checked
-
-
-_ALLOWED = {
-    DataType.BOOLEAN: "Give True or False.",
-    DataType.INT32: "Give an integer from -2147483648 to 2147483647.",
-    DataType.INT64: "Give an integer of at most 64 bits.",
-    DataType.FLOAT: "Give a finite number of at most 32 bits' range.",
-    DataType.DOUBLE: "Give a finite number.",
-    DataType.VARCHAR: "Give text.",
-    DataType.DATE: "Give a datetime.date or an ISO day such as '2024-05-01'.",
-}
 
 
 def _integer(value: Any, bits: int) -> int | None:
@@ -210,95 +187,92 @@ def _iso_day(value: Any) -> str | None:
         return None
 
 
+_SCALARS: Mapping[DataType, tuple[Callable[[Any], Scalar | None], str]] = {
+    DataType.BOOLEAN: (lambda value: value if isinstance(value, bool) else None, "Give True or False."),
+    DataType.INT32: (lambda value: _integer(value, 32), "Give an integer from -2147483648 to 2147483647."),
+    DataType.INT64: (lambda value: _integer(value, 64), "Give an integer of at most 64 bits."),
+    DataType.FLOAT: (lambda value: _real_number(value, single=True), "Give a finite number of at most 32 bits' range."),
+    DataType.DOUBLE: (lambda value: _real_number(value, single=False), "Give a finite number."),
+    DataType.VARCHAR: (lambda value: value if isinstance(value, str) else None, "Give text."),
+    DataType.DATE: (_iso_day, "Give a datetime.date or an ISO day such as '2024-05-01'."),
+}
+"""Functions from a value to the form that is stored, None for one that does not fit; and what to give, for messages."""
+
+
 # Our own table: those of operating systems and of Python's releases differ, and ``file_type`` is stored and filtered.
 
 UNKNOWN_MIME_TYPE = "application/octet-stream"
 
-MIME_TYPES: Mapping[str, str] = {
-    ".bash": "text/x-shellscript",
-    ".bmp": "image/bmp",
-    ".c": "text/x-c",
-    ".cc": "text/x-c++",
-    ".cpp": "text/x-c++",
-    ".cs": "text/x-csharp",
-    ".css": "text/css",
-    ".csv": "text/csv",
-    ".cxx": "text/x-c++",
-    ".dart": "text/x-dart",
-    ".doc": "application/msword",
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ".eml": "message/rfc822",
-    ".epub": "application/epub+zip",
-    ".flac": "audio/flac",
-    ".gif": "image/gif",
-    ".go": "text/x-go",
-    ".h": "text/x-c",
-    ".hpp": "text/x-c++",
-    ".htm": "text/html",
-    ".html": "text/html",
-    ".ipynb": "application/x-ipynb+json",
-    ".java": "text/x-java",
-    ".jl": "text/x-julia",
-    ".jpeg": "image/jpeg",
-    ".jpg": "image/jpeg",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".jsonl": "application/x-ndjson",
-    ".jsx": "text/javascript",
-    ".kt": "text/x-kotlin",
-    ".lua": "text/x-lua",
-    ".m4a": "audio/mp4",
-    ".markdown": "text/markdown",
-    ".mbox": "application/mbox",
-    ".md": "text/markdown",
-    ".mjs": "text/javascript",
-    ".mkv": "video/x-matroska",
-    ".mov": "video/quicktime",
-    ".mp3": "audio/mpeg",
-    ".mp4": "video/mp4",
-    ".msg": "application/vnd.ms-outlook",
-    ".ndjson": "application/x-ndjson",
-    ".ods": "application/vnd.oasis.opendocument.spreadsheet",
-    ".odt": "application/vnd.oasis.opendocument.text",
-    ".ogg": "audio/ogg",
-    ".pdf": "application/pdf",
-    ".php": "text/x-php",
-    ".pl": "text/x-perl",
-    ".png": "image/png",
-    ".ppt": "application/vnd.ms-powerpoint",
-    ".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    ".ps1": "text/x-powershell",
-    ".py": "text/x-python",
-    ".pyi": "text/x-python",
-    ".r": "text/x-r",
-    ".rb": "text/x-ruby",
-    ".rs": "text/x-rust",
-    ".rst": "text/x-rst",
-    ".rtf": "application/rtf",
-    ".scala": "text/x-scala",
-    ".sh": "text/x-shellscript",
-    ".sql": "text/x-sql",
-    ".svg": "image/svg+xml",
-    ".swift": "text/x-swift",
-    ".text": "text/plain",
-    ".tif": "image/tiff",
-    ".tiff": "image/tiff",
-    ".toml": "application/toml",
-    ".ts": "text/x-typescript",
-    ".tsv": "text/tab-separated-values",
-    ".tsx": "text/x-typescript",
-    ".txt": "text/plain",
-    ".wav": "audio/wav",
-    ".webm": "video/webm",
-    ".webp": "image/webp",
-    ".xls": "application/vnd.ms-excel",
-    ".xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
-    ".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    ".xml": "application/xml",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-    ".zip": "application/zip",
+_SUFFIXES = {
+    "text/x-shellscript": ".bash .sh",
+    "image/bmp": ".bmp",
+    "text/x-c": ".c .h",
+    "text/x-c++": ".cc .cpp .cxx .hpp",
+    "text/x-csharp": ".cs",
+    "text/css": ".css",
+    "text/csv": ".csv",
+    "text/x-dart": ".dart",
+    "application/msword": ".doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "message/rfc822": ".eml",
+    "application/epub+zip": ".epub",
+    "audio/flac": ".flac",
+    "image/gif": ".gif",
+    "text/x-go": ".go",
+    "text/html": ".htm .html",
+    "application/x-ipynb+json": ".ipynb",
+    "text/x-java": ".java",
+    "text/x-julia": ".jl",
+    "image/jpeg": ".jpeg .jpg",
+    "text/javascript": ".js .jsx .mjs",
+    "application/json": ".json",
+    "application/x-ndjson": ".jsonl .ndjson",
+    "text/x-kotlin": ".kt",
+    "text/x-lua": ".lua",
+    "audio/mp4": ".m4a",
+    "text/markdown": ".markdown .md",
+    "application/mbox": ".mbox",
+    "video/x-matroska": ".mkv",
+    "video/quicktime": ".mov",
+    "audio/mpeg": ".mp3",
+    "video/mp4": ".mp4",
+    "application/vnd.ms-outlook": ".msg",
+    "application/vnd.oasis.opendocument.spreadsheet": ".ods",
+    "application/vnd.oasis.opendocument.text": ".odt",
+    "audio/ogg": ".ogg",
+    "application/pdf": ".pdf",
+    "text/x-php": ".php",
+    "text/x-perl": ".pl",
+    "image/png": ".png",
+    "application/vnd.ms-powerpoint": ".ppt",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
+    "text/x-powershell": ".ps1",
+    "text/x-python": ".py .pyi",
+    "text/x-r": ".r",
+    "text/x-ruby": ".rb",
+    "text/x-rust": ".rs",
+    "text/x-rst": ".rst",
+    "application/rtf": ".rtf",
+    "text/x-scala": ".scala",
+    "text/x-sql": ".sql",
+    "image/svg+xml": ".svg",
+    "text/x-swift": ".swift",
+    "text/plain": ".text .txt",
+    "image/tiff": ".tif .tiff",
+    "application/toml": ".toml",
+    "text/x-typescript": ".ts .tsx",
+    "text/tab-separated-values": ".tsv",
+    "audio/wav": ".wav",
+    "video/webm": ".webm",
+    "image/webp": ".webp",
+    "application/vnd.ms-excel": ".xls",
+    "application/vnd.ms-excel.sheet.macroenabled.12": ".xlsm",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
+    "application/xml": ".xml",
+    "application/yaml": ".yaml .yml",
+    "application/zip": ".zip",
 }
+MIME_TYPES: Mapping[str, str] = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 
 
 def mime_type(suffix: str) -> str:

@@ -7,7 +7,7 @@ Every store is held to what `matches` says:
   match a missing field unless they name None.
 - ``gt``, ``ge``, ``lt``, ``le`` are false for a missing field. Text is ordered by code point, dates by day.
 - On an ARRAY, ``in`` means that any element is among the values, ``contains`` that the value is an element, and
-  ``eq`` that the whole arrays are equal. On text, ``contains`` means substring, case kept.
+  ``eq`` that the whole arrays are equal. On text, ``contains`` means substring, case-sensitive.
 - ``exists`` is true where the field is not missing; ``exists`` with False where it is.
 - ``not`` negates: ``~Condition("year", ">", 2000)`` matches a missing year.
 """

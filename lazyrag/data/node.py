@@ -108,8 +108,7 @@ class DocNode:
         score: float | None = None,
     ) -> None:
         if (content is None) == (text is None):
-            msg = "A DocNode takes its text as content= or as text=: give exactly one of them."
-            raise ConfigError(msg)
+            raise ConfigError("A DocNode takes its text as content= or as text=: give exactly one of them.")
         value = check_content(text if content is None else content)
         own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
         location = None if span is None else _checked_span(span)
@@ -279,7 +278,7 @@ class DocNode:
         if len(vectors) == 1:
             return next(iter(vectors.values()))
         if not vectors:
-            msg = f"{self!r} has no embedding: no search by embedding has asked for its group yet."
+            msg = f"{self!r} has no embedding: no vector search has used its group yet."
         else:
             msg = (
                 f"{self!r} has several embeddings; read node.embeddings[key] with one of: {', '.join(sorted(vectors))}."
@@ -300,8 +299,7 @@ class DocNode:
     def root(self) -> DocNode:
         """The root node of its document: the whole text."""
         if self._reader is None:
-            msg = f"{self!r} belongs to no document."
-            raise StaleNodeError(msg)
+            raise StaleNodeError(f"{self!r} belongs to no document.")
         return self._reader.root(self._segment)
 
     @property

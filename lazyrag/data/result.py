@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
 
 
-M_co = TypeVar("M_co", covariant=True)  # frozen: who reads a wider metadata type may be given a narrower one
+M_co = TypeVar("M_co", covariant=True)  # frozen, so a narrower metadata type fits where a wider one is read
+
+# Of a result as a dict (spec 002).
+_RETRIEVAL_FIELDS = ("contexts", "context_ids", "scores", "metadata")
+_GENERATION_FIELDS = ("response", "multi_responses", "confidence", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +140,11 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RetrievalResult[M_co]:
         """The inverse of `to_dict`."""
-        return cls(**_known(values, ("contexts", "context_ids", "scores", "metadata"), cls.__name__))
+        return cls(**_known(values, _RETRIEVAL_FIELDS, cls.__name__))
 
     def to_dict(self) -> dict[str, Any]:
         """The four fields of spec 002, by reference."""
-        return {
-            "contexts": self.contexts,
-            "context_ids": self.context_ids,
-            "scores": self.scores,
-            "metadata": self.metadata,
-        }
+        return {name: getattr(self, name) for name in _RETRIEVAL_FIELDS}
 
     def __len__(self) -> int:
         return len(self.contexts)
@@ -215,16 +214,11 @@ class GenerationResult(Generic[M_co]):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M_co]:
         """The inverse of `to_dict`."""
-        return cls(**_known(values, ("response", "multi_responses", "confidence", "metadata"), cls.__name__))
+        return cls(**_known(values, _GENERATION_FIELDS, cls.__name__))
 
     def to_dict(self) -> dict[str, Any]:
         """The four fields, by reference."""
-        return {
-            "response": self.response,
-            "multi_responses": self.multi_responses,
-            "confidence": self.confidence,
-            "metadata": self.metadata,
-        }
+        return {name: getattr(self, name) for name in _GENERATION_FIELDS}
 
 
 def _known(values: Mapping[str, Any], names: tuple[str, ...], kind: str) -> dict[str, Any]:
@@ -298,7 +292,7 @@ class Answer:
         query: The question.
         text: The answer, as the model wrote it.
         citations: The sources that it cites, by their numbers, each once; a number without a source is left out, and
-            stands in ``problems``.
+            listed in ``problems``.
         context: The context that the model got.
         generation: All that the model gave: candidates, confidence, tokens.
         problems: Problems of the answer and warnings, one sentence each.

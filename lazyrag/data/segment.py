@@ -34,8 +34,7 @@ class ReadOnly(dict[K, V]):
     __slots__ = ()
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        msg = "This mapping is read-only. Change a copy of it: dict(...)."
-        raise TypeError(msg)
+        raise TypeError("This mapping is read-only. Change a copy of it: dict(...).")
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 

@@ -2,7 +2,7 @@
 
 Read it in this order. `document` is the class that users hold. Writing: `sync` compares the files (`changes`) with the
 `ledger`, `ingest` loads (`load_files`), transforms and embeds documents batch by batch, and the ledger makes each of
-them live; `indexer` builds what a query needs for the first time. `groups` and `fingerprint` tell definitions apart.
+them live; `indexer` builds what a query needs for the first time. `groups` and `fingerprint` compare definitions.
 Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, `watch`; results are in `report`.
 """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
@@ -13,7 +13,7 @@ from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.groups import Definitions, Step
 from lazyrag.document.ledger import Ledger
 from lazyrag.document.nodes import NodeStore
-from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree
+from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.stores.sqlite import schema_text
@@ -31,7 +31,7 @@ class GroupTarget:
         collection: Of its segments.
         transform: Makes its nodes.
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
-        asks_models: Whether it calls models, so that one call saved is worth reading the store.
+        calls_models: Whether it calls models, so that one call saved is worth reading the store.
         path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
     """
 
@@ -41,7 +41,7 @@ class GroupTarget:
     collection: str
     transform: Callable[[DocNode], Any]
     sees_nodes: bool
-    asks_models: bool = False
+    calls_models: bool = False
     path_key: Callable[[str], str] | None = None
 
 
@@ -85,6 +85,9 @@ class VectorsTarget:
     embedder: CheckedEmbedder
 
 
+IndexTarget: TypeAlias = "TermsTarget | VectorsTarget"
+
+
 @dataclass(frozen=True, slots=True)
 class BuildPlan:
     """The groups and indexes that documents are brought to.
@@ -94,8 +97,7 @@ class BuildPlan:
         root_collection: Of the root nodes.
         names: Names of groups by row: those of the plan, and all live ones.
         groups: The groups, parents first, without the root group.
-        terms: Keyword indexes over them.
-        vectors: Vector indexes over them.
+        indexes: The indexes over them.
         partial_groups: Rows of live groups that this program does not define, or defines differently: a document's new
             version has no nodes in them.
         partial_indexes: The same for indexes.
@@ -106,16 +108,20 @@ class BuildPlan:
     root_collection: str
     names: Mapping[int, str]
     groups: Sequence[GroupTarget] = ()
-    terms: Sequence[TermsTarget] = ()
-    vectors: Sequence[VectorsTarget] = ()
+    indexes: Sequence[IndexTarget] = ()
     partial_groups: Sequence[int] = ()
     partial_indexes: Sequence[int] = ()
     visible: bool = True
 
     @property
-    def indexes(self) -> tuple[TermsTarget | VectorsTarget, ...]:
-        """Indexes of both kinds."""
-        return (*self.terms, *self.vectors)
+    def terms(self) -> list[TermsTarget]:
+        """The keyword indexes."""
+        return [one for one in self.indexes if isinstance(one, TermsTarget)]
+
+    @property
+    def vectors(self) -> list[VectorsTarget]:
+        """The vector indexes."""
+        return [one for one in self.indexes if isinstance(one, VectorsTarget)]
 
     @property
     def rows(self) -> set[int]:
@@ -142,9 +148,8 @@ class Rebuild:
     """The work before a requested group or index is complete.
 
     Args:
-        plan: What documents are brought to.
+        plan: What documents are brought to. Its indexes become live.
         groups: Rows of the groups that become live.
-        indexes: Rows of the indexes that become live.
         dropped: Rows of the groups that they replace.
         names: Names of the groups, with the revisions of their definitions.
         steps: The steps, in order.
@@ -152,21 +157,12 @@ class Rebuild:
 
     plan: BuildPlan
     groups: tuple[int, ...]
-    indexes: tuple[int, ...]
     dropped: tuple[int, ...]
     names: Mapping[str, tuple[int, ...]]
     steps: tuple[Step, ...]
 
 
-@dataclass(slots=True)
-class _OpenedIndexes:
-    """The indexes of a `Rebuild`, while it is planned."""
-
-    terms: list[TermsTarget] = field(default_factory=list)
-    vectors: list[VectorsTarget] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-
-
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BuildPlanner:
     """Plans builds.
 
@@ -178,61 +174,55 @@ class BuildPlanner:
         identities: Their identities by embed key.
     """
 
-    def __init__(
-        self,
-        definitions: Definitions,
-        ledger: Ledger,
-        nodes: NodeStore,
-        embedders: Mapping[str, CheckedEmbedder],
-        identities: Mapping[str, str],
-    ) -> None:
-        self._definitions = definitions
-        self._ledger = ledger
-        self._nodes = nodes
-        self._embedders = embedders
-        self._identities = identities
+    definitions: Definitions
+    ledger: Ledger
+    nodes: NodeStore
+    embedders: Mapping[str, CheckedEmbedder]
+    identities: Mapping[str, str]
 
     def index_key(self, step: Step) -> IndexKey | None:
         """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""
         if step.analyser is not None:
             return ("terms", step.analyser, _analyser_identity(step.analyser)) if step.analyser in analysers else None
         if step.embed_key is not None:
-            known = self._identities.get(step.embed_key)
+            known = self.identities.get(step.embed_key)
             return None if known is None else ("vectors", step.embed_key, known)
         return None
 
+    def live_index(self, view: View, step: Step) -> LiveIndex | None:
+        """The index that a step builds, as far as it is live; None if it builds none."""
+        group, key = view.groups.get(step.group), self.index_key(step)
+        return group.indexes.get(key) if group is not None and key is not None else None
+
     def plan_live(self) -> BuildPlan:
         """Plan for a changed file: all live groups and indexes, as far as this program defines them."""
-        tree = self._ledger.tree
-        current = self._definitions.current(tree)
+        tree = self.ledger.tree
+        current = self.definitions.current(tree)
         other = [group for name, group in tree.groups.items() if name not in current]
         partial_indexes = [index.id for group in other for index in group.indexes.values()]
-        terms, vectors = [], []
+        indexes: list[IndexTarget] = []
         for name, group in current.items():
             for index in group.indexes.values():
                 target = self._index_target(index, group.id, index_step(name, index))
                 if target is None:
                     partial_indexes.append(index.id)
-                elif isinstance(target, TermsTarget):
-                    terms.append(target)
                 else:
-                    vectors.append(target)
+                    indexes.append(target)
         root = current[LAZY_ROOT_NAME]
         return BuildPlan(
             root.id,
             root.collection,
             {group.id: name for name, group in tree.groups.items()},
             [self._group_target(one, current) for name, one in current.items() if name != LAZY_ROOT_NAME],
-            terms,
-            vectors,
+            indexes,
             tuple(group.id for group in other),
             tuple(partial_indexes),
         )
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
-        live = self._ledger.tree.groups.get(LAZY_ROOT_NAME)
-        if live is not None and self._definitions.is_current(live):
+        live = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
+        if live is not None and self.definitions.is_current(live):
             return None
         return self._plan([LAZY_ROOT_NAME], None)
 
@@ -242,15 +232,15 @@ class BuildPlanner:
         If a group was live under another definition, everything live below it is rebuilt too.
         """
         self._warn_of_window(step)
-        with self._definitions.held():
-            tree = self._ledger.tree
-            current = self._definitions.current(tree)
-            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self._definitions.line(step.group)))]
+        with self.definitions.graph.locked():
+            tree = self.ledger.tree
+            current = self.definitions.current(tree)
+            line = [LAZY_ROOT_NAME, *(one.name for one in reversed(self.definitions.line(step.group)))]
             wanted = [name for name in line if name not in current or not current[name].complete]
             stale = {name for name in wanted if name in tree.groups and name not in current}
             for name in tree.groups:
-                if name not in current and name not in wanted and self._definitions.is_defined(name):
-                    above = {one.name for one in self._definitions.line(name)}
+                if name not in current and name not in wanted and self.definitions.is_defined(name):
+                    above = {one.name for one in self.definitions.line(name)}
                     if above & stale:
                         wanted.append(name)
                         wanted += [one for one in above if one not in wanted and one not in current]
@@ -258,11 +248,11 @@ class BuildPlanner:
 
     def _warn_of_window(self, step: Step) -> None:
         """Warn once, before a group is embedded, if its chunks may exceed the model's window."""
-        checked = self._embedders.get(step.embed_key or "")
+        checked = self.embedders.get(step.embed_key or "")
         if checked is None or step.group == LAZY_ROOT_NAME:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
-        window, size = embedder.max_tokens, getattr(self._definitions.line(step.group)[0].given, "chunk_size", None)
+        window, size = embedder.max_tokens, getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
         if window is None or size is None or size <= window or getattr(embedder, "too_long", None) == "split":
             return
         warn_user(
@@ -273,13 +263,13 @@ class BuildPlanner:
         )
 
     def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
-        tree = self._ledger.tree
-        current = self._definitions.current(tree)
-        ordered = sorted({*wanted, *line}, key=lambda name: (len(self._definitions.line(name)), name))
+        tree = self.ledger.tree
+        current = self.definitions.current(tree)
+        ordered = sorted({*wanted, *line}, key=lambda name: (len(self.definitions.line(name)), name))
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
         steps: list[Step] = []
-        opened = _OpenedIndexes()
+        indexes: list[IndexTarget] = []
         for name in ordered:
             live = tree.groups.get(name)
             if name not in wanted:
@@ -290,79 +280,73 @@ class BuildPlanner:
                 dropped.append(live.id)
             steps.append(Step(name))
             for index in live.indexes.values() if live is not None else ():
-                again = index_step(name, index)
-                if again != step and self._open_index(groups[name], again, opened):
-                    steps.append(again)
-        has_index = step is not None and (step.analyser is not None or step.embed_key is not None)
-        if step is not None and has_index and self._open_index(groups[step.group], step, opened):
+                if index_step(name, index) != step:
+                    indexes += self._open_index(groups[name], index_step(name, index))
+            steps += [one.step for one in indexes if one.step.group == name]
+        if step is not None and (opened := self._open_index(groups[step.group], step)):
+            indexes += opened
             steps.append(step)
         dropped += [group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)]
-        kept = {group.id for group in groups.values()}
+        in_use = {group.id for group in groups.values()}
         root = groups[LAZY_ROOT_NAME]
         plan = BuildPlan(
             root.id,
             root.collection,
             {group.id: name for name, group in (*tree.groups.items(), *groups.items())},
             [self._group_target(group, groups) for name, group in groups.items() if name != LAZY_ROOT_NAME],
-            opened.terms,
-            opened.vectors,
+            indexes,
             visible=False,
         )
         return Rebuild(
             plan,
             tuple(groups[name].id for name in ordered if name in wanted),
-            tuple(opened.rows),
-            tuple(one for one in dict.fromkeys(dropped) if one not in kept),
-            {name: self._definitions.revisions(name) for name in wanted},
+            tuple(one for one in dict.fromkeys(dropped) if one not in in_use),
+            {name: self.definitions.revisions(name) for name in wanted},
             tuple(steps),
         )
 
     def _open_group(self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None) -> LiveGroup:
         """Open the row and the collection of a group."""
-        parent = None if name == LAZY_ROOT_NAME else groups[self._definitions.line(name)[0].parent]
-        fingerprint_now = self._definitions.fingerprint(name)
-        number, collection = self._ledger.groups.open(
-            name,
-            None if parent is None else parent.id,
-            fingerprint_now,
-            schema_text(self._nodes.schema),
-            self._definitions.collections(name),
-            fresh=live is not None and live.fingerprint == fingerprint_now and self._definitions.is_replaced(name),
-        )
-        self._nodes.segments.create(collection, self._nodes.schema)
-        above = None if parent is None else parent.name
+        parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
+        fingerprint_now = self.definitions.fingerprint(name)
+        fresh = live is not None and live.fingerprint == fingerprint_now and self.definitions.is_replaced(name)
+        row, above = (None, None) if parent is None else (parent.id, parent.name)
+        number, collection = self.open_group(name, row, fingerprint_now, fresh=fresh)
         return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
 
-    def _open_index(self, group: LiveGroup, step: Step, opened: _OpenedIndexes) -> bool:
-        """Open the row of an index; False if its analyser or embedding is unknown."""
+    def open_group(self, name: str, parent: int | None, fingerprint: str, *, fresh: bool = False) -> tuple[int, str]:
+        """Open the row and the collection of a group by a definition; see `GroupTable.open`."""
+        collections = self.definitions.collections(name, fingerprint)
+        fields = schema_text(self.nodes.schema)
+        opened = self.ledger.groups.open(name, parent, fingerprint, fields, collections, fresh=fresh)
+        self.nodes.segments.create(opened[1], self.nodes.schema)
+        return opened
+
+    def _open_index(self, group: LiveGroup, step: Step) -> list[IndexTarget]:
+        """Open the row of a step's index; [] if it has none, or its analyser or embedding is unknown."""
         key = self.index_key(step)
         if key is None:
-            return False
+            return []
         kind, name, identity = key
         collection = ""
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
-            collection = self._definitions.collections(group.name, name)(f"{identity}/{group.id}")
-        number, dimension = self._ledger.groups.open_space(group.id, kind, name, identity, collection)
+            collection = self.definitions.collections(group.name, group.fingerprint, name)(f"{identity}/{group.id}")
+        number, dimension = self.ledger.groups.open_space(group.id, kind, name, identity, collection)
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)
-        if isinstance(target, TermsTarget):
-            opened.terms.append(target)
-        elif target is not None:
-            opened.vectors.append(target)
-        opened.rows.append(number)
-        return True
+        return [] if target is None else [target]
 
-    def _index_target(self, index: LiveIndex, group: int, step: Step) -> TermsTarget | VectorsTarget | None:
+    def _index_target(self, index: LiveIndex, group: int, step: Step) -> IndexTarget | None:
         if self.index_key(step) != index.key:
             return None
         if index.kind == "terms":
             return TermsTarget(index.id, group, step, term_function(index.name))
-        embedder = self._embedders[index.name]
+        embedder = self.embedders[index.name]
         return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder)
 
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
-        definition = self._definitions.line(group.name)[0]
+        definition = self.definitions.line(group.name)[0]
         return GroupTarget(
             group.id,
             group.name,
@@ -370,8 +354,8 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=definition.path_key,
-            asks_models=bool(getattr(definition.given, "calls_per_node", 0)),
+            path_key=getattr(definition.given, "path_key", None),
+            calls_models=bool(getattr(definition.given, "calls_per_node", 0)),
         )
 
 

@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, missing_package, sentence
 from lazyrag.loaders.directory import FoundFile, Listing, Signature, find_files, signature_of
-from lazyrag.validation import require, validate_number
+from lazyrag.validation import require, validate_number, validate_text
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 FileMetadata: TypeAlias = "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
 
 _RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT's) ticks every two seconds
-_FEW_FILES = 10  # may be deleted at once, whatever their share of the dataset
+_FEW_FILES = 10  # may be deleted at once, independent of their share of the dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,9 @@ class Dataset:
 
     def relative_path(self, path: Path) -> str:
         """Return the identity of a file in the dataset's folder; "" for a file elsewhere."""
-        if self.folder is None:
+        if self.folder is None or not path.absolute().is_relative_to(self.folder):
             return ""
-        try:
-            return path.absolute().relative_to(self.folder).as_posix()
-        except ValueError:
-            return ""
+        return path.absolute().relative_to(self.folder).as_posix()
 
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.
@@ -138,12 +135,7 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
     """
     if isinstance(files, Mapping):
         for identity in files:
-            require(
-                isinstance(identity, str) and bool(identity.strip()),
-                f"An id of {argument}",
-                identity,
-                "a non-blank text",
-            )
+            validate_text(f"An id of {argument}", identity)
         found = [FoundFile(name, _existing_path(path, f"{argument}[{name!r}]")) for name, path in files.items()]
     else:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes, os.PathLike))
@@ -237,7 +229,7 @@ class Changes:
         added: Not known before.
         changed: Changed content.
         reconfigured: Same content, changed config hash: loaded again, and embedded only if the text changes.
-        touched: Same content and config hash, but only hashing could tell: the ledger renews the signature, so that the
+        touched: Same content and config hash, as hashing showed: the ledger renews the signature, so that the
             file is not hashed again.
         unchanged: Nothing to do.
         moved: A new identity with the content of a missing file, which is in ``known`` and nowhere else.
@@ -277,7 +269,7 @@ def compare(
     Args:
         found: The files, each with its signature.
         known: The files in the ledger.
-        unlisted: Identities of folders that could not be listed; known files beneath them do not count as deleted.
+        unlisted: Identities of folders that could not be listed; known files below them do not count as deleted.
         content_hash: Hashes a file, e.g. with `lazyrag.loaders.directory.hash_file`. Called at most once per file, and
             not for a file that certainly has the same content; an OSError makes the file unreadable.
         config_hash: Hashes a file's loader and user metadata, called at most once per file. Its errors are not caught.
@@ -318,8 +310,8 @@ def compare(
         kinds[_kind(now)].append(now)
 
     not_found = sorted(missing.values(), key=lambda file: file.identity)
-    beneath = tuple(f"{folder}/" for folder in unlisted)
-    unseen = {file.identity for file in not_found if f"{file.identity}/".startswith(beneath)}
+    prefixes = tuple(f"{folder}/" for folder in unlisted)
+    unseen = {file.identity for file in not_found if f"{file.identity}/".startswith(prefixes)}
     origins = _origins(kinds["added"], [file for file in not_found if file.identity not in unseen])
     explained = unseen.union(file.identity for file in origins.values())
     lost = tuple(file for file in not_found if file.identity not in explained)
@@ -416,7 +408,7 @@ class WatchedFiles:
             dataset: With a folder, or files.
             store: The store's file; None in memory.
         """
-        # Systems report events by real paths, whatever path is watched.
+        # Systems report events by real paths, also for a watched link.
         own = "" if store is None else os.path.realpath(store)
         if dataset.folder is not None:
             return cls(os.path.realpath(dataset.folder), frozenset(), own)
@@ -425,7 +417,7 @@ class WatchedFiles:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders to watch: the dataset's with everything beneath it, or those of its single files.
+        """Folders to watch: the dataset's with everything below it, or those of its single files.
 
         A file is watched through its folder, as most programs save by replacing the file with a new one.
         """

@@ -15,6 +15,7 @@ from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.document import sync as syncing
 from lazyrag.document.build_plan import BuildPlanner
 from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_dataset
 from lazyrag.document.export import canonical_dump, export, import_from
@@ -34,22 +35,7 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem
 from lazyrag.document.snapshot import LocalSnapshot, windows
-from lazyrag.document.sync import (
-    MAX_DELETED,
-    DocumentVersion,
-    OnError,
-    SyncPlan,
-    add_files,
-    add_texts,
-    delete_files,
-    ingest_changes,
-    list_versions,
-    plan_sync,
-    retry_failed,
-    roll_back,
-    sync,
-    update_metadata,
-)
+from lazyrag.document.sync import MAX_DELETED, DocumentVersion, OnError, SyncPlan
 from lazyrag.document.verify import DocumentStatus, describe_status, repair, verify
 from lazyrag.document.watch import OnError as OnWatchError
 from lazyrag.document.watch import OnReport, Watcher, open_watcher
@@ -188,8 +174,9 @@ class Document:
         require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
         self._file_readers = Readers(type(self)._file_readers)
         processes = validate_integer("processes", processes, 0)
+        default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
-            workers=_default_workers() if workers is None else validate_integer("workers", workers, 1),
+            workers=default_workers if workers is None else validate_integer("workers", workers, 1),
             processes=processes,
             limits=_load_limits(limits, processes),
             readers=self._file_readers,
@@ -290,7 +277,7 @@ class Document:
         max_calls: int | None = None,
         wait_s: float = 30.0,
     ) -> IngestReport:
-        """Ingest what changed in the dataset, and retry whatever failed.
+        """Ingest what changed in the dataset, and retry failed steps.
 
         Files are compared by size, modification time and inode, and hashed in case of doubt. Changed files are loaded,
         transformed and embedded as far as their content is new, and become visible document by document in one step.
@@ -298,7 +285,7 @@ class Document:
         automatically. Groups and embeddings that have not been used yet are not built; they are built at first use.
 
         Args:
-            dry_run: Only report what would be done, as far as files tell.
+            dry_run: Only report what would be done, as far as the files show.
             on_error: ``"collect"`` reports failures, ``"raise"`` stops after the batch with the first one.
             max_deleted: Share of the known files in [0, 1] that may disappear at once, if more than ten do. If more, or
                 all, are missing, they are kept and reported as withheld: an unmounted folder looks the same. Pass 1 to
@@ -318,7 +305,7 @@ class Document:
             0 added, 0 failed, 0 skipped
         """
         indexer = self._unrestricted("sync")
-        return sync(
+        return syncing.sync(
             indexer, dry_run=dry_run, on_error=on_error, max_deleted=max_deleted, max_calls=max_calls, wait_s=wait_s
         )
 
@@ -331,7 +318,7 @@ class Document:
             >>> Document().plan().calls
             0
         """
-        return plan_sync(self._unrestricted("plan"), max_deleted)
+        return syncing.plan_sync(self._unrestricted("plan"), max_deleted)
 
     def retry_failed(self) -> IngestReport:
         """Retry failed files, transforms and embeddings. Return the new `last_report`.
@@ -343,7 +330,7 @@ class Document:
             >>> Document().retry_failed().failed
             ()
         """
-        retry_failed(self._indexer)
+        syncing.retry_failed(self._indexer)
         return self._reader.report() or IngestReport()
 
     @known_keywords
@@ -369,7 +356,7 @@ class Document:
             ConfigError: If an argument has the wrong type.
             StoreBusyError: If another program writes the store.
         """
-        return add_files(self._unrestricted("add_files"), files, metadata)
+        return syncing.add_files(self._unrestricted("add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
@@ -394,7 +381,7 @@ class Document:
             >>> print(docs.add_texts({"note-1": "Green tea is not roasted."}))
             1 added, 0 failed, 0 skipped
         """
-        return add_texts(self._unrestricted("add_texts"), texts, metadata)
+        return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
 
     @known_keywords
     def delete_files(self, documents: Iterable[str]) -> IngestReport:
@@ -410,7 +397,7 @@ class Document:
             ConfigError: If a document does not exist; then nothing is deleted.
             StoreBusyError: If another program writes the store.
         """
-        return delete_files(self._unrestricted("delete_files"), documents)
+        return syncing.delete_files(self._unrestricted("delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -425,7 +412,7 @@ class Document:
             ConfigError: If a document does not exist, a name is built in, or a value cannot be stored.
             StoreBusyError: If another program writes the store.
         """
-        return update_metadata(self._unrestricted("update_metadata"), changes)
+        return syncing.update_metadata(self._unrestricted("update_metadata"), changes)
 
     def activate_group(self, *names: str) -> None:
         """Build groups now instead of at the first query.
@@ -518,7 +505,7 @@ class Document:
         return tuple(verify(self._unrestricted("verify")).problems)
 
     def repair(self) -> tuple[Problem, ...]:
-        """Fix what `verify` finds: rebuild whatever has a source, delete unknown rows. Idempotent.
+        """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
 
         Returns:
             The problems that remain because the source is gone.
@@ -543,7 +530,7 @@ class Document:
         Raises:
             ConfigError: If the document does not exist.
         """
-        return list_versions(self._unrestricted("versions"), document)
+        return syncing.list_versions(self._unrestricted("versions"), document)
 
     @known_keywords
     def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
@@ -560,7 +547,7 @@ class Document:
             StoreBusyError: If another program writes the store.
         """
         number = None if version is None else validate_integer("version", version, 1)
-        return roll_back(self._unrestricted("rollback"), document, number)
+        return syncing.roll_back(self._unrestricted("rollback"), document, number)
 
     @known_keywords
     def export(self, folder: PathLike) -> Path:
@@ -776,7 +763,7 @@ class Document:
     def restricted(self, filters: FilterLike) -> Self:
         """Return a view of this Document that contains only the nodes that satisfy a filter.
 
-        Hits, parents, children, `get_nodes` and `last_report` are limited to them, whatever a query asks for. A node's
+        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query. A node's
         fields are those of what it was made from, overlaid with its own. Groups defined on the view belong to the
         Document, and so do the stores: closing the view closes nothing. Warnings address the program's operator and may
         name every file.
@@ -852,10 +839,6 @@ def _node_list(nodes: Any) -> list[DocNode]:
     return listed
 
 
-def _default_workers() -> int:
-    return min(_MAX_WORKERS, os.cpu_count() or 1)
-
-
 def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
     """Return the limits of one file. Limits that nothing could enforce are refused, except for the default ones."""
     if limits is None:
@@ -909,15 +892,11 @@ def _open_indexer(
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)
-        closing = undo.pop_all()
-
-        def close() -> None:
-            with closing:
-                if not options.read_only:
-                    ledger.unclaim()
-
+        if not options.read_only:
+            undo.callback(ledger.unclaim)
+        close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
-        indexer.on_sync = lambda: ingest_changes(indexer)
+        indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         return indexer
 
 

@@ -31,8 +31,7 @@ from lazyrag.document.ledger import BuildRow, DocumentRow, Flip
 from lazyrag.document.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.indexes.bm25 import TermPart
-from lazyrag.stores.protocol import VectorRow, collection_name
-from lazyrag.stores.sqlite import schema_text
+from lazyrag.stores.protocol import VectorRow
 from lazyrag.types import SPARSE, Embedding, Embeddings, SparseVector, Vector
 from lazyrag.validation import require
 
@@ -46,6 +45,9 @@ _MANIFEST = "manifest.json"
 _DOCUMENTS = "documents.jsonl"
 _BATCH = 200  # documents; bounds memory
 _VOLATILE = "last_accessed_date"
+# Of a document, by their exported names.
+_PLAIN_FIELDS = ("identity", "origin", "content_hash", "mark")
+_JSON_FIELDS = {"loaded": "loaded", "updates": "updates", "said": "user_metadata"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,8 @@ def export(indexer: Indexer, folder: str | os.PathLike[str]) -> Path:
 
 
 def _folder_path(folder: Any) -> Path:
-    require(
-        isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder)), "folder", folder, "the path of a folder"
-    )
+    is_path = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
+    require(is_path, "folder", folder, "the path of a folder")
     return Path(folder).expanduser()
 
 
@@ -204,10 +205,8 @@ class _Importer:
     def __init__(self, indexer: Indexer, folder: Path) -> None:
         self._indexer = indexer
         self._folder = folder
-        self._files: dict[str, Any] | None = None  # rows and SHA-256 by name; format 1 has none
-        self._groups = self._read_manifest()
-        files: Mapping[str, Any] = self._files or {}
-        for name, expected in files.items():
+        self._groups, self._files = self._read_manifest()
+        for name, expected in (self._files or {}).items():
             self._verify_file(name, expected)
         spaces = [(group, space) for group in self._groups for space in group.spaces]
         self._vectors = {(group.name, space.name): self._read_vectors(space) for group, space in spaces}
@@ -231,7 +230,8 @@ class _Importer:
         ledger.switch(groups, [row for row, _ in self._space_rows.values()], [])
         return len(flips)
 
-    def _read_manifest(self) -> list[_Group]:
+    def _read_manifest(self) -> tuple[list[_Group], dict[str, Any] | None]:
+        """Return the groups, and row count and SHA-256 by name of file; format 1 has none."""
         try:
             manifest = json.loads(self._path(_MANIFEST).read_text(encoding="utf-8"))
             version = manifest["lazyrag export"]
@@ -242,10 +242,9 @@ class _Importer:
             msg = f"The export in {self._folder} has format {version!r}; this release reads 1 and {_FORMAT}."
             raise ConfigError(f"{msg} Import it with the release that wrote it.")
         with self._decoding(_MANIFEST):
-            if version == _FORMAT:
-                if manifest["sha256"] != _manifest_digest(manifest):
-                    raise self._damaged(_MANIFEST, "its content differs from its SHA-256")
-                self._files = dict(manifest["files"])
+            if version == _FORMAT and manifest["sha256"] != _manifest_digest(manifest):
+                raise self._damaged(_MANIFEST, "its content differs from its SHA-256")
+            files = dict(manifest["files"]) if version == _FORMAT else None
             if manifest["fields"] != schema_digest(self._indexer.nodes.schema):
                 msg = f"The export in {self._folder} was written with other doc_fields. Pass the same ones to Document."
                 raise ConfigError(msg)
@@ -258,7 +257,7 @@ class _Importer:
                 if group.parent not in known or (group.parent is None) != (group.name == LAZY_ROOT_NAME):
                     raise self._damaged(_MANIFEST, "its groups do not form a tree")
                 known.append(group.name)
-        return groups
+        return groups, files
 
     def _path(self, name: Any) -> Path:
         """Return the path of a file that a manifest names, which must be directly in the folder."""
@@ -320,24 +319,17 @@ class _Importer:
 
     def _open_groups(self) -> None:
         """Create the rows and collections of groups and vectors."""
-        indexer = self._indexer
-        ledger, nodes = indexer.ledger, indexer.nodes
+        ledger, nodes, planner = self._indexer.ledger, self._indexer.nodes, self._indexer.planner
         root = ledger.tree.groups[LAZY_ROOT_NAME]
         self._group_rows[LAZY_ROOT_NAME] = (root.id, root.collection)
         for group in self._groups:
-            prefix = ledger.token + group.fingerprint
             if group.parent is not None:
-
-                def name_of(suffix: str, name: str = group.name, prefix: str = prefix) -> str:
-                    return collection_name(indexer.name, name, prefix + suffix)
-
-                parent, fields = self._group_rows[group.parent][0], schema_text(nodes.schema)
-                opened = ledger.groups.open(group.name, parent, group.fingerprint, fields, name_of)
-                self._group_rows[group.name] = opened
-                nodes.segments.create(opened[1], nodes.schema)
+                parent = self._group_rows[group.parent][0]
+                self._group_rows[group.name] = planner.open_group(group.name, parent, group.fingerprint)
             row = self._group_rows[group.name][0]
             for space in group.spaces:
-                name = collection_name(indexer.name, group.name, f"{prefix}{space.identity}/{row}", space.name)
+                collections = planner.definitions.collections(group.name, group.fingerprint, space.name)
+                name = collections(f"{space.identity}/{row}")
                 number, _ = ledger.groups.open_space(row, "vectors", space.name, space.identity, name)
                 nodes.create_vectors(name, space.dimension, space.name)
                 ledger.groups.set_dimension(number, space.dimension)
@@ -516,27 +508,15 @@ def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
 
 
 def _encode_document(row: DocumentRow) -> dict[str, Any]:
-    plain = {name: getattr(row, name) for name in ("identity", "origin", "content_hash", "mark")}
-    return {
-        **plain,
-        **{name: json.loads(getattr(row, name)) for name in ("loaded", "updates")},
-        "said": json.loads(row.user_metadata),
-    }
+    plain = {name: getattr(row, name) for name in _PLAIN_FIELDS}
+    return plain | {name: json.loads(getattr(row, field)) for name, field in _JSON_FIELDS.items()}
 
 
 def _decode_document(document: Mapping[str, Any]) -> DocumentRow:
-    return DocumentRow(
-        0,
-        root_uid(document["identity"]),
-        document["identity"],
-        document["origin"],
-        seen_ns=-1,  # the file has not been seen on this machine: a sync compares the content
-        content_hash=document["content_hash"],
-        mark=document["mark"],
-        loaded=json.dumps(document["loaded"]),
-        user_metadata=json.dumps(document["said"]),
-        updates=json.dumps(document["updates"]),
-    )
+    fields = {name: document[name] for name in _PLAIN_FIELDS}
+    fields |= {field: json.dumps(document[name]) for name, field in _JSON_FIELDS.items()}
+    # The file has not been seen on this machine: a sync compares the content.
+    return DocumentRow(0, root_uid(document["identity"]), seen_ns=-1, **fields)
 
 
 def write_vectors(folder: Path, name: str, vectors: Sequence[Embedding], dimension: int) -> str:

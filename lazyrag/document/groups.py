@@ -8,10 +8,11 @@ import inspect
 import itertools
 import json
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
@@ -61,7 +62,6 @@ class NodeGroup:
             has no version; otherwise 0. Never stored.
         sees_nodes: Whether the transform receives nodes instead of their content.
         given: The user's transform, instantiated.
-        path_key: The part of a document's path that affects the result; None for no part.
     """
 
     name: str
@@ -72,10 +72,9 @@ class NodeGroup:
     revision: int = 0
     sees_nodes: bool = False
     given: Any = None
-    path_key: Callable[[str], str] | None = None
 
     def differs_from(self, other: NodeGroup) -> str:
-        """Return the difference to another definition of the name; "" if they are equal as far as one can tell."""
+        """Return the difference to another definition of the name; "" if no difference is visible."""
         if self.parent != other.parent:
             return "another parent"
         if self.fingerprint.value != other.fingerprint.value:
@@ -84,15 +83,6 @@ class NodeGroup:
             return ""
         names = ", ".join(repr(name) for name, _ in self.fingerprint.unseen)
         return f"the same code over other objects ({names}), which may or may not do the same"
-
-
-class _Prepared(NamedTuple):
-    """A transform, ready to be called with nodes."""
-
-    given: Any
-    on_node: Callable[[DocNode], Any]
-    sees_nodes: bool
-    fingerprint: Fingerprint
 
 
 def make_group(
@@ -108,60 +98,54 @@ def make_group(
     if name == LAZY_ROOT_NAME:
         raise ConfigError(f"{name!r} is the group of whole documents, made by loaders. Choose another name.")
     require(version is None or isinstance(version, str), "version", version, "a text such as '2', or None")
-    entries = listed_transforms(name, transform)
+    entries, parent = listed_transforms(name, transform), group_name(parent)
     if entries is None:
-        made = _prepare(name, transform, kwargs, trans_node=trans_node, version=version)
-    else:
-        made = _prepare_entries(name, entries, kwargs, trans_node=trans_node, version=version)
-    path_key = getattr(made.given, "path_key", None)
-    return NodeGroup(
-        name,
-        group_name(parent),
-        made.on_node,
-        made.fingerprint,
-        version,
-        sees_nodes=made.sees_nodes,
-        given=made.given,
-        path_key=path_key,
-    )
+        return _prepare(name, parent, transform, kwargs, trans_node=trans_node, version=version)
+    return _prepare_entries(name, parent, entries, kwargs, trans_node=trans_node, version=version)
 
 
-def _prepare(name: str, transform: Any, kwargs: dict[str, Any], *, trans_node: bool, version: str | None) -> _Prepared:
+def _prepare(
+    name: str, parent: str, transform: Any, kwargs: dict[str, Any], *, trans_node: bool, version: str | None
+) -> NodeGroup:
     given = _instantiate(name, transform, kwargs)
     receives_nodes = isinstance(given, NodeTransform) or trans_node
-    mark = fingerprint(given, "node" if trans_node else "content", version or "")
-    if receives_nodes:
-        return _Prepared(given, given, not reads_text_only(given), mark)
-
-    def on_node(node: DocNode) -> Any:
-        return given(node.content)
-
-    return _Prepared(given, on_node, False, mark)
+    digits = fingerprint(given, "node" if trans_node else "content", version or "")
+    sees_nodes = receives_nodes and not reads_text_only(given)
+    on_node = given if receives_nodes else lambda node: given(node.content)
+    return NodeGroup(name, parent, on_node, digits, version, sees_nodes=sees_nodes, given=given)
 
 
 def _prepare_entries(
-    name: str, entries: Sequence[TransformArgs], kwargs: dict[str, Any], *, trans_node: bool, version: str | None
-) -> _Prepared:
+    name: str,
+    parent: str,
+    entries: Sequence[TransformArgs],
+    kwargs: dict[str, Any],
+    *,
+    trans_node: bool,
+    version: str | None,
+) -> NodeGroup:
     """Prepare a list of transforms by pattern. A single one without pattern is equal to its transform."""
     if kwargs:
         keyword = next(iter(kwargs))
         msg = f"create_node_group({name!r}) got the keyword {keyword!r} beside TransformArgs;"
         raise ConfigError(f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}")
-    ready, marks, sees = [], [], []
+    ready, fingerprints, sees_nodes = [], [], False
     for args in entries:
         as_node = trans_node if args.trans_node is None else args.trans_node
-        made = _prepare(name, args.f, dict(args.kwargs), trans_node=as_node, version=version)
-        entry = Entry(made.on_node, args, made.given)
+        group = _prepare(name, parent, args.f, dict(args.kwargs), trans_node=as_node, version=version)
+        entry = Entry(group.transform, args, group.given)
         if len(entries) == 1 and args.pattern is None:
-            return made._replace(on_node=entry) if args.num_workers else made
+            return dataclasses.replace(group, transform=entry) if args.num_workers else group
         ready.append(entry)
-        sees.append(made.sees_nodes)
+        sees_nodes |= group.sees_nodes
         pattern = fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
-        marks += [made.fingerprint, pattern]
-    unseen = tuple((f"transform[{at // 2}].{what}", one) for at, mark in enumerate(marks) for what, one in mark.unseen)
+        fingerprints += [group.fingerprint, pattern]
+    unseen = tuple(
+        (f"transform[{at // 2}].{what}", value) for at, one in enumerate(fingerprints) for what, value in one.unseen
+    )
     adaptive = AdaptiveTransform(ready)
-    value = digest(["list", *(mark.value for mark in marks)])
-    return _Prepared(adaptive, adaptive, any(sees), Fingerprint(value, unseen))
+    combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen)
+    return NodeGroup(name, parent, adaptive, combined, version, sees_nodes=sees_nodes, given=adaptive)
 
 
 def _instantiate(name: str, transform: Any, kwargs: dict[str, Any]) -> Callable[..., Any]:
@@ -209,7 +193,7 @@ class GroupGraph:
     def __init__(self, base: GroupGraph | None = None) -> None:
         self._base = base
         self.lock = threading.RLock()
-        self._groups: dict[str, NodeGroup] = {}
+        self._groups: ChainMap[str, NodeGroup] = ChainMap({}, *(base._groups.maps if base is not None else ()))
         self.revision = 0  # incremented by every definition here
 
     @property
@@ -243,7 +227,7 @@ class GroupGraph:
         """
         with self.locked():
             self._refuse_cycle(group)
-            present = self._groups.get(group.name)
+            present = self._groups.maps[0].get(group.name)
             if present is not None:
                 difference = group.differs_from(present)
                 if not difference:
@@ -274,16 +258,14 @@ class GroupGraph:
         group = self._groups.get(name)
         if group is not None:
             return group
-        if self._base is not None and name in self._base:
-            return self._base[name]
         msg = f"There is no node group {name!r}. {known_names(str(name), (*self, LAZY_ROOT_NAME))}"
         raise NotRegisteredError(f"{msg} Define it with create_node_group.")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._groups or (self._base is not None and name in self._base)
+        return name in self._groups
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._groups, *(self._base or ())}))
+        return iter(sorted(self._groups))
 
     def line(self, name: str) -> list[str]:
         """Return a group and its ancestors, the root group last.
@@ -363,10 +345,6 @@ class Definitions:
             found = self._fingerprints[name] = digest([line, self._root])
         return found
 
-    def held(self) -> AbstractContextManager[None]:
-        """Prevent other threads from defining groups."""
-        return self.graph.locked()
-
     def is_defined(self, name: str) -> bool:
         """Whether a group and its ancestors are defined."""
         try:
@@ -404,9 +382,9 @@ class Definitions:
         """Return the fingerprints of all groups, by name."""
         return {name: self.fingerprint(name) for name in (LAZY_ROOT_NAME, *self.graph) if self.is_defined(name)}
 
-    def collections(self, name: str, embed_key: str | None = None) -> Callable[[str], str]:
+    def collections(self, name: str, fingerprint: str, embed_key: str | None = None) -> Callable[[str], str]:
         """Return a function from a suffix to a collection's name, for a group's segments or vectors."""
-        definition = self._token() + self.fingerprint(name)
+        definition = self._token() + fingerprint
         return lambda suffix: collection_name(self._document, name, definition + suffix, embed_key)
 
 

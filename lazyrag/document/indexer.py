@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
 from lazyrag.document.build_plan import BuildPlan, BuildPlanner, Rebuild
@@ -28,20 +28,23 @@ from lazyrag.document.report import Failures, IngestReport, Options
 from lazyrag.document.term_index import TermIndexes
 from lazyrag.document.tree import Build, LiveGroup, Tree, View
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreBusyError, StoreError
+from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.text.analyzers import analysers
 
-_RETRY_S = 1.0  # until another program that writes is asked for the lease again
+_RETRY_S = 1.0  # until another program that writes is checked for its lease again
 _TRIES = 3
 _PATIENCE_S = 0.1
 _WAIT_S = 30.0  # for another program that is writing what is needed
 
 
+@dataclass(eq=False, repr=False)
 class Indexer:
     """Builds what a query needs, once, when it is first needed.
 
-    A step (loading, a group, an index) goes through the documents in batches, each of which becomes live as a whole. A
-    document that fails is recorded and left out of that step. If all documents fail, the step raises an IngestionError.
+    A step (loading, a group, an index) processes the documents in batches, each of which becomes live in one
+    transaction. A document that fails is recorded and left out of that step. If all documents fail, the step raises an
+    IngestionError.
 
     Args:
         name: The Document's name.
@@ -52,67 +55,46 @@ class Indexer:
         embedders: Embed callables by embed key.
         planner: Plans builds.
         options: How it ingests.
-        close: Closes files and connections.
+        close_stores: Closes files and connections.
     """
 
-    def __init__(
-        self,
-        name: str,
-        dataset: Dataset,
-        definitions: Definitions,
-        nodes: NodeStore,
-        ledger: Ledger,
-        embedders: Mapping[str, CheckedEmbedder],
-        planner: BuildPlanner,
-        options: Options,
-        close: Callable[[], None],
-    ) -> None:
-        self.name = name
-        self.dataset = dataset
-        self.definitions = definitions
-        self.nodes = nodes
-        self.ledger = ledger
-        self.embedders = embedders
-        self.planner = planner
-        self.options = options
-        self.terms = TermIndexes(ledger)
-        self.node_cache = NodeCache(nodes)
-        self.failures = Failures(lambda: self.where)
+    name: str
+    dataset: Dataset
+    definitions: Definitions
+    nodes: NodeStore
+    ledger: Ledger
+    embedders: Mapping[str, CheckedEmbedder]
+    planner: BuildPlanner
+    options: Options
+    close_stores: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        options = self.options
+        # The Document as messages name it.
+        self.where = f"Document {self.name!r}" + (f" ({self.dataset.where})" if self.dataset.where else "")
+        self.terms = TermIndexes(self.ledger)
+        self.node_cache = NodeCache(self.nodes)
+        self.failures = Failures(self.where)
         self.lock = threading.RLock()
         self.report: IngestReport | None = None
-        self.on_sync: Callable[[], object] = lambda: None  # set by whoever syncs
+        self.on_sync: Callable[[], object] = lambda: None  # set by the Document
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
-            ledger,
-            nodes,
-            self.terms,
-            self.failures,
-            self.loading,
-            owner=self,
-            where=lambda: self.where,
-            workers=max(options.workers, options.processes),
-            keep_versions=options.keep_versions,
-            on_progress=options.on_progress,
+            self.ledger, self.nodes, self.terms, self.failures, self.loading, options, owner=self
         )
-        self._close = close
         self._view = View(Tree(), 0, {})
-        self._graphs = tuple(definitions.graph.line_of_bases())
+        self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
-        self._synced = False
+        self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._try_again_at = 0.0
         self._swept = False
 
     def close(self) -> None:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.lock:
-            close, self._close = self._close, lambda: None
+            close, self.close_stores = self.close_stores, lambda: None
             close()
-
-    @property
-    def where(self) -> str:
-        """The Document as messages name it."""
-        return f"Document {self.name!r}" + (f" ({self.dataset.where})" if self.dataset.where else "")
 
     @property
     def graph(self) -> GroupGraph:
@@ -140,7 +122,7 @@ class Indexer:
             IngestionError: If every document failed in a step.
         """
         view = self.now()
-        if (self._synced or self.ledger.file.read_only) and needs in view.met:
+        if (self.is_synced or self.ledger.file.read_only) and needs in view.met:
             return view
         steps = sorted(needs, key=self._order)
         for _ in range(_TRIES):  # while one is built, another may be redefined
@@ -167,21 +149,20 @@ class Indexer:
             return False
         if step.analyser is None and step.embed_key is None:
             return True
-        key = self.planner.index_key(step)
-        index = group.indexes.get(key) if key is not None else None
+        index = self.planner.live_index(view, step)
         return index is not None and index.complete
 
     # Build on first use
 
     def _ensure_built(self, step: Step, view: View) -> View:
         """A view with a group or index: the given one, or a new one after a build."""
-        settled = self._synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
+        settled = self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
         if settled and self._has(view, step):
             return view
         self.definitions.line(step.group)  # raises if it is not defined
         if is_worker_of(self):  # waiting for the build would deadlock: the builder waits for this thread
             msg = (
-                f"A loader or transform asked its own Document to {step}, which nobody has built yet. Build it before, "
+                f"A loader or transform needs its own Document to {step}, which is not built yet. Build it before, "
                 f"with activate_group({step.group!r}), or make it the parent group."
             )
             raise ConfigError(msg)
@@ -205,11 +186,11 @@ class Indexer:
                 if not there:
                     raise self._not_built(step)
                 return view
-            if there and (self._synced or time.monotonic() < self._try_again_at):
+            if there and (self.is_synced or time.monotonic() < self._try_again_at):
                 return view
             try:
                 with self.writing(0.0 if there else _WAIT_S):
-                    if not self._synced:
+                    if not self.is_synced:
                         self._first_sync()
                     view = self.now()
                     if not self._has(view, step):
@@ -225,9 +206,9 @@ class Indexer:
         try:
             self.on_sync()
         except (IngestionError, Warning):  # it will not be better the next time; warnings may be made errors
-            self._synced = True
+            self.is_synced = True
             raise
-        self._synced = True
+        self.is_synced = True
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -268,10 +249,6 @@ class Indexer:
             self.ledger.claim(self.definitions.all_fingerprints())
             yield
 
-    def mark_synced(self) -> None:
-        """Skip the sync at first use: the user has asked for one."""
-        self._synced = True
-
     def build(self, step: Step) -> View:
         """Build a group or an index for every document. The caller holds the lease.
 
@@ -280,18 +257,18 @@ class Indexer:
         """
         self.ensure_root()
         self._requested.add(step)
-        self.failures.check(LOADING, len(self.ledger.tree.documents))
+        self.failures.warn_or_raise(LOADING, len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
         self._forget_other_rows(rebuild)
-        todo = self._missing(rebuild)
+        todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
         known = documents.identities() if todo else []
         rows = [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
         pending = map(PendingVersion, documents.rows(rows))
         self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps))
         for one in rebuild.steps:
-            self.failures.check(one, self.count_done(one, plan))
+            self.failures.warn_or_raise(one, self.count_done(one, plan))
         self._switch(rebuild)
         tree = self.ledger.tree
         made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
@@ -310,19 +287,13 @@ class Indexer:
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             live = [row for row in rows if row.uid in old.builds]
 
-            def renew(row: DocumentRow) -> PendingVersion:
-                def make(build: int) -> Root:
-                    segment = self.stored_root(old.collection, old.builds[row.uid])
-                    return renewed_root(segment, row, self.nodes.schema, build)
-
-                return PendingVersion(row, make, beside=True)
-
-            self.engine.ingest((renew(row) for row in live), rebuild.plan, "renew root nodes", len(live))
-            self.failures.check(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
+            pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
+            self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
+            self.failures.warn_or_raise(LOADING, self.ledger.builds.count_live(rebuild.groups[0]))
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
-        self.ledger.switch(rebuild.groups, rebuild.indexes, rebuild.dropped)
+        self.ledger.switch(rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped)
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
 
@@ -334,14 +305,12 @@ class Indexer:
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
 
-    def _missing(self, rebuild: Rebuild) -> set[int]:
-        todo: set[int] = set()
-        for group in rebuild.groups:
-            todo |= self.ledger.builds.missing(group)
-        for index in rebuild.plan.indexes:
-            if index.id in rebuild.indexes:
-                todo |= self.ledger.builds.missing_cover(index.group, index.id)
-        return todo
+    def missing(self, groups: Iterable[int], plan: BuildPlan) -> set[int]:
+        """Rows of the documents that lack one of some groups, or an index of a plan."""
+        builds = self.ledger.builds
+        lacking = [builds.missing(group) for group in groups]
+        lacking += [builds.missing_cover(index.group, index.id) for index in plan.indexes]
+        return set().union(*lacking)
 
     def count_done(self, step: Step, plan: BuildPlan) -> int:
         """Number of documents for which a step is done."""
@@ -363,6 +332,24 @@ class Indexer:
             msg = "What is stored of the document is not what was written. Run verify() and repair()."
             raise LoadError(msg, path=segment.path)
         return segment
+
+    def renewed(
+        self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
+    ) -> Callable[[int], Root]:
+        """A function that makes a root node with the text of a live document and the metadata of a row.
+
+        Args:
+            roots: The root group.
+            document: Uid of the document that has the text.
+            row: The row.
+            file: The file as it is now; None keeps the built-in metadata.
+        """
+
+        def make(build: int) -> Root:
+            segment = self.stored_root(roots.collection, roots.builds[document])
+            return renewed_root(segment, row, self.nodes.schema, build, file=file)
+
+        return make
 
     def retry(self) -> None:
         """Build again what was requested and is missing."""

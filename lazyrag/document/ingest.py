@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema, check_value
@@ -29,12 +29,12 @@ from lazyrag.data.segment import (
     digest,
     root_uid,
 )
-from lazyrag.document.build_plan import BuildPlan, GroupTarget, TermsTarget, VectorsTarget
+from lazyrag.document.build_plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
-from lazyrag.document.nodes import NodeStore
-from lazyrag.document.report import Failures, OnProgress, ProgressMeter
+from lazyrag.document.nodes import NodeStore, batches
+from lazyrag.document.report import Failures, Options, ProgressMeter
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
     ConfigError,
@@ -69,7 +69,7 @@ _NO_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)  # after which no 
 
 
 class Root(NamedTuple):
-    """A document's new root node, and the ledger's row that goes with it."""
+    """A document's new root node, and its row in the ledger."""
 
     segment: Segment
     row: DocumentRow
@@ -87,6 +87,7 @@ class Outcome(NamedTuple):
     is_new_version: bool
 
 
+@dataclass(slots=True, eq=False)
 class PendingVersion:
     """One document on its way to a build plan.
 
@@ -96,47 +97,38 @@ class PendingVersion:
         moved_from: The document that its file belonged to before it was moved.
         beside: The new root node belongs to another root group and makes no new version: the live groups stay live
             until the groups are switched.
+        version_hash: Digest of the file that the version is made of, if that is not the present one.
+        before: Its live builds, by group row.
+        moved_before: Those of the document that it was moved from.
+        current: The builds that are to become live.
+        segments: Nodes by group row, as far as they were read or made.
+        terms: By index row.
+        covered: Pairs (index row, build).
+        failures: Errors by step.
+        flipped: Whether something of it became live.
+        is_new_version: Whether that is a new version.
     """
 
-    def __init__(
-        self,
-        row: DocumentRow,
-        make_root: MakeRoot | None = None,
-        moved_from: DocumentRow | None = None,
-        *,
-        beside: bool = False,
-    ) -> None:
-        self.row = row
-        self.make_root = make_root
-        self.moved_from = moved_from
-        self.beside = beside
-        self.before: Mapping[int, BuildRow] = {}  # its live builds, by group row
-        self.moved_before: Mapping[int, BuildRow] = {}  # those of the document that it was moved from
-        self.current: dict[int, BuildRow] = {}  # the builds that are to become live
-        self.segments: dict[int, list[Segment]] = {}  # by group row, as far as they were read or made
-        self.terms: dict[int, BuildTerms] = {}  # by index row
-        self.covered: list[tuple[int, int]] = []  # pairs (index row, build)
-        self.failures: dict[Step, LazyRAGError] = {}
-        self.flipped = False
-        self.is_new_version = False
-        self.version_hash = ""  # of the file that the version is made of, if that is not the present one
-
-    def new_root(self, build: int) -> Root:
-        """Make the new root node.
-
-        Raises:
-            LazyRAGError: If that fails.
-            TypeError: If the live one is to stay.
-        """
-        if self.make_root is None:
-            msg = f"{self.row.identity} gets no new root node."
-            raise TypeError(msg)
-        return self.make_root(build)
+    row: DocumentRow
+    make_root: MakeRoot | None = None
+    moved_from: DocumentRow | None = None
+    beside: bool = False
+    version_hash: str = ""
+    before: Mapping[int, BuildRow] = field(default_factory=dict)
+    moved_before: Mapping[int, BuildRow] = field(default_factory=dict)
+    current: dict[int, BuildRow] = field(default_factory=dict)
+    segments: dict[int, list[Segment]] = field(default_factory=dict)
+    terms: dict[int, BuildTerms] = field(default_factory=dict)
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    failures: dict[Step, LazyRAGError] = field(default_factory=dict)
+    flipped: bool = False
+    is_new_version: bool = False
 
     @property
     def has_new_root(self) -> bool:
         """Whether it is a new version of the document."""
-        return not self.beside and _root_of(self.current) != _root_of(self.before)
+        roots = {row.root for row in self.current.values()}
+        return not self.beside and roots != {row.root for row in self.before.values()}
 
     @property
     def sources(self) -> list[DocumentRow]:
@@ -165,10 +157,6 @@ class PendingVersion:
         return any(step.group in had for step in self.failures)
 
 
-def _root_of(builds: Mapping[int, BuildRow]) -> int | None:
-    return next((row.root for row in builds.values()), None)
-
-
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """Documents that are brought to a plan together.
@@ -186,6 +174,7 @@ class _Batch:
     tick: Callable[[Step], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IngestionEngine:
     """Ingests documents in batches, each of which becomes live in one transaction. The caller holds the ledger's lease.
 
@@ -195,37 +184,22 @@ class IngestionEngine:
         terms: The keyword indexes.
         failures: Where failures are recorded.
         loading: Calls loaders.
+        options: How it ingests.
         owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
-        where: The Document, as messages name it.
-        workers: How many threads call loaders and transforms; 1 for none.
-        keep_versions: How many versions of a document before the live one are kept.
-        on_progress: Called with the progress.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        nodes: NodeStore,
-        terms: TermIndexes,
-        failures: Failures,
-        loading: Loading,
-        *,
-        owner: object,
-        where: Callable[[], str],
-        workers: int,
-        keep_versions: int,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self._ledger = ledger
-        self._nodes = nodes
-        self._terms = terms
-        self._failures = failures
-        self._loading = loading
-        self._owner = owner
-        self._where = where
-        self._workers = workers
-        self._keep_versions = keep_versions
-        self._on_progress = on_progress
+    ledger: Ledger
+    nodes: NodeStore
+    terms: TermIndexes
+    failures: Failures
+    loading: Loading
+    options: Options
+    owner: object
+
+    @property
+    def workers(self) -> int:
+        """How many threads call loaders and transforms; 1 for none."""
+        return max(self.options.workers, self.options.processes)
 
     def ingest(
         self,
@@ -258,11 +232,11 @@ class IngestionEngine:
             return done
         steps = steps or len(plan.groups) + len(plan.indexes) + 1
         with (
-            self._loading.running(count),
-            worker_pool(self._workers, count, self._owner) as executor,
-            ProgressMeter(what, count, steps, self._on_progress) as meter,
+            self.loading.running(count),
+            worker_pool(self.workers, count, self.owner) as executor,
+            ProgressMeter(what, count, steps, self.options.on_progress) as meter,
         ):
-            for some in _batches(versions):
+            for some in batches(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 self._read_live(some)
                 self._ingest_batch(_Batch(some, plan, executor, meter.tick))
                 self._save_failures(some)
@@ -271,14 +245,14 @@ class IngestionEngine:
                 failed = [failure for one in some for failure in one.failures.items()]
                 if stop and failed:
                     step, error = failed[0]
-                    msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored. ({self._where()})"
-                    raise IngestionError(msg) from error
+                    msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
+                    raise IngestionError(f"{msg} ({self.failures.where})") from error
         return done
 
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        failed = [(one.path, one.stage, type(one.error).__name__, str(one.error)) for one in self._failures]
-        self._ledger.documents.set_failures(None, failed)
+        failed = [(one.path, one.stage, type(one.error).__name__, str(one.error)) for one in self.failures]
+        self.ledger.documents.set_failures(None, failed)
 
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
         failed = [
@@ -286,11 +260,11 @@ class IngestionEngine:
             for one in batch
             for step, error in one.failures.items()
         ]
-        self._ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
 
     def _read_live(self, batch: Sequence[PendingVersion]) -> None:
         """Read the live builds of each document, and of the one it was moved from."""
-        live = self._ledger.builds.live({row.id for one in batch for row in one.sources if row.id})
+        live = self.ledger.builds.live({row.id for one in batch for row in one.sources if row.id})
         for one in batch:
             one.before = live.get(one.row.id, {})
             one.moved_before = live.get(one.moved_from.id, {}) if one.moved_from is not None else {}
@@ -319,24 +293,19 @@ class IngestionEngine:
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
         version.failures[step] = error
-        self._failures.add(step, version.row.identity, error)
+        self.failures.add(step, version.row.identity, error)
 
     # Load
 
     def _load_roots(self, batch: _Batch) -> None:
-        loading = [one for one in batch.versions if one.make_root is not None]
+        loading = [(one, one.make_root) for one in batch.versions if one.make_root is not None]
         if not loading:
             return
-        numbers = self._ledger.builds.reserve(len(loading))
-
-        def make(item: tuple[PendingVersion, int]) -> Root:
-            version, number = item
-            return version.new_root(number)
-
+        numbers = self.ledger.builds.reserve(len(loading))
+        items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
         made: list[tuple[PendingVersion, Root]] = []
-        items = zip(loading, numbers, strict=True)
         try:
-            for (version, _), result in map_in_order(batch.executor, self._workers, make, items):
+            for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
                 batch.tick(LOADING)
                 if isinstance(result, Exception):
                     self._fail(LOADING, version, _expected(result))
@@ -347,7 +316,7 @@ class IngestionEngine:
 
     def _write_roots(self, made: Sequence[tuple[PendingVersion, Root]], plan: BuildPlan) -> None:
         """Write root nodes, or find those that are written already."""
-        registered = self._ledger.documents.register([root.row for _, root in made])
+        registered = self.ledger.documents.register([root.row for _, root in made])
         written = self._written_builds(plan.root, [row.id for row in registered])
         new: list[tuple[PendingVersion, BuildRow, list[Segment]]] = []
         for (version, root), row in zip(made, registered, strict=True):
@@ -374,7 +343,7 @@ class IngestionEngine:
         for group in groups_above:
             self._fetch(ready, group, plan)
         written = self._written_builds(target.id, {row.id for one in ready for row in one.sources})
-        numbers = self._ledger.builds.reserve(len(ready))
+        numbers = self.ledger.builds.reserve(len(ready))
         new: list[tuple[PendingVersion, BuildRow, list[Segment]]] = []
         to_do: list[tuple[PendingVersion, BuildRow, _NodesByText]] = []
         for version, number in zip(ready, numbers, strict=True):
@@ -391,7 +360,7 @@ class IngestionEngine:
             if copied is not None:
                 before, parents_before = self._with_parents(copied, target, plan)
                 parents, counts = version.segments[target.parent], json.loads(copied.counts)
-                segments = rebound_segments(before, parents_before, parents, counts, number, self._nodes.schema)
+                segments = rebound_segments(before, parents_before, parents, counts, number, self.nodes.schema)
                 new.append((version, row._replace(counts=copied.counts), segments))
             else:
                 to_do.append((version, row, self._reusable(written.values(), input_hash, version, target, plan)))
@@ -402,7 +371,7 @@ class IngestionEngine:
 
         since = time.monotonic()
         try:
-            for (version, row, _), result in map_in_order(batch.executor, self._workers, transform, to_do):
+            for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
                 batch.tick(Step(target.name))
                 if isinstance(result, Exception):
                     self._fail(Step(target.name), version, _expected(result))
@@ -419,8 +388,8 @@ class IngestionEngine:
         self, target: GroupTarget, version: PendingVersion, number: int, plan: BuildPlan, reusable: _NodesByText
     ) -> tuple[list[int], list[Segment]]:
         """How many nodes each parent gave, and the nodes."""
-        source = _PendingSource(self._owner, version, plan, self._fetch)
-        schema, parents = self._nodes.schema, version.segments[target.parent]
+        source = _PendingSource(self.owner, version, plan, self._fetch)
+        schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [_content_key(above) if reusable else None for above in parents]
         new = [
             DocNode.from_segment(above, source) for above, key in zip(parents, keys, strict=True) if key not in reusable
@@ -456,7 +425,7 @@ class IngestionEngine:
 
         The part of the path that the transform reads (behind the slash of the input) has to be the same.
         """
-        if target.sees_nodes or not target.asks_models:
+        if target.sees_nodes or not target.calls_models:
             return {}
         documents = {row.id for row in version.sources}
         by_path = input_hash.partition("/")[2]
@@ -474,9 +443,9 @@ class IngestionEngine:
 
     def _with_parents(self, row: BuildRow, target: GroupTarget, plan: BuildPlan) -> tuple[list[Segment], list[Segment]]:
         """The nodes of a build, and those of the build above it."""
-        build = self._ledger.builds.with_parents([row.number])[row.number]
-        nodes = self._nodes.of_build(target.collection, build)
-        return nodes, self._nodes.of_build(plan.collection(target.parent), build.parent) if build.parent else []
+        build = self.ledger.builds.with_parents([row.number])[row.number]
+        nodes = self.nodes.of_build(target.collection, build)
+        return nodes, self.nodes.of_build(plan.collection(target.parent), build.parent) if build.parent else []
 
     # Embed and analyse
 
@@ -504,15 +473,15 @@ class IngestionEngine:
                     continue
                 if not target.dimension:
                     dimension = length_of(vectors[0])
-                    self._nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
-                    self._ledger.groups.set_dimension(target.id, dimension)
+                    self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
+                    self.ledger.groups.set_dimension(target.id, dimension)
                     target.dimension = dimension
                 own = zip(version.segments[target.group], vectors, strict=True)
                 rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
                 done.append(version)
         finally:
             if rows:
-                self._nodes.vectors.upsert(target.collection, rows)
+                self.nodes.vectors.upsert(target.collection, rows)
             for version in done:
                 version.covered.append((target.id, version.current[target.group].number))
 
@@ -521,7 +490,7 @@ class IngestionEngine:
     ) -> Mapping[str, Embedded]:
         """Live vectors of a document by text: unchanged text is not embedded again."""
         found: dict[str, Embedded] = {}
-        group = self._ledger.tree.groups.get(plan.names[target.group])
+        group = self.ledger.tree.groups.get(plan.names[target.group])
         if group is None:
             return found
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
@@ -531,8 +500,8 @@ class IngestionEngine:
             build = group.builds.get(row.uid)
             if build is None or build.number == version.current[target.group].number:
                 continue
-            texts = {one.key: content_text(one.content) for one in self._nodes.of_build(group.collection, build)}
-            stored = self._nodes.vectors.get(index.collection, list(texts))
+            texts = {one.key: content_text(one.content) for one in self.nodes.of_build(group.collection, build)}
+            stored = self.nodes.vectors.get(index.collection, list(texts))
             found.update((texts[one.key], one.vector) for one in stored)
         return found
 
@@ -551,14 +520,14 @@ class IngestionEngine:
             version.terms[target.id] = BuildTerms(number, keys, terms, fields)
             version.covered.append((target.id, number))
 
-    def _uncovered(self, target: TermsTarget | VectorsTarget, batch: _Batch) -> list[PendingVersion]:
+    def _uncovered(self, target: IndexTarget, batch: _Batch) -> list[PendingVersion]:
         """The documents with nodes that an index lacks; their nodes are read."""
         having = {
             one.current[target.group].number: one
             for one in batch.versions
             if target.group in one.current and any(json.loads(one.current[target.group].counts))
         }
-        covered = self._ledger.builds.covered(target.id, having)
+        covered = self.ledger.builds.covered(target.id, having)
         ready = [one for number, one in having.items() if number not in covered]
         self._fetch(ready, target.group, batch.plan)
         return ready
@@ -570,9 +539,9 @@ class IngestionEngine:
         if not new:
             return
         new = [(version, row._replace(output=output_digest(segments)), segments) for version, row, segments in new]
-        self._ledger.builds.begin([row for _, row, _ in new])
-        self._nodes.segments.upsert(collection, [segment for _, _, segments in new for segment in segments])
-        self._ledger.builds.acknowledge([row.number for _, row, _ in new])
+        self.ledger.builds.begin([row for _, row, _ in new])
+        self.nodes.segments.upsert(collection, [segment for _, _, segments in new for segment in segments])
+        self.ledger.builds.acknowledge([row.number for _, row, _ in new])
         for version, row, segments in new:
             version.current[row.node_group] = row
             version.segments[row.node_group] = segments
@@ -597,20 +566,20 @@ class IngestionEngine:
         parts: list[NewPart] = []
         for target in plan.terms:
             terms = [one.terms[target.id] for one in going if target.id in one.terms]
-            parts += self._terms.extended(target.group, target.id, terms)
+            parts += self.terms.extended(target.group, target.id, terms)
         if flips:
             partial = any(one.root is not None for one in flips)
-            self._ledger.flip(
+            self.ledger.flip(
                 flips,
                 parts,
-                keep_versions=self._keep_versions,
+                keep_versions=self.options.keep_versions,
                 partial_groups=plan.partial_groups if partial else (),
                 partial_spaces=plan.partial_indexes if partial else (),
                 visible=plan.visible,
             )
-            self._ledger.file.arrays.retire(name for part in parts for name in part.retired)
+            self.ledger.file.arrays.retire(name for part in parts for name in part.retired)
         if unchanged:
-            self._ledger.documents.note_files(unchanged)
+            self.ledger.documents.note_files(unchanged)
         for one in going:
             one.flipped = True
 
@@ -619,7 +588,7 @@ class IngestionEngine:
     def _written_builds(self, group: int, documents: Iterable[int]) -> dict[tuple[int, int | None, str], BuildRow]:
         """Written builds by (document, parent, input), and the newest by (document, None, input)."""
         found: dict[tuple[int, int | None, str], BuildRow] = {}
-        for row in self._ledger.builds.written(group, set(documents)):
+        for row in self.ledger.builds.written(group, set(documents)):
             found[row.document, row.parent, row.input] = row
             found[row.document, None, row.input] = row
         return found
@@ -630,24 +599,14 @@ class IngestionEngine:
         if not missing:
             return
         numbers = [one.current[group].number for one in missing]
-        builds = self._ledger.builds.with_parents(numbers)
-        nodes = self._nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
+        builds = self.ledger.builds.with_parents(numbers)
+        nodes = self.nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
         for one, segments in zip(missing, nodes, strict=True):
             one.segments[group] = segments
 
 
-def _batches(versions: Iterable[PendingVersion]) -> Iterator[list[PendingVersion]]:
-    """Batches that bound how much is in memory at a time."""
-    batch: list[PendingVersion] = []
-    total = 0
-    for one in versions:
-        batch.append(one)
-        total += one.row.signature.size if one.row.signature is not None else 0
-        if len(batch) >= _BATCH or total >= _BATCH_BYTES:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch
+def _file_size(version: PendingVersion) -> int:
+    return version.row.signature.size if version.row.signature is not None else 0
 
 
 def _expected(error: Exception) -> LazyRAGError:
@@ -655,6 +614,11 @@ def _expected(error: Exception) -> LazyRAGError:
     if not isinstance(error, LazyRAGError) or isinstance(error, (*_NO_FILES_FAULT, StoreBusyError)):
         raise error
     return error
+
+
+def _make_root(item: tuple[PendingVersion, MakeRoot, int]) -> Root:
+    _, make_root, build = item
+    return make_root(build)
 
 
 class _PendingSource:
@@ -746,7 +710,7 @@ def file_root(
     load: Callable[[FoundFile], LoadedFile],
     file: FoundFile,
     row: DocumentRow,
-    user_metadata: Mapping[str, Any],
+    user_metadata: Mapping[str, Any] | LazyRAGError,
     schema: Schema,
     build: int,
 ) -> Root:
@@ -756,7 +720,7 @@ def file_root(
         load: Loads it.
         file: The file, with the signature that it had before it was hashed.
         row: The document's row.
-        user_metadata: Metadata from ``file_metadata``.
+        user_metadata: Metadata from ``file_metadata``, or the error that it raised.
         schema: The filterable fields.
         build: Number of the build.
 
@@ -764,6 +728,8 @@ def file_root(
         LoadError: If the file cannot be read.
         ConfigError: If a field's value does not fit, or metadata cannot be stored.
     """
+    if isinstance(user_metadata, LazyRAGError):
+        raise user_metadata
     for _ in range(_MOST_READS):  # metadata and text have to be of one version of the file
         before = signature_of(file.path)
         built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
@@ -783,8 +749,16 @@ def file_root(
     return Root(segment, row)
 
 
-def text_root(row: DocumentRow, text: str, built_in: Mapping[str, Any], schema: Schema, build: int) -> Root:
+def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: int) -> Root:
     """The root node of a text that was added as such; its metadata are in the row."""
+    built_in = {
+        "file_name": row.identity,
+        "file_type": "text/plain",
+        "file_size": len(text.encode("utf-8", "surrogatepass")),
+        "creation_date": today,
+        "last_modified_date": today,
+        "last_accessed_date": today,
+    }
     return Root(root_segment(row.identity, LoadedFile(text), _metadata(row, built_in, built_in), schema, build), row)
 
 
@@ -841,9 +815,9 @@ def root_segment(identity: str, loaded: LoadedFile, metadata: dict[str, Any], sc
         ConfigError: If a field's value does not fit, or metadata cannot be stored.
     """
     fields = {}
-    for name, field in schema.items():
-        value = check_value(name, field, metadata.get(name))
-        value = fields[name] = field.default_value if value is None else value
+    for name, declared in schema.items():
+        value = check_value(name, declared, metadata.get(name))
+        value = fields[name] = declared.default_value if value is None else value
         if value is not None:
             metadata[name] = value
     uid = root_uid(identity)
@@ -985,7 +959,7 @@ def output_digest(nodes: Sequence[Segment]) -> str:
         rest = (
             _SORTED.encode([dict(one.metadata), _location_rows(one.locations)]) if one.metadata or one.locations else ""
         )
-        # The parts of a node, and nodes, cannot run into each other: the length of what is free stands before it.
+        # The parts of a node, and nodes, cannot run into each other: free text is preceded by its length.
         parts.append(
             f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind} {len(text)} {text}{rest}"
         )
@@ -1015,7 +989,7 @@ def input_digest(
             parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
         parts += [text for nodes in line[1:] for one in nodes for text in _typed_content(one)]
         parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
-    # Behind a slash, so that who does not know the transform can compare the rest.
+    # After a slash, so that the rest can be compared without the transform.
     return digest(parts) + ("" if path_key is None else f"/{path_key(line[-1][0].path)}")
 
 
@@ -1044,17 +1018,10 @@ def embed_documents(
         embedder: The embed callable.
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
-        known: Vectors of texts that need not be embedded again; looked up anew for every few documents.
+        known: Vectors of texts that need not be embedded again; looked up again for every few documents.
     """
-    waiting: dict[D, Sequence[str]] = {}
-    count = 0
-    for document, own in texts:
-        waiting[document] = own
-        count += len(own)
-        if count >= _AT_ONCE:
-            yield from _embed_together(embedder, dimension, waiting, known)
-            waiting, count = {}, 0
-    yield from _embed_together(embedder, dimension, waiting, known)
+    for some in batches(texts, lambda pair: len(pair[1]), _AT_ONCE):
+        yield from _embed_together(embedder, dimension, dict(some), known)
 
 
 def _embed_together(
@@ -1093,7 +1060,7 @@ _owners = threading.local()
 
 
 class _Workers(ThreadPoolExecutor):
-    """Threads that know their owner, and the event that tells them to stop."""
+    """Threads that know their owner, and the event that stops them."""
 
     def __init__(self, workers: int, owner: object) -> None:
         self.stopping = threading.Event()
@@ -1133,7 +1100,7 @@ def map_in_order(
     Items are processed here, one after the other, until threads pay: until one takes very long, or two in a row take
     long (a single one may have met the garbage collector). Only a few results wait to be read, so memory is bounded.
     On an interrupt, items that were not begun are dropped, and those that were begun are finished before the interrupt
-    goes on, unless they check `lazyrag.errors` and stop.
+    continues, unless they check `lazyrag.errors` and stop.
 
     Args:
         executor: Its workers call the function; None for none.
@@ -1239,7 +1206,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
             nodes.vectors.drop(vectors)
         nodes.segments.drop(collection)
         ledger.groups.forget_group(group)
-    # A build's keys follow from those above it, so that all go from the stores before any goes from the ledger.
+    # A build's keys follow from those above it, so all are removed from the stores before any from the ledger.
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):

@@ -128,13 +128,13 @@ class Lease:
                     with suppress(StoreError):  # the next holder sees that it has expired
                         self._release()
 
-    def check(self, connection: sqlite3.Connection) -> None:
-        """Check, in a writing transaction, that the lease is still held.
+    def ensure_held(self, connection: sqlite3.Connection) -> None:
+        """Raise, in a writing transaction, unless the lease is still held.
 
         Raises:
             StoreBusyError: If another program took it over, or a copy of other ledgers into this file has begun.
         """
-        self._check_copies(connection)
+        self._ensure_no_copy(connection)
         [holder, description] = connection.execute(
             "SELECT holder, holder_told FROM ledger WHERE id = ?", (self._ledger,)
         ).fetchone()
@@ -163,7 +163,7 @@ class Lease:
     def _try_to_acquire(self) -> Program | None:
         """Acquire it; else return its holder."""
         with self._file.writing() as connection:
-            self._check_copies(connection)
+            self._ensure_no_copy(connection)
             holder, description, expires = connection.execute(
                 "SELECT holder, holder_told, expires_at FROM ledger WHERE id = ?", (self._ledger,)
             ).fetchone()
@@ -177,7 +177,7 @@ class Lease:
             )
             return None
 
-    def _check_copies(self, connection: sqlite3.Connection) -> None:
+    def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
         """Refuse to write during a copy: its rows keep their numbers, so nobody else may take numbers."""
         if self._copies:
             return
@@ -206,46 +206,6 @@ def unfinished_copy(file: StoreFile, name: str) -> str:
     return (
         f"Document {name!r} is being copied to {file.path} by migrate(), which has not come to its end. Wait for it; "
         "or call it again, if it was interrupted; or delete that file, to give the copy up."
-    )
-
-
-def check_definitions(
-    connection: sqlite3.Connection, ledger: int, program: Program, definitions: Mapping[str, str]
-) -> None:
-    """Register the definitions of a program, unless another running one defines one of its groups differently.
-
-    Within one process the later definition wins: a notebook cell is run again.
-
-    Args:
-        connection: In a writing transaction.
-        ledger: Row of the ledger.
-        program: The program.
-        definitions: Group names to fingerprints.
-
-    Raises:
-        StoreBusyError: If another program has another definition; it is named.
-    """
-    for identity, description, seen_at, theirs in connection.execute(
-        "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (ledger, program.id)
-    ).fetchall():
-        other = Program.from_json(description, identity)
-        silent = other.host != program.host and time.time() - seen_at > LEASE_S
-        if silent or other.is_here or other.has_ended():
-            if not other.is_here:
-                connection.execute("DELETE FROM program WHERE id = ?", (identity,))
-            continue
-        theirs_by_name = json.loads(theirs)
-        for name, fingerprint in definitions.items():
-            if theirs_by_name.get(name, fingerprint) != fingerprint:
-                msg = (
-                    f"The node group {name!r} is in use under another definition, by {other}. End that program, or "
-                    "give this one's group another name, or this Document another name."
-                )
-                raise StoreBusyError(msg)
-    connection.execute(
-        "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-        "seen_at = excluded.seen_at, definitions = excluded.definitions",
-        (program.id, ledger, program.to_json(), time.time(), json.dumps(definitions)),
     )
 
 
@@ -314,8 +274,50 @@ class LedgerConnection:
             StoreBusyError: If another program has taken the lease over.
         """
         with self.file.writing(durable=durable) as connection:
-            self.lease.check(connection)
+            self.lease.ensure_held(connection)
             yield connection
+
+    def claim(self, definitions: Mapping[str, str]) -> None:
+        """Register the definitions of this program, unless another running one defines one of its groups differently.
+
+        Within one process the later definition wins: a notebook cell is run again.
+
+        Args:
+            definitions: Group names to fingerprints.
+
+        Raises:
+            StoreBusyError: If another program has another definition; it is named.
+        """
+        program = self.program
+        with self.file.writing() as connection:
+            for identity, description, seen_at, theirs in connection.execute(
+                "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (self.id, program.id)
+            ).fetchall():
+                other = Program.from_json(description, identity)
+                if other.is_here:
+                    continue
+                is_silent = other.host != program.host and time.time() - seen_at > LEASE_S
+                if is_silent or other.has_ended():
+                    connection.execute("DELETE FROM program WHERE id = ?", (identity,))
+                    continue
+                theirs_by_name = json.loads(theirs)
+                for name, fingerprint in definitions.items():
+                    if theirs_by_name.get(name, fingerprint) != fingerprint:
+                        msg = (
+                            f"The node group {name!r} is in use under another definition, by {other}. End that "
+                            "program, or give this one's group another name, or this Document another name."
+                        )
+                        raise StoreBusyError(msg)
+            connection.execute(
+                "INSERT INTO program VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "seen_at = excluded.seen_at, definitions = excluded.definitions",
+                (program.id, self.id, program.to_json(), time.time(), json.dumps(definitions)),
+            )
+
+    def unclaim(self) -> None:
+        """Unregister the definitions of this program."""
+        with self.file.writing() as connection:
+            connection.execute("DELETE FROM program WHERE id = ?", (self.program.id,))
 
     def next_change(self, connection: sqlite3.Connection) -> int:
         """Increment and return the counter of changes of the live state."""
@@ -328,7 +330,7 @@ def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[in
 
     Args:
         connection: In a transaction.
-        query: The query; ``?*`` stands for the values.
+        query: The query; ``?*`` is the place of the values.
         numbers: The values.
         first: Parameters before them.
     """

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from lazyrag.document.lease import Lease, LedgerConnection, Program, check_definitions, chunks, select_in
-from lazyrag.document.tree import Build, IndexKind, TermPartRow, Tree, load_tree, part_rows
+from lazyrag.document.lease import LedgerConnection, Program, chunks, select_in
+from lazyrag.document.tree import Build, IndexKind, LiveIndex, TermPartRow, Tree, load_tree, part_rows
 from lazyrag.errors import StoreError
 from lazyrag.loaders.directory import Signature
 from lazyrag.stores.sqlite import StoreFile, read_text, stored_text
@@ -75,6 +75,9 @@ class BuildRow(NamedTuple):
     input: str
     counts: str
     output: str = ""
+
+
+_BUILD = ", ".join(f"build.{name}" for name in BuildRow._fields)
 
 
 class NewPart(NamedTuple):
@@ -223,8 +226,8 @@ def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
         )
 
 
-class BuildTable:
-    """The builds of a ledger.
+class _Table:
+    """Some tables of a ledger.
 
     Args:
         db: Connection to the ledger.
@@ -232,6 +235,14 @@ class BuildTable:
 
     def __init__(self, db: LedgerConnection) -> None:
         self._db = db
+
+    def _column(self, query: str, *parameters: Any) -> list[Any]:
+        """The values of a query for one column."""
+        return [value for (value,) in self._db.select(query, parameters)]
+
+
+class BuildTable(_Table):
+    """The builds of a ledger."""
 
     def reserve(self, count: int) -> range:
         """Reserve build numbers."""
@@ -255,31 +266,22 @@ class BuildTable:
     def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
         """The live builds of some documents in all groups, complete or not: by document, then by group."""
         found: dict[int, dict[int, BuildRow]] = {}
-        for row in self._db.select_in(
-            "SELECT build.number, build.document, build.node_group, build.parent, build.root, build.input, "
-            "build.counts, build.output FROM live JOIN build ON build.number = live.build "
-            "WHERE live.document IN (?*)",
-            documents,
-        ):
-            build = BuildRow._make(row)
+        query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.document IN (?*)"  # noqa: S608
+        for build in map(BuildRow._make, self._db.select_in(query, documents)):
             found.setdefault(build.document, {})[build.node_group] = build
         return found
 
     def input_of(self, number: int) -> str:
         """The input digest of a build; "" for an unknown one."""
-        found = self._db.select("SELECT input FROM build WHERE number = ?", (number,))
-        return found[0][0] if found else ""
+        return next(iter(self._column("SELECT input FROM build WHERE number = ?", number)), "")
 
-    def known(self, group: int) -> list[int]:
+    def numbers_in(self, group: int) -> list[int]:
         """Numbers of all builds of a group, including those that wait to be purged."""
-        return [number for (number,) in self._db.select("SELECT number FROM build WHERE node_group = ?", (group,))]
+        return self._column("SELECT number FROM build WHERE node_group = ?", group)
 
     def live_in(self, group: int) -> list[BuildRow]:
         """The live builds of a group."""
-        query = (
-            "SELECT number, build.document, build.node_group, parent, root, input, counts, output "
-            "FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"
-        )
+        query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"  # noqa: S608
         return list(map(BuildRow._make, self._db.select(query, (group,))))
 
     def abandon(self) -> None:
@@ -332,13 +334,11 @@ class BuildTable:
 
     def written(self, group: int, documents: Collection[int]) -> list[BuildRow]:
         """Builds of some documents in a group that a store has acknowledged, live or not."""
-        query = (
-            "SELECT number, document, node_group, parent, root, input, counts, output FROM build "
-            "WHERE node_group = ? AND status = 'written' AND document IN (?*) ORDER BY number"
-        )
+        condition = "node_group = ? AND status = 'written' AND document IN (?*)"
+        query = f"SELECT {_BUILD} FROM build WHERE {condition} ORDER BY number"  # noqa: S608
         return list(map(BuildRow._make, self._db.select_in(query, documents, group)))
 
-    def kept(self, numbers: Collection[int]) -> list[int]:
+    def not_dead(self, numbers: Collection[int]) -> list[int]:
         """Those of some builds that are not dead."""
         query = "SELECT number FROM build WHERE status <> 'dead' AND number IN (?*)"
         return [number for (number,) in self._db.select_in(query, numbers)]
@@ -360,21 +360,19 @@ class BuildTable:
 
     def missing(self, group: int) -> set[int]:
         """Rows of the live documents that have no live build in a group."""
-        rows = self._db.select(
+        query = (
             "SELECT id FROM document WHERE ledger = ? AND status = 'live' EXCEPT "
-            "SELECT document FROM live WHERE node_group = ?",
-            (self._db.id, group),
+            "SELECT document FROM live WHERE node_group = ?"
         )
-        return {row for (row,) in rows}
+        return set(self._column(query, self._db.id, group))
 
     def missing_cover(self, group: int, space: int) -> set[int]:
         """Rows of the documents whose live build in a group is not in an index."""
-        rows = self._db.select(
+        query = (
             "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
-            "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)",
-            (group, space),
+            "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
         )
-        return {row for (row,) in rows}
+        return set(self._column(query, group, space))
 
     def covered(self, space: int, builds: Collection[int]) -> set[int]:
         """Those of some builds that are in an index."""
@@ -383,13 +381,13 @@ class BuildTable:
 
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""
-        [(count,)] = self._db.select("SELECT count(*) FROM live WHERE node_group = ?", (group,))
+        [count] = self._column("SELECT count(*) FROM live WHERE node_group = ?", group)
         return int(count)
 
     def count_covered(self, space: int) -> int:
         """How many live builds are in an index."""
         query = "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE covered.space = ?"
-        [(count,)] = self._db.select(query, (space,))
+        [count] = self._column(query, space)
         return int(count)
 
     def forget(self, numbers: Iterable[int]) -> None:
@@ -410,7 +408,7 @@ def next_builds(connection: sqlite3.Connection, count: int) -> range:
 _AT_ONCE = 500  # builds
 
 # Dropped groups and indexes are not copied.
-_KEPT = """WITH
+_COPIED = """WITH
 kept_group AS (SELECT id FROM node_group WHERE ledger = :ledger AND status <> 'dropped'),
 kept_space AS (SELECT id FROM space WHERE node_group IN kept_group AND status <> 'dropped')
 """
@@ -427,32 +425,16 @@ _ROWS = {
     "failure": "SELECT * FROM failure WHERE ledger = :ledger",
 }
 _GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN kept_group ORDER BY id"
-_SPACES = "SELECT node_group, id, kind, name, collection, dimension FROM space WHERE id IN kept_space ORDER BY id"
+_SPACES = (
+    "SELECT node_group, id, kind, name, identity, collection, dimension, whole FROM space WHERE id IN kept_space "
+    "ORDER BY id"
+)
 _BUILDS = "SELECT number, output FROM build WHERE node_group = ? AND status = 'written' AND number > ? ORDER BY number"
 _COVERED = (
     "SELECT number, output FROM covered JOIN build ON number = build WHERE space = ? AND status = 'written' "
     "AND number > ? ORDER BY number"
 )
 _ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN kept_space"
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedSpace:
-    """An index to copy.
-
-    Args:
-        id: Its row.
-        kind: Terms or vectors.
-        name: The analyser, or the embed key.
-        collection: Of its vectors; "" for terms.
-        dimension: Of its vectors; 0 while there are none.
-    """
-
-    id: int
-    kind: IndexKind
-    name: str
-    collection: str
-    dimension: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,18 +453,18 @@ class CopiedGroup:
     name: str
     collection: str
     fields: str
-    indexes: tuple[CopiedSpace, ...]
+    indexes: tuple[LiveIndex, ...]
 
 
 def copied_groups(place: LedgerConnection) -> list[CopiedGroup]:
     """The groups of a ledger to copy, parents first."""
     with place.reading() as connection:
-        spaces: dict[int, list[CopiedSpace]] = {}
-        for group, *values in _kept(connection, _SPACES, place.id):
-            spaces.setdefault(group, []).append(CopiedSpace(*values))
+        spaces: dict[int, list[LiveIndex]] = {}
+        for group, *values in _select_copied(connection, _SPACES, place.id):
+            spaces.setdefault(group, []).append(LiveIndex(*values))
         return [
             CopiedGroup(group, name, collection, fields, tuple(spaces.get(group, ())))
-            for group, name, collection, fields in _kept(connection, _GROUPS, place.id)
+            for group, name, collection, fields in _select_copied(connection, _GROUPS, place.id)
         ]
 
 
@@ -498,9 +480,7 @@ class CopiedBuild(NamedTuple):
     output: str
 
 
-def copied_builds(
-    place: LedgerConnection, group: CopiedGroup, space: CopiedSpace | None = None
-) -> Iterator[CopiedBuild]:
+def copied_builds(place: LedgerConnection, group: CopiedGroup, space: LiveIndex | None = None) -> Iterator[CopiedBuild]:
     """The written builds of a group, or those of them in an index, by number.
 
     Builds of an interrupted sync and dead ones are left out: nobody reads them.
@@ -540,7 +520,7 @@ def begin_copies(places: Sequence[tuple[LedgerConnection, LedgerConnection]]) ->
                 what = f"{file.path} holds a complete copy of Document {name!r} already: there is nothing left to do."
             elif holds:
                 what = (
-                    f"{file.path} holds the Document {name!r} already, and migrate() goes to where there is none. "
+                    f"{file.path} holds the Document {name!r} already, and migrate() needs a target without it. "
                     "Name another file for the target's ledger."
                 )
             elif incoming and incoming != wanted.get(name):
@@ -558,7 +538,7 @@ def begin_copies(places: Sequence[tuple[LedgerConnection, LedgerConnection]]) ->
 def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
     """Copy the array files of a ledger's keyword indexes."""
     with here.reading() as connection:
-        names = _kept(connection, _ARRAY_FILES, here.id).fetchall()
+        names = _select_copied(connection, _ARRAY_FILES, here.id).fetchall()
     for (name,) in names:
         there.file.arrays.write(here.file.arrays.open(name))
 
@@ -578,14 +558,18 @@ def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], co
     # `begin_copies` has checked the target, and nobody else writes its file since.
     [(first, target), *_] = places
     with first.reading() as source, target.file.writing(durable=True) as connection:
-        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may stand before the one above it
+        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may come before the one above it
         for here, there in places:
-            here.lease.check(source)
-            there.lease.check(connection)
-            for (name,) in _kept(source, _ARRAY_FILES, here.id):
+            here.lease.ensure_held(source)
+            there.lease.ensure_held(connection)
+            for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
                 there.file.check_there(name)
             for table, rows in _ROWS.items():
-                _insert(connection, table, _changed(_kept(source, rows, here.id), there.id, collections))
+                columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+                connection.executemany(
+                    f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
+                    _with_copied_names(_select_copied(source, rows, here.id), there.id, collections),
+                )
             connection.execute("UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM node_group)")
             counts = source.execute(
                 "SELECT changes, removals, forgotten FROM ledger WHERE id = ?", (here.id,)
@@ -601,11 +585,13 @@ def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], co
         )
 
 
-def _kept(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cursor:
-    return connection.execute(_KEPT + query, {"ledger": ledger})
+def _select_copied(connection: sqlite3.Connection, query: str, ledger: int) -> sqlite3.Cursor:
+    return connection.execute(_COPIED + query, {"ledger": ledger})
 
 
-def _changed(rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]) -> Iterator[dict[str, object]]:
+def _with_copied_names(
+    rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]
+) -> Iterator[dict[str, object]]:
     names = [name for name, *_ in rows.description]
     for row in rows:
         values = dict(zip(names, row, strict=True))
@@ -616,21 +602,8 @@ def _changed(rows: sqlite3.Cursor, ledger: int, collections: Mapping[str, str]) 
         yield values
 
 
-def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[dict[str, object]]) -> None:
-    columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
-    values = ", ".join(f":{name}" for name in columns)
-    connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", rows)  # noqa: S608
-
-
-class DocumentTable:
-    """The documents of a ledger.
-
-    Args:
-        db: Connection to the ledger.
-    """
-
-    def __init__(self, db: LedgerConnection) -> None:
-        self._db = db
+class DocumentTable(_Table):
+    """The documents of a ledger."""
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
@@ -710,13 +683,12 @@ class DocumentTable:
 
     def rolled_back(self) -> set[int]:
         """Rows of the documents whose live version was made of another file than the present one."""
-        rows = self._db.select(
+        query = (
             "SELECT document.id FROM document JOIN version ON version.document = document.id "
             "AND version.number = document.version "
-            "WHERE ledger = ? AND version.content_hash <> document.content_hash",
-            (self._db.id,),
+            "WHERE ledger = ? AND version.content_hash <> document.content_hash"
         )
-        return {row for (row,) in rows}
+        return set(self._column(query, self._db.id))
 
     def versions(self, document: int) -> list[Version]:
         """The stored versions of a document, oldest first."""
@@ -755,15 +727,8 @@ class DocumentTable:
         return [(read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows]
 
 
-class GroupTable:
-    """The groups of a ledger, and their spaces.
-
-    Args:
-        db: Connection to the ledger.
-    """
-
-    def __init__(self, db: LedgerConnection) -> None:
-        self._db = db
+class GroupTable(_Table):
+    """The groups of a ledger, and their indexes."""
 
     def open(
         self,
@@ -782,7 +747,7 @@ class GroupTable:
             parent: Row of the group above it; None for the root group.
             fingerprint: Of the definitions.
             fields: The filterable fields, as text.
-            collection: From a suffix, which tells collections of the same definitions apart, to a collection's name.
+            collection: From a suffix, which distinguishes collections of the same definitions, to a collection's name.
             fresh: Create a new row: the definition has changed in a way that its fingerprint cannot show.
         """
         with self._db.writing() as connection:
@@ -832,10 +797,8 @@ class GroupTable:
 
     def vector_collections(self, group: int) -> list[str]:
         """The collections of a group's vectors."""
-        rows = self._db.select(
-            "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0", (group,)
-        )
-        return [collection for (collection,) in rows]
+        query = "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0"
+        return self._column(query, group)
 
     def dropped_groups(self, before: float) -> list[tuple[int, str]]:
         """Groups that have been dropped since before a time, and their collections; children first."""
@@ -916,15 +879,13 @@ class GroupTable:
         Raises:
             StoreError: If the part is gone.
         """
-        found = self._db.select("SELECT arrays FROM term_part WHERE id = ?", (part,))
-        if not found:
-            msg = "A part of an index was merged into another one meanwhile. Try again."
-            raise StoreError(msg, store=str(self._db.file.path))
-        arrays: bytes | None = found[0][0]
-        return arrays
+        for arrays in self._column("SELECT arrays FROM term_part WHERE id = ?", part):
+            return cast("bytes | None", arrays)
+        msg = "A part of an index was merged into another one meanwhile. Try again."
+        raise StoreError(msg, store=str(self._db.file.path))
 
 
-class Ledger:
+class Ledger(LedgerConnection):
     """One Document's ledger in a store file. A writer holds its `lease`.
 
     Args:
@@ -933,24 +894,13 @@ class Ledger:
     """
 
     def __init__(self, file: StoreFile, name: str) -> None:
-        self.file = file
-        self._db = LedgerConnection(file, name)
-        self.documents = DocumentTable(self._db)
-        self.groups = GroupTable(self._db)
-        self.builds = BuildTable(self._db)
+        super().__init__(file, name)
+        self.documents = DocumentTable(self)
+        self.groups = GroupTable(self)
+        self.builds = BuildTable(self)
         self._reading = threading.Lock()
         self._state = Tree(), 0  # what is live, and the counter of removals
         self._seen = -1  # value of file.changed() at which they were read
-
-    @property
-    def token(self) -> str:
-        """See `LedgerConnection.token`."""
-        return self._db.token
-
-    @property
-    def lease(self) -> Lease:
-        """The right to write."""
-        return self._db.lease
 
     @property
     def tree(self) -> Tree:
@@ -971,32 +921,18 @@ class Ledger:
 
     def _refresh(self, seen: int) -> None:
         with self._reading:
-            self._db.id = self._db.id or self._db.find_row()
-            if not self._db.id:
+            self.id = self.id or self.find_row()
+            if not self.id:
                 return
-            with self._db.reading() as connection:
+            with self.reading() as connection:
                 changes, removals = connection.execute(
-                    "SELECT changes, removals FROM ledger WHERE id = ?", (self._db.id,)
+                    "SELECT changes, removals FROM ledger WHERE id = ?", (self.id,)
                 ).fetchone()
                 tree = self._state[0]
                 if changes != tree.changes:
-                    tree = load_tree(connection, self._db.id, tree)
+                    tree = load_tree(connection, self.id, tree)
             self._state = tree, removals
             self._seen = seen
-
-    def claim(self, definitions: Mapping[str, str]) -> None:
-        """Register the definitions of this program.
-
-        Raises:
-            StoreBusyError: If another running program has different ones.
-        """
-        with self.file.writing() as connection:
-            check_definitions(connection, self._db.id, self._db.program, definitions)
-
-    def unclaim(self) -> None:
-        """Unregister the definitions of this program."""
-        with self.file.writing() as connection:
-            connection.execute("DELETE FROM program WHERE id = ?", (self._db.program.id,))
 
     def flip(
         self,
@@ -1018,8 +954,8 @@ class Ledger:
             partial_spaces: The same for indexes.
             visible: False if readers see no change.
         """
-        with self._db.writing(durable=True) as connection:
-            changes = self._db.next_change(connection) if visible else None
+        with self.writing(durable=True) as connection:
+            changes = self.next_change(connection) if visible else None
             for one in flips:
                 write_row(connection, one, changes)
             connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
@@ -1045,8 +981,8 @@ class Ledger:
     def switch(self, groups: Iterable[int], spaces: Iterable[int], dropped: Iterable[int]) -> None:
         """Make complete groups and indexes live and drop others, in one transaction."""
         now = time.time()
-        with self._db.writing(durable=True) as connection:
-            changes = self._db.next_change(connection)
+        with self.writing(durable=True) as connection:
+            changes = self.next_change(connection)
             for group in dropped:
                 connection.execute(
                     "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE id = ?", (now, group)
@@ -1061,7 +997,7 @@ class Ledger:
                 ).fetchone()
                 if status == "live":  # readers have a part of it, and have to reload every document
                     connection.execute(
-                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self._db.id)
+                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self.id)
                     )
                 elif parent is None:  # another root group: its documents start with new versions
                     connection.execute(
@@ -1082,12 +1018,12 @@ class Ledger:
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""
-        found = self._db.select(
-            "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self._db.id, time.time())
+        found = self.select(
+            "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self.id, time.time())
         )
         return str(Program.from_json(found[0][1], found[0][0])) if found and found[0][0] else ""
 
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
-        with self._db.writing() as connection:
-            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self._db.id,))
+        with self.writing() as connection:
+            connection.execute("UPDATE ledger SET removals = removals + 1 WHERE id = ?", (self.id,))

@@ -86,9 +86,8 @@ def as_reader(pattern: str, given: Any) -> FileReader:
     """Return the function that loads a file: a loader's method, a new instance's method, or the function itself."""
     if isinstance(given, type):
         return FileReader(given.__name__, lambda path: given().load(path), pattern)
-    if callable(getattr(given, "load", None)):
-        return FileReader(type(given).__name__, given.load, pattern)
-    return FileReader(getattr(given, "__name__", type(given).__name__), given, pattern)
+    load = getattr(given, "load", None)
+    return FileReader(getattr(given, "__name__", type(given).__name__), load if callable(load) else given, pattern)
 
 
 class Readers:
@@ -144,7 +143,7 @@ class AddReader(Protocol):
 def add_reader(
     self_or_class: Any, /, pattern: str, func: ReaderLike | None = None, *, version: str | None = None
 ) -> Any:
-    """Set the reader of files of certain names, whatever loader is registered for their suffix.
+    """Set the reader of files of certain names, instead of the loader that is registered for their suffix.
 
     Called on the class, it applies to every Document; called on an instance, to that one, where it takes precedence.
     Suffixes take precedence over patterns, longer suffixes over shorter ones, newer patterns over older ones; the same
@@ -154,8 +153,8 @@ def add_reader(
         self_or_class: The Document, or its class.
         pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, for a file's path
             relative to the dataset, or its name. Case does not matter.
-        func: A function of the file's `pathlib.Path` that returns its text, or whatever loaders return; a loader class
-            without arguments, or an instance. None returns a decorator.
+        func: A function of the file's `pathlib.Path` that returns its text, or another result of a loader; a loader
+            class without arguments, or an instance. None returns a decorator.
         version: Distinguishes readers that look the same: the version of a model, of a program.
 
     Returns:

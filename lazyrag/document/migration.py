@@ -17,15 +17,15 @@ from lazyrag.document.lease import LedgerConnection
 from lazyrag.document.ledger import (
     CopiedBuild,
     CopiedGroup,
-    CopiedSpace,
     begin_copies,
     copied_builds,
     copied_groups,
     copy_array_files,
     copy_ledgers,
 )
-from lazyrag.document.nodes import metric_of
+from lazyrag.document.nodes import batches, metric_of
 from lazyrag.document.report import OnProgress, ProgressMeter, pages
+from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.stores.config import OpenStores, StoreConf
@@ -223,7 +223,7 @@ class _DocumentCopy:
         self._run(copied, f"copy {group.name} of {self.here.name}", group)
         self.segments += copied.rows
 
-    def _copy_vectors(self, group: CopiedGroup, space: CopiedSpace) -> None:
+    def _copy_vectors(self, group: CopiedGroup, space: LiveIndex) -> None:
         copy = self._rename(group, space.collection, space.name)
         if not space.dimension:  # nothing has been embedded yet
             return
@@ -234,9 +234,7 @@ class _DocumentCopy:
         self._run(copied, f"copy {group.name} of {self.here.name}, embedded with {space.name!r}", group, space)
         self.vectors += copied.rows
 
-    def _run(
-        self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, space: CopiedSpace | None = None
-    ) -> None:
+    def _run(self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, space: LiveIndex | None = None) -> None:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much memory as the nodes.
         total = sum(one.build.size for one in copied_builds(self.here, group, space))
         with ProgressMeter(what, total, 1, self._on_progress, unit="row") as meter:
@@ -301,7 +299,7 @@ class _CollectionCopy(Generic[R]):
         """
         fresh = not self._target.count(self._copy)
         numbers: set[int] = set()
-        for batch in _batches(builds):
+        for batch in batches(builds, lambda one: one.build.size, _BATCH_ROWS):
             numbers.update(one.build.number for one in batch)
             keys = [key for one in batch for key in one.build.keys]
             rows = self._by_build(batch, self._source.get(self._collection, keys))
@@ -352,19 +350,6 @@ class _CollectionCopy(Generic[R]):
             msg = f"{store} does not return what was written to it: {wrong} rows of {self._copy!r} differ."
             msg += " The source did not change. Repair the target, and call migrate() again."
             raise StoreError(msg, store=store, collection=self._copy)
-
-
-def _batches(builds: Iterable[CopiedBuild]) -> Iterator[list[CopiedBuild]]:
-    batch: list[CopiedBuild] = []
-    rows = 0
-    for one in builds:
-        batch.append(one)
-        rows += one.build.size
-        if rows >= _BATCH_ROWS:
-            yield batch
-            batch, rows = [], 0
-    if batch:
-        yield batch
 
 
 def _is_output(one: CopiedBuild, rows: list[Segment]) -> bool:

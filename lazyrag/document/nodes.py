@@ -7,16 +7,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from lazyrag.data.fields import Schema
 from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode, NodeSource
-from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids, store_key
+from lazyrag.data.segment import Segment
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, View
-from lazyrag.errors import StaleNodeError, StoreError, UnsupportedError
+from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
 from lazyrag.stores.protocol import Approximate, NativeText, NativeVectors, SegmentStore, VectorSchema, VectorStore
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_FIRST_CHILDREN = 32
+T = TypeVar("T")
 
 SearchMode: TypeAlias = Literal["exact", "approximate", "native"]
 """Vector search: exact, approximate, or the store's native one."""
 
 
 class NodeStore:
-    """Segments and vectors by group and document, in a view of the tree.
+    """Segments and vectors by build.
 
     Args:
         segments: An open segment store.
@@ -52,7 +52,7 @@ class NodeStore:
             StoreError: If some are missing in the store.
         """
         found = self.segments.get(collection, build.keys)
-        _check_number(build, len(found))
+        ensure_complete(build, len(found))
         return found
 
     def of_builds(self, collection: str, builds: Sequence[Build]) -> list[list[Segment]]:
@@ -62,111 +62,8 @@ class NodeStore:
         nodes = []
         for build in builds:
             own = [found[key] for key in build.keys if key in found]
-            _check_number(build, len(own))
+            ensure_complete(build, len(own))
             nodes.append(own)
-        return nodes
-
-    def pages(self, view: View, group: LiveGroup, size: int) -> Iterator[list[Segment]]:
-        """All nodes of a group, document by document, in pages of about ``size``."""
-        for builds in _batches(view.tree.builds(group), size):
-            yield [segment for own in self.of_builds(group.collection, builds) for segment in own]
-
-    def parent(self, view: View, segment: Segment) -> Segment | None:
-        """The live parent of a node; None for a root.
-
-        Raises:
-            StaleNodeError: If the parent is not in the live tree any more.
-        """
-        if segment.parent is None:
-            return None
-        own = self.followed(view, segment)
-        above = view.groups.get(own.parent) if own.parent is not None else None
-        found = self._live(above, segment.document_id, [segment.parent]) if above is not None else []
-        if not found:
-            raise _stale(segment)
-        return found[0]
-
-    def parents(self, view: View, segments: Sequence[Segment]) -> dict[str, Segment]:
-        """The live parents of nodes by their uids, as far as they exist; one request for each group."""
-        wanted: dict[str, dict[str, str]] = {}
-        for one in segments:
-            own = view.groups.get(one.group)
-            above = view.groups.get(own.parent) if own is not None and own.parent is not None else None
-            build = above.builds.get(one.document_id) if above is not None else None
-            if above is not None and build is not None and one.parent is not None:
-                wanted.setdefault(above.collection, {})[one.parent] = store_key(one.parent, build.number)
-        looks = (self.segments.get(collection, list(keys.values())) for collection, keys in wanted.items())
-        return {found.uid: found for look in looks for found in look}
-
-    def root(self, view: View, segment: Segment) -> Segment:
-        """The live root of a node's document."""
-        if segment.group == LAZY_ROOT_NAME:
-            return segment
-        roots = view.groups.get(LAZY_ROOT_NAME)
-        found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
-        if not found:
-            msg = f"Document {segment.path!r} is gone. Retrieve the node again."
-            raise StaleNodeError(msg)
-        # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
-        # rebuilt meanwhile: that does not concern the root.
-        if found[0].build > segment.build:
-            self.followed(view, segment)
-        return found[0]
-
-    def children(self, view: View, segment: Segment, group: LiveGroup) -> list[Segment]:
-        """The children of a node in a group, in order.
-
-        Raises:
-            StaleNodeError: If the node is not in the live tree any more.
-        """
-        return [child for page in self.child_pages(view, segment, group) for child in page]
-
-    def child_pages(self, view: View, segment: Segment, group: LiveGroup) -> Iterator[list[Segment]]:
-        """The same in pages, each larger than the one before.
-
-        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
-        """
-        self.followed(view, segment)
-        first, size = 1, _FIRST_CHILDREN
-        while True:
-            uids = child_uids(segment.uid, group.name, range(first, first + size))
-            page = self._live(group, segment.document_id, uids)
-            yield page
-            if len(page) < size:
-                return
-            first, size = first + size, 4 * size
-
-    def ordinal(self, view: View, segment: Segment) -> tuple[Build, int]:
-        """The live build of a node, and its position in it, from 0.
-
-        Raises:
-            StaleNodeError: If the node is not in the live tree any more.
-        """
-        build = self.followed(view, segment).builds[segment.document_id]
-        at = segment.number - 1  # where it stood when it was read; it may have moved since
-        if at < len(build.uids) and build.uids[at] == segment.uid:
-            return build, at
-        if segment.uid not in build.uids:
-            raise _stale(segment)
-        return build, build.uids.index(segment.uid)
-
-    def stretches(self, view: View, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
-        """The nodes of builds, each from one ordinal to another, from 0, both included.
-
-        Raises:
-            StoreError: If some are missing in the store.
-        """
-        keys = [
-            (build, [store_key(uid, build.number) for uid in build.uids[first : last + 1]])
-            for build, first, last in wanted
-        ]
-        found: dict[str, Segment] = {}
-        for name in dict.fromkeys(build.group for build, _ in keys):
-            own = [key for build, some in keys if build.group == name for key in some]
-            found |= {one.key: one for one in self.segments.get(view.groups[name].collection, own)}
-        nodes = [[found[key] for key in some if key in found] for _, some in keys]
-        for (build, some), there in zip(keys, nodes, strict=True):
-            _check_number(build, len(there) + len(build.uids) - len(some))
         return nodes
 
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
@@ -212,49 +109,20 @@ class NodeStore:
             raise UnsupportedError(msg, store=type(store).__name__)
         return store
 
-    def followed(self, view: View, segment: Segment) -> LiveGroup:
-        """The group of a node, if the node or an equal one in its place is live.
-
-        Raises:
-            StaleNodeError: If neither is.
-        """
-        group = view.groups.get(segment.group)
-        build = group.builds.get(segment.document_id) if group is not None else None
-        if group is None or build is None:
-            raise _stale(segment)
-        if build.number != segment.build:
-            live = self._live(group, segment.document_id, [segment.uid])
-            if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
-                raise _stale(segment)
-        return group
-
-    def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
-        build = group.builds.get(document)
-        if build is None:
-            return []
-        return self.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
-
 
 def metric_of(dimension: int) -> Metric:
     """The metric for vectors of a dimension: cosine for dense ones, the inner product for sparse ones."""
     return "ip" if dimension == SPARSE else "cosine"
 
 
-def _check_number(build: Build, found: int) -> None:
+def ensure_complete(build: Build, found: int) -> None:
+    """Raise a StoreError unless so many of a build's nodes are all of them."""
     if found != len(build.uids):
         msg = (
             f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document {build.document}. "
-            "Run verify() to see what else is missing, and repair() to make it anew."
+            "Run verify() to see what else is missing, and repair() to rebuild it."
         )
         raise StoreError(msg)
-
-
-def _stale(segment: Segment) -> StaleNodeError:
-    msg = (
-        f"Node {segment.uid} of group {segment.group!r} does not stand in the tree any more: its group, one above it "
-        "or its document was built anew. Retrieve the node again."
-    )
-    return StaleNodeError(msg)
 
 
 PAGE = 100_000  # nodes that a user's own similarity function sees at once
@@ -354,7 +222,7 @@ class NodeCache:
     def __init__(self, nodes: NodeStore, most_bytes: int = _MOST_BYTES) -> None:
         self._nodes = nodes
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()  # nobody who holds it waits for anything but a store
+        self._lock = threading.Lock()  # its holder waits for nothing but a store
         self._tables: dict[tuple[int, int], _Table] = {}  # by group and index; the last used is the last
 
     def pages(
@@ -398,13 +266,13 @@ class NodeCache:
         builds = list(view.tree.builds(group))
         size = sum(build.size for build in builds) * _NODE_BYTES
         parts = {build.number: before[build.number] for build in builds if build.number in before}
-        new = _batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
+        new = _build_batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
         while size <= self._most_bytes and (some := next(new, None)):
             parts.update(zip([build.number for build in some], read(some), strict=True))
             size = max(size, sum(part.size for part in parts.values()))
         if size > self._most_bytes:
             return _Table(numbers, -1, {}, None, 0)
-        pages = [_page([parts[build.number] for build in some]) for some in _batches(builds, PAGE)]
+        pages = [_page([parts[build.number] for build in some]) for some in _build_batches(builds, PAGE)]
         complete = {number: part for number, part in parts.items() if not part.lacking}
         changes = -1 if len(complete) == len(parts) else view.tree.changes
         return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
@@ -434,14 +302,14 @@ class NodeCache:
         vectors: dict[str, Carried] = {row.key: {embed_key: row.vector} for row in rows}
         parts = []
         for segments in read:
-            kept = [one for one in segments if one.key in vectors]
-            own = [vectors[one.key] for one in kept]
+            embedded = [one for one in segments if one.key in vectors]
+            own = [vectors[one.key] for one in embedded]
             nodes = [
                 DocNode.from_segment(one, reader, embeddings=embeddings)
-                for one, embeddings in zip(kept, own, strict=True)
+                for one, embeddings in zip(embedded, own, strict=True)
             ]
-            size = sum(map(_size_of, kept)) + sum(_bytes_of(one[embed_key]) for one in own)
-            parts.append(_Part(nodes, own, len(segments) - len(kept), size))
+            size = sum(map(_size_of, embedded)) + sum(_bytes_of(one[embed_key]) for one in own)
+            parts.append(_Part(nodes, own, len(segments) - len(embedded), size))
         return parts
 
     def _make_room(self, view: View, size: int) -> None:
@@ -452,18 +320,36 @@ class NodeCache:
             del self._tables[next(iter(self._tables))]
 
 
-def _batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
+def batches(
+    items: Iterable[T], weight: Callable[[T], int], most: int, *, most_items: int = sys.maxsize
+) -> Iterator[list[T]]:
+    """Items in batches that end where their weight or number reaches a bound.
+
+    Args:
+        items: Any number.
+        weight: Weight of an item.
+        most: The bound of a batch's weight; the last item may exceed it.
+        most_items: The bound of its number of items.
+
+    Example:
+        >>> list(batches(["a", "bb", "c"], len, 3))
+        [['a', 'bb'], ['c']]
+    """
+    batch: list[T] = []
+    total = 0
+    for one in items:
+        batch.append(one)
+        total += weight(one)
+        if total >= most or len(batch) >= most_items:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
     """Builds with about so many nodes together."""
-    some: list[Build] = []
-    count = 0
-    for build in builds:
-        some.append(build)
-        count += build.size
-        if count >= size:
-            yield some
-            some, count = [], 0
-    if some:
-        yield some
+    return batches(builds, lambda build: build.size, size)
 
 
 def _page(parts: list[_Part]) -> NodePage:

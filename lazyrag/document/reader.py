@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from lazyrag.data.fields import Schema
@@ -12,7 +11,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import ReadOnly, Segment, copy_value
 from lazyrag.document.indexer import Indexer, report_of
 from lazyrag.document.report import IngestReport
-from lazyrag.document.snapshot import NOTHING, ActiveRead, CollectionState, LocalSnapshot, Needs, read, related
+from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Needs, read, related
 from lazyrag.document.tree import View
 from lazyrag.errors import ConfigError, IngestionError, StaleNodeError, known_names
 from lazyrag.models.embedding import CheckedEmbedder
@@ -22,7 +21,7 @@ R = TypeVar("R")
 
 
 class Reader:
-    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns lies in the scope.
+    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns is in the scope.
 
     Args:
         indexer: Of the Document.
@@ -55,8 +54,7 @@ class Reader:
         """
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
-            msg = f"The filter of restricted() must have a condition; got {filters!r}."
-            raise ConfigError(msg)
+            raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
         return Reader(self.tree, both(self.scope, bound), self.unscoped)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
@@ -81,8 +79,7 @@ class Reader:
             raise ConfigError(msg)
         unknown = [key for key in keys or () if key not in known]
         if unknown:
-            msg = f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}")
         return [known[key] for key in (keys or known)]
 
     def line(self, group: str) -> list[str]:
@@ -90,14 +87,6 @@ class Reader:
         return self.tree.graph.line(group)
 
     # Snapshots
-
-    def open(self, needs: Needs, part: int) -> CollectionState:
-        """See `SnapshotSource.open`."""
-        return CollectionState(self.tree, self.build(needs), part)
-
-    def snapshot(self, active: ActiveRead, state: CollectionState) -> LocalSnapshot:
-        """See `SnapshotSource.snapshot`."""
-        return LocalSnapshot(self, active, state)
 
     def build(self, needs: Needs) -> View:
         """The present live state, with everything that is needed built."""
@@ -108,10 +97,6 @@ class Reader:
         except IngestionError:  # it names files, which may be out of scope
             msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
             raise IngestionError(msg) from None
-
-    def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
-        """See `SnapshotSource.pause_writers`."""
-        return self.tree.paused(timeout_s)
 
     def read(self, body: Callable[[LocalSnapshot], R], needs: Needs = NOTHING) -> R:
         """Read one state of this Document; see `read`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lazyrag.data.segment import Segment
@@ -78,11 +77,11 @@ class Failures:
     """Failures in this process that were not retried yet.
 
     Args:
-        where: Returns the Document's name for messages.
+        where: The Document, as messages name it.
     """
 
-    def __init__(self, where: Callable[[], str]) -> None:
-        self._where = where
+    def __init__(self, where: str) -> None:
+        self.where = where
         self._by_step: dict[tuple[Step, str], Failure] = {}  # by step and the document's identity
         self._new: dict[Step, list[Failure]] = {}
         self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
@@ -90,12 +89,10 @@ class Failures:
     def __iter__(self) -> Iterator[Failure]:
         return iter([*self._by_step.values(), *self.misnamed.values()])
 
-    def add(self, step: Step, identity: str, error: LazyRAGError) -> Failure:
+    def add(self, step: Step, identity: str, error: LazyRAGError) -> None:
         """Add a failure."""
-        failure = Failure(identity, str(step), error)
-        self._by_step[step, identity] = failure
+        failure = self._by_step[step, identity] = Failure(identity, str(step), error)
         self._new.setdefault(step, []).append(failure)
-        return failure
 
     def has(self, steps: Collection[Step], identity: str) -> bool:
         """Whether a document failed in one of the steps."""
@@ -105,15 +102,11 @@ class Failures:
         """Return the steps with failures."""
         return {step for step, _ in self._by_step}
 
-    def of_step(self, step: Step) -> list[Failure]:
-        """Return the failures of a step."""
-        return [failure for (at, _), failure in self._by_step.items() if at == step]
-
     def forget(self, wanted: Callable[[Step, str], bool]) -> None:
         """Remove failures that are retried or obsolete."""
         self._by_step = {at: failure for at, failure in self._by_step.items() if not wanted(*at)}
 
-    def check(self, step: Step, done: int) -> None:
+    def warn_or_raise(self, step: Step, done: int) -> None:
         """Warn of new failures in a step; raise if it succeeded for no document.
 
         Args:
@@ -123,25 +116,24 @@ class Failures:
         Raises:
             IngestionError: If every document failed.
         """
-        failed = self.of_step(step)
+        failed = [failure for (at, _), failure in self._by_step.items() if at == step]
         new = self._new.pop(step, [])
         total = done + len(failed)
         if failed and not done:
             msg = f"All {total} files failed to {step}. The first: {sentence(failed[0])}"
-            raise IngestionError(f"{msg} Fix the cause, then call retry_failed(). ({self._where()})") from failed[
-                0
-            ].error
+            hint = f"Fix the cause, then call retry_failed(). ({self.where})"
+            raise IngestionError(f"{msg} {hint}") from failed[0].error
         without_text = [failure for failure in new if isinstance(failure.error, NoReaderError)]
         new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
         skipped = f"Skipped {len(without_text)} of {total} files: images, audio and video need a media reader."
         if new:
             msg = (
                 f"{len(new)} of {total} files failed to {step}; the others were ingested. The first: {new[0]} "
-                f"({self._where()}: last_report lists all failures, retry_failed() retries them)"
+                f"({self.where}: last_report lists all failures, retry_failed() retries them)"
             )
             warn_user(f"{msg} {skipped}" if without_text else msg, IngestionWarning)
         elif without_text:
-            warn_user(f"{skipped} The first: {without_text[0]} ({self._where()})", IngestionWarning)
+            warn_user(f"{skipped} The first: {without_text[0]} ({self.where})", IngestionWarning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +185,7 @@ class ProgressMeter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._bar.close()
 
     def tick(self, step: Step) -> None:

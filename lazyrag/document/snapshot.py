@@ -10,16 +10,16 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import ReadOnly, Segment, Span, digest, store_key
+from lazyrag.data.segment import LAZY_ROOT_NAME, ReadOnly, Segment, Span, child_uids, content_text, digest, store_key
 from lazyrag.document.groups import Step
-from lazyrag.document.nodes import PAGE, SearchMode, metric_of
+from lazyrag.document.nodes import PAGE, SearchMode, batches, ensure_complete, metric_of
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
@@ -44,119 +44,17 @@ Needs: TypeAlias = frozenset[Step]
 
 NOTHING: Needs = frozenset()
 
+SnapshotSource: TypeAlias = "Reader"
+"""Source of snapshots: a Document, or a restricted view of one."""
+
 OUTSIDE = -1
 """Stands for the number of a collection in the keys of nodes that belong to no Document."""
 
+_FIRST_CHILDREN = 32
 _TRIES = 3
 _LOCK_S = 0.1
 _PATIENCE_S = 10.0
 _LONGEST_PAUSE_S = 0.05
-
-
-class Snapshot(Protocol):
-    """One state of one or several collections, as far as it may be seen. It is used inside the read that opened it."""
-
-    @property
-    def parts(self) -> Sequence[LocalSnapshot]:
-        """One snapshot for each source, in the sources' order."""
-
-    @property
-    def version(self) -> tuple[Any, ...]:
-        """Equal versions of the same sources give equal answers."""
-
-    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """The same state, seen through some of the sources of the read."""
-
-    def part_of(self, node: DocNode) -> int:
-        """The number of a node's collection in this read; `OUTSIDE` for a node of no Document."""
-
-    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
-        """BM25 statistics of the nodes of a group that can be seen."""
-
-    def rank_terms(
-        self,
-        group: str,
-        analyser: str,
-        terms: Sequence[str],
-        topk: int,
-        filters: FilterLike | None,
-        model: BM25,
-        statistics: Statistics | None = None,
-    ) -> Hits:
-        """The best nodes of a group by BM25: only nodes that share a term with the query.
-
-        Args:
-            group: The group.
-            analyser: Name of the registered analyser whose terms are indexed.
-            terms: Terms of the query.
-            topk: At most so many hits.
-            filters: Narrow what is ranked and change no statistic.
-            model: Parameters of BM25.
-            statistics: Those of a larger collection; None takes those of this snapshot.
-        """
-
-    def rank_vectors(
-        self,
-        group: str,
-        embed_key: str,
-        vectors: Sequence[Embedding],
-        topk: int,
-        filters: FilterLike | None,
-        *,
-        mode: SearchMode = "exact",
-    ) -> Hits:
-        """The best nodes of a group by the metric of their vectors.
-
-        Args:
-            group: The group.
-            embed_key: Which vectors.
-            vectors: The query's vector for each part, in the order of `parts`.
-            topk: At most so many hits.
-            filters: As in `rank_terms`.
-            mode: How the vector store searches.
-
-        Raises:
-            EmbeddingError: If the query's vector has another length or kind than the nodes'.
-            UnsupportedError: If a store does not search in that mode.
-        """
-
-    def metrics(self, group: str, embed_key: str) -> set[Metric]:
-        """The metrics that rank the vectors of a group; empty if there are none."""
-
-    def size(self, group: str) -> int:
-        """How many live nodes a group has, seen here or not: a bound for ``topk``."""
-
-    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
-        """The nodes of hits, in their order, with their scores.
-
-        Raises:
-            StoreError: If the store lacks one.
-        """
-
-
-class SnapshotSource(Protocol):
-    """Source of snapshots: a Document, or a restricted view of one."""
-
-    @property
-    def tree(self) -> object:
-        """The collection: the same object for every view of one Document."""
-
-    def open(self, needs: Needs, part: int) -> CollectionState:
-        """The present state; builds what is missing.
-
-        Args:
-            needs: What must be built.
-            part: The number of the collection in the read.
-        """
-
-    def build(self, needs: Needs) -> View:
-        """The present live state, with everything that is needed built."""
-
-    def snapshot(self, read: ActiveRead, state: CollectionState) -> LocalSnapshot:
-        """The state as it is seen from here."""
-
-    def pause_writers(self, timeout_s: float) -> AbstractContextManager[bool]:
-        """Keep other threads from changing the collection; yields False after a timeout."""
 
 
 class CollectionState:
@@ -204,12 +102,12 @@ class ActiveRead:
     def __init__(self, outer: ActiveRead | None) -> None:
         self.outer = outer
         self.is_open = True
-        self._states: dict[int, CollectionState] = {}
-        self._collections: list[object] = [] if outer is None else list(outer._collections)
+        self._states: dict[object, CollectionState] = {}
+        self._collections: dict[object, int] = {} if outer is None else dict(outer._collections)
 
     def state_of(self, source: SnapshotSource) -> CollectionState | None:
         """The state of a source's collection; None if the read does not cover it."""
-        found = self._states.get(id(source.tree))
+        found = self._states.get(source.tree)
         return self.outer.state_of(source) if found is None and self.outer is not None else found
 
     def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
@@ -222,24 +120,16 @@ class ActiveRead:
         for source, needs in sources.items():
             state = self.state_of(source)
             if state is None:
-                part = self.part_of(source.tree)
-                state = self._states[id(source.tree)] = source.open(needs, part)
+                state = CollectionState(source.tree, source.build(needs), self.part_of(source.tree))
+                self._states[source.tree] = state
             elif needs and needs not in state.view.met:
                 state.require(needs, source)
-            parts.append(source.snapshot(self, state))
-        return parts[0] if len(parts) == 1 else UnionSnapshot(self, parts)
-
-    def snapshot(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """The snapshot of some sources that the read was opened with."""
-        return self.open(dict.fromkeys(sources, NOTHING))
+            parts.append(LocalSnapshot(source, self, state))
+        return parts[0] if len(parts) == 1 else Snapshot(self, parts)
 
     def part_of(self, collection: object) -> int:
         """The number of a collection: in the order in which they are first met."""
-        for number, known in enumerate(self._collections):  # they are few
-            if known is collection:
-                return number
-        self._collections.append(collection)
-        return len(self._collections) - 1
+        return self._collections.setdefault(collection, len(self._collections))
 
     def is_valid(self) -> bool:
         """Whether the states that this read opened are valid."""
@@ -254,39 +144,46 @@ class ActiveRead:
         return any(one.has_moved for one in self._states.values())
 
 
-class UnionSnapshot:
-    """Several snapshots as one: ranked together, with common statistics.
+class Snapshot:
+    """One state of one or several collections, as far as it may be seen. It is used inside the read that opened it.
+
+    Several collections are ranked together, with common statistics.
 
     Args:
         read: The read.
-        parts: The snapshots.
+        parts: The snapshots of the collections.
     """
 
-    __slots__ = ("_read", "parts")
+    __slots__ = ("_parts", "_read")
 
     def __init__(self, read: ActiveRead, parts: Sequence[LocalSnapshot]) -> None:
         self._read = read
-        self.parts = parts
+        self._parts = parts
+
+    @property
+    def parts(self) -> Sequence[LocalSnapshot]:
+        """One snapshot for each source, in the sources' order."""
+        return self._parts
 
     @property
     def version(self) -> tuple[Any, ...]:
-        """See `Snapshot.version`."""
+        """Equal versions of the same sources give equal answers."""
         return tuple(one.version for one in self.parts)
 
     def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """See `Snapshot.of`."""
+        """The same state, seen through some of the sources of the read."""
         if len(sources) == len(self.parts) and all(
             one.source is source for one, source in zip(self.parts, sources, strict=True)
         ):
             return self
-        return self._read.snapshot(sources)
+        return self._read.open(dict.fromkeys(sources, NOTHING))
 
     def part_of(self, node: DocNode) -> int:
-        """See `Snapshot.part_of`."""
+        """The number of a node's collection in this read; `OUTSIDE` for a node of no Document."""
         return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
 
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
-        """See `Snapshot.term_statistics`."""
+        """BM25 statistics of the nodes of a group that can be seen."""
         first, *others = (one.term_statistics(group, analyser, terms, model) for one in self.parts)
         return sum(others, first)
 
@@ -300,7 +197,17 @@ class UnionSnapshot:
         model: BM25,
         statistics: Statistics | None = None,
     ) -> Hits:
-        """See `Snapshot.rank_terms`."""
+        """The best nodes of a group by BM25: only nodes that share a term with the query.
+
+        Args:
+            group: The group.
+            analyser: Name of the registered analyser whose terms are indexed.
+            terms: Terms of the query.
+            topk: At most so many hits.
+            filters: Narrow what is ranked and change no statistic.
+            model: Parameters of BM25.
+            statistics: Those of a larger collection; None takes those of this snapshot.
+        """
         if statistics is None:
             statistics = self.term_statistics(group, analyser, terms, model)
         return merged(
@@ -317,22 +224,39 @@ class UnionSnapshot:
         *,
         mode: SearchMode = "exact",
     ) -> Hits:
-        """See `Snapshot.rank_vectors`."""
+        """The best nodes of a group by the metric of their vectors.
+
+        Args:
+            group: The group.
+            embed_key: Which vectors.
+            vectors: The query's vector for each part, in the order of `parts`.
+            topk: At most so many hits.
+            filters: As in `rank_terms`.
+            mode: How the vector store searches.
+
+        Raises:
+            EmbeddingError: If the query's vector has another length or kind than the nodes'.
+            UnsupportedError: If a store does not search in that mode.
+        """
         pairs = zip(self.parts, vectors, strict=True)
         return merged(
             [one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode) for one, vector in pairs], topk
         )
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
-        """See `Snapshot.metrics`."""
+        """The metrics that rank the vectors of a group; empty if there are none."""
         return set().union(*(one.metrics(group, embed_key) for one in self.parts))
 
     def size(self, group: str) -> int:
-        """See `Snapshot.size`."""
+        """How many live nodes a group has, seen here or not: a bound for ``topk``."""
         return sum(one.size(group) for one in self.parts)
 
     def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
-        """See `Snapshot.nodes`."""
+        """The nodes of hits, in their order, with their scores.
+
+        Raises:
+            StoreError: If the store lacks one.
+        """
         found: dict[NodeKey, DocNode] = {}
         for part in self.parts:
             own = [hit for hit in hits if hit[0][1] == part.part]
@@ -341,7 +265,7 @@ class UnionSnapshot:
         return [found[key] for key, _ in hits]
 
 
-class LocalSnapshot:
+class LocalSnapshot(Snapshot):
     """One state of one Document within a scope; see `Snapshot`.
 
     Returned nodes are in scope; the path that leads to them may pass other nodes.
@@ -352,7 +276,7 @@ class LocalSnapshot:
         state: The state that the read sees.
     """
 
-    __slots__ = ("_above", "_nodes", "_read", "_scope", "indexer", "part", "source", "state")
+    __slots__ = ("_above", "_nodes", "_scope", "indexer", "part", "source", "state")
 
     def __init__(self, source: Reader, read: ActiveRead, state: CollectionState) -> None:
         self.source = source
@@ -362,7 +286,7 @@ class LocalSnapshot:
         self._read = read
         self._scope = source.scope
         self._nodes = source.tree.nodes
-        self._above: dict[str, Segment | None] = {}
+        self._above: dict[str, Segment] = {}
 
     @property
     def parts(self) -> tuple[LocalSnapshot]:
@@ -373,14 +297,6 @@ class LocalSnapshot:
     def version(self) -> tuple[Any, ...]:
         """See `Snapshot.version`."""
         return (self.state.view,)
-
-    def of(self, sources: Sequence[SnapshotSource]) -> Snapshot:
-        """See `Snapshot.of`."""
-        return self if len(sources) == 1 and sources[0] is self.source else self._read.snapshot(sources)
-
-    def part_of(self, node: DocNode) -> int:
-        """See `Snapshot.part_of`."""
-        return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
 
     # Rankings
 
@@ -462,11 +378,11 @@ class LocalSnapshot:
         """
         live, wanted = self.group(group), self._wanted(filters)
         space = None if embed_key is None else self.space(group, embed_key)
-        kept = self.indexer.node_cache.pages(self.state.view, live, embed_key, space, self.source.unscoped)
+        cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, space, self.source.unscoped)
         pages = (
             self._read_pages(live, wanted, embed_key, space)
-            if kept is None
-            else (page.seen(wanted, None if self._scope is None else self.source) for page in kept)
+            if cached is None
+            else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
         )
         return (page for page in pages if page)
 
@@ -516,7 +432,7 @@ class LocalSnapshot:
         """The stored vectors of nodes, None for a node without; one request for each of their groups."""
         found: dict[tuple[str, str], Embedding] = {}
         for name in dict.fromkeys(one.group for one in segments):
-            space = self._known_space(name, embed_key)
+            space = self.indexer.planner.live_index(self.state.view, Step(name, embed_key=embed_key))
             keys = [one.key for one in segments if one.group == name]
             if space is not None and space.dimension:
                 found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(space.collection, keys)}
@@ -535,28 +451,39 @@ class LocalSnapshot:
             ConfigError: If it belongs to another one.
         """
         if node.reader is not None and node.reader.tree is not self.indexer:
-            msg = f"{node!r} belongs to another Document. Ask the Document that it was retrieved from."
-            raise ConfigError(msg)
+            raise ConfigError(f"{node!r} belongs to another Document. Ask the Document that it was retrieved from.")
         return node.segment
 
     def above(self, segment: Segment) -> Segment | None:
         """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
 
         Raises:
-            StaleNodeError: If the node is not in the live tree any more.
+            StaleNodeError: If the node or its parent is not in the live tree any more.
         """
         if segment.parent is None:
             return None
-        if segment.parent in self._above:
-            self._nodes.followed(self.state.view, segment)
-        else:
-            self._above[segment.parent] = self._nodes.parent(self.state.view, segment)
+        own = self._followed(segment)
+        if segment.parent not in self._above:
+            group = self.state.view.groups.get(own.parent) if own.parent is not None else None
+            found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
+            if not found:
+                raise _stale(segment)
+            self._above[segment.parent] = found[0]
         return self._above[segment.parent]
 
     def look_above(self, segments: Sequence[Segment]) -> None:
-        """Read the parents of nodes with one request; `above` would read them one by one."""
-        unknown = [one for one in segments if one.parent is not None and one.parent not in self._above]
-        self._above |= self._nodes.parents(self.state.view, unknown)
+        """Read the parents of nodes with one request for each group; `above` would read them one by one."""
+        groups = self.state.view.groups
+        wanted: dict[str, list[str]] = {}
+        for one in segments:
+            own = groups.get(one.group)
+            group = groups.get(own.parent) if own is not None and own.parent is not None else None
+            build = group.builds.get(one.document_id) if group is not None else None
+            if group is not None and build is not None and one.parent is not None and one.parent not in self._above:
+                wanted.setdefault(group.collection, []).append(store_key(one.parent, build.number))
+        for collection, keys in wanted.items():
+            found = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
+            self._above |= {one.uid: one for one in found}
 
     def source_of(self, segment: Segment) -> Segment | None:
         """The node in whose text a node's span counts; None for a node without a span."""
@@ -567,32 +494,34 @@ class LocalSnapshot:
 
     def root(self, segment: Segment) -> Segment:
         """The root node of a node's document, in scope or not."""
-        return self._nodes.root(self.state.view, segment)
+        if segment.group == LAZY_ROOT_NAME:
+            return segment
+        roots = self.state.view.groups.get(LAZY_ROOT_NAME)
+        found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
+        if not found:
+            raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
+        # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
+        # rebuilt meanwhile: that does not concern the root.
+        if found[0].build > segment.build:
+            self._followed(segment)
+        return found[0]
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""
-        view = self.state.view
-        self._nodes.followed(view, segment)
-        below = sorted(
-            (group for group in view.groups.values() if group.parent == segment.group), key=lambda group: group.name
-        )
+        self._followed(segment)
+        below = [group for group in self.state.view.groups.values() if group.parent == segment.group]
         return {
             group.name: [
-                DocNode.from_segment(one, self.source)
-                for one in self._nodes.children(view, segment, group)
-                if self.sees(one)
+                DocNode.from_segment(one, self.source) for one in self._children(segment, group) if self.sees(one)
             ]
-            for group in below
+            for group in sorted(below, key=lambda group: group.name)
         }
 
     def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
         """The children of a node in one group, in order; None if they are more than so many."""
-        found: list[Segment] = []
-        for page in self._nodes.child_pages(self.state.view, segment, self.group(group)):
-            found += [one for one in page if self.sees(one)]
-            if len(found) > most:  # what a large document holds is not read for nothing
-                return None
-        return found
+        visible = filter(self.sees, self._children(segment, self.group(group)))
+        found = list(itertools.islice(visible, most + 1))  # not all of a large document is read
+        return found if len(found) <= most else None
 
     def relating(self, target: str) -> Callable[[DocNode], list[Segment]]:
         """A function from a node to the related nodes of another group.
@@ -622,12 +551,69 @@ class LocalSnapshot:
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
-        return self._nodes.ordinal(self.state.view, segment)
+        build = self._followed(segment).builds[segment.document_id]
+        at = segment.number - 1  # where it was when it was read; it may have moved since
+        if at < len(build.uids) and build.uids[at] == segment.uid:
+            return build, at
+        if segment.uid not in build.uids:
+            raise _stale(segment)
+        return build, build.uids.index(segment.uid)
 
     def stretches(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
-        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope."""
-        found = self._nodes.stretches(self.state.view, wanted)
-        return [[one for one in nodes if self.sees(one)] for nodes in found]
+        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope.
+
+        Raises:
+            StoreError: If some are missing in the store.
+        """
+        keys = [
+            (build, [store_key(uid, build.number) for uid in build.uids[first : last + 1]])
+            for build, first, last in wanted
+        ]
+        found: dict[str, Segment] = {}
+        for name in dict.fromkeys(build.group for build, _ in keys):
+            own = [key for build, some in keys if build.group == name for key in some]
+            found |= {one.key: one for one in self._nodes.segments.get(self.state.view.groups[name].collection, own)}
+        nodes = [[found[key] for key in some if key in found] for _, some in keys]
+        for (build, some), there in zip(keys, nodes, strict=True):
+            ensure_complete(build, len(there) + len(build.uids) - len(some))
+        return [[one for one in some if self.sees(one)] for some in nodes]
+
+    def _followed(self, segment: Segment) -> LiveGroup:
+        """The group of a node, if the node or an equal one in its place is live.
+
+        Raises:
+            StaleNodeError: If neither is.
+        """
+        group = self.state.view.groups.get(segment.group)
+        build = group.builds.get(segment.document_id) if group is not None else None
+        if group is None or build is None:
+            raise _stale(segment)
+        if build.number != segment.build:
+            live = self._live(group, segment.document_id, [segment.uid])
+            if not live or (live[0].content, live[0].span) != (segment.content, segment.span):
+                raise _stale(segment)
+        return group
+
+    def _live(self, group: LiveGroup, document: str, uids: Sequence[str]) -> list[Segment]:
+        build = group.builds.get(document)
+        if build is None:
+            return []
+        return self._nodes.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
+
+    def _children(self, segment: Segment, group: LiveGroup) -> Iterator[Segment]:
+        """The children of a node in a group, in order, in scope or not; read in pages, each larger than the one before.
+
+        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
+        """
+        self._followed(segment)
+        first, size = 1, _FIRST_CHILDREN
+        while True:
+            uids = child_uids(segment.uid, group.name, range(first, first + size))
+            page = self._live(group, segment.document_id, uids)
+            yield from page
+            if len(page) < size:
+                return
+            first, size = first + size, 4 * size
 
     # Groups and indexes
 
@@ -652,35 +638,28 @@ class LocalSnapshot:
     def _space(self, step: Step) -> LiveIndex:
         found: LiveIndex | None = self.state.view.handles.get(step)
         if found is None:
-            key = self.indexer.planner.index_key(step)
-            group = self.state.view.groups.get(step.group)
-            found = None if group is None or key is None else group.indexes.get(key)
+            found = self.indexer.planner.live_index(self.state.view, step)
             if found is None or not found.complete:
-                found = self._require(step).groups[step.group].indexes.get(key) if key is not None else None
+                found = self.indexer.planner.live_index(self._require(step), step)
             if found is None:
                 msg = f"The analyzer or embedding needed to {step} was replaced during the query. Retry the query."
                 raise StaleNodeError(msg)
             self.state.view.handles[step] = found
         return found
 
-    def _known_space(self, group: str, embed_key: str) -> LiveIndex | None:
-        """The vectors of a group under an embed key, if they are built."""
-        live = self.state.view.groups.get(group)
-        key = self.indexer.planner.index_key(Step(group, embed_key=embed_key))
-        return live.indexes.get(key) if live is not None and key is not None else None
-
     def _wanted(self, filters: FilterLike | None) -> Filter | None:
         """A filter within the scope."""
         return both(self._scope, self.source.bind(filters))
 
-    def _require(self, step: Step) -> Any:
+    def _require(self, step: Step) -> View:
         self.state.require(frozenset([step]), self.source)
         return self.state.view
 
     def _read_pages(
         self, live: LiveGroup, wanted: Filter | None, embed_key: str | None = None, space: LiveIndex | None = None
     ) -> Iterator[list[DocNode]]:
-        for page in self._nodes.pages(self.state.view, live, PAGE):
+        for builds in batches(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
+            page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if space is None or embed_key is None:
                 yield [DocNode.from_segment(one, self.source) for one in segments]
@@ -698,7 +677,7 @@ class LocalSnapshot:
         segments = [top]
         for name in groups:
             live = self.group(name)
-            segments = [child for one in segments for child in self._nodes.children(self.state.view, one, live)]
+            segments = [child for one in segments for child in self._children(one, live)]
         return [one for one in segments if self.sees(one)]
 
 
@@ -805,12 +784,10 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
                 if done is not None:
                     return done[0]
         if paused and moved:  # nobody else could
-            msg = "A similarity function or embed callable redefined a node group during the query."
-            raise RetrievalError(msg)
+            raise RetrievalError("A similarity function or embed callable redefined a node group during the query.")
         if tries > 2 * _TRIES and time.monotonic() > deadline:
             where = " and ".join(dict.fromkeys(str(one) for one in sources))
-            msg = f"{where} is being changed faster than it can be read. Try again when it is changed less."
-            raise StoreError(msg)
+            raise StoreError(f"{where} is being changed faster than it can be read. Try again when it is changed less.")
         if tries > _TRIES:
             time.sleep(min(_LONGEST_PAUSE_S, 0.001 * 2**tries))
     raise AssertionError  # the count has no end
@@ -819,11 +796,19 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
 def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
     """Pause the writers of all collections, in one order; False, and none of them, if one cannot be paused soon."""
     with ExitStack() as taken:
-        for source in sorted({id(one.tree): one for one in sources}.values(), key=lambda one: id(one.tree)):
-            if not taken.enter_context(source.pause_writers(_LOCK_S)):
+        for indexer in sorted({one.tree for one in sources}, key=id):
+            if not taken.enter_context(indexer.paused(_LOCK_S)):
                 return False
         stack.push(taken.pop_all())
     return True
+
+
+def _stale(segment: Segment) -> StaleNodeError:
+    msg = (
+        f"Node {segment.uid} of group {segment.group!r} is no longer in the tree: its group, one above it "
+        "or its document was rebuilt. Retrieve the node again."
+    )
+    return StaleNodeError(msg)
 
 
 def _described(dimension: int) -> str:
@@ -940,7 +925,7 @@ def windows(
 
 
 def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
-    """Merge a window into one node. Spans tell what its nodes share, so that no text is repeated.
+    """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
 
     White space and punctuation between nodes are taken from the source. If spans are missing, or letters are between
     two nodes, the texts are joined by a newline, and there is no span.
@@ -979,29 +964,27 @@ def _window_uid(uids: Sequence[str]) -> str:
 
 def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]) -> tuple[str, Span | None]:
     """The text of neighbours, and its span; None for the span if the text is not all of it."""
-    text = DocNode.from_segment(segments[0], None).text
+    text = content_text(segments[0].content)
     reach, is_contiguous = segments[0].span, True
     for last, segment in itertools.pairwise(segments):
-        own = DocNode.from_segment(segment, None).text
+        own, span = content_text(segment.content), segment.span
         more = None
-        if reach is not None and segment.span is not None:
+        if reach is not None and span is not None:
             above, source = source_of(last), source_of(segment)
             if above is not None and source is not None and above.key == source.key:
-                more = _more(reach, segment.span, own, source, is_next=segment.number == last.number + 1)
-        if more is not None and reach is not None and segment.span is not None:
-            text += more
-            reach = (reach[0], max(reach[1], segment.span[1]))
-        else:
+                more = _continuation(reach, span, own, source, is_next=segment.number == last.number + 1)
+        if more is None or reach is None or span is None:
             text += own if text.endswith("\n") else "\n" + own
-            reach, is_contiguous = segment.span, False
+            reach, is_contiguous = span, False
+        else:
+            text += more
+            reach = (reach[0], max(reach[1], span[1]))
     return text, reach if is_contiguous else None
 
 
-def _more(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
+def _continuation(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
     """The text that a node adds to a stretch of its source; None if it does not follow."""
     if reach[0] <= span[0] <= reach[1]:
         return text[reach[1] - span[0] :]
-    between = DocNode.from_segment(source, None).text[reach[1] : span[0]]
-    if is_next and between and not any(map(str.isalnum, between)):
-        return between + text
-    return None
+    between = content_text(source.content)[reach[1] : span[0]]
+    return between + text if is_next and between and not any(map(str.isalnum, between)) else None

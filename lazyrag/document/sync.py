@@ -26,11 +26,11 @@ from lazyrag.document.changes import (
 )
 from lazyrag.document.groups import LOADING, NodeGroup, Step
 from lazyrag.document.indexer import Indexer, report_of
-from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, renewed_root, text_root
+from lazyrag.document.ingest import MakeRoot, Outcome, PendingVersion, Root, file_root, text_root
 from lazyrag.document.ledger import DocumentRow, Version
 from lazyrag.document.load_files import NamedReader, loader_identities
 from lazyrag.document.report import Failure, IngestReport
-from lazyrag.document.tree import LiveGroup, LiveIndex
+from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import (
     ConfigError,
     IngestionError,
@@ -76,7 +76,7 @@ def sync(
             msg = f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing was done."
             raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
     with indexer.writing(wait_s):
-        indexer.mark_synced()
+        indexer.is_synced = True
         report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise")
         indexer.retry()
     return report_of(indexer) or report
@@ -141,12 +141,12 @@ def ingest_missing(indexer: Indexer) -> None:
     targets = indexer.planner.plan_live()
     rows = _incomplete_documents(indexer, targets, indexer.ledger.documents.all())
     ordered = sorted(rows, key=lambda row: row.identity)
-    indexer.engine.ingest(map(PendingVersion, ordered), targets, "make anew", len(ordered))
+    indexer.engine.ingest(map(PendingVersion, ordered), targets, "rebuild", len(ordered))
 
 
 def _warn_of_failures(indexer: Indexer, targets: BuildPlan) -> None:
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
-        indexer.failures.check(step, indexer.count_done(step, targets))
+        indexer.failures.warn_or_raise(step, indexer.count_done(step, targets))
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
@@ -284,13 +284,14 @@ def _pending_versions(
     def touch(one: ComparedFile) -> PendingVersion:
         """Renew the file's dates; its content is the same."""
         row = _file_row(rows[one.file.identity], one, seen_ns)
-        renew, reload = _renew_root(indexer, roots, row.uid, row, one.file), load(one)
+        renew = indexer.renewed(roots, row.uid, row, one.file)
+        reload = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))
 
         def make(build: int) -> Root:
             try:
                 return renew(build)
             except (LoadError, StoreError):  # the stored text is damaged, but the file exists
-                return reload.new_root(build)
+                return reload(build)
 
         return PendingVersion(row, make)
 
@@ -304,7 +305,7 @@ def _pending_versions(
             return PendingVersion(work.row, work.make_root, before)
         row = _file_row(_new_row(one.file.identity), one, seen_ns)
         row = replace(row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates)
-        return PendingVersion(row, _renew_root(indexer, roots, before.uid, row, one.file), before)
+        return PendingVersion(row, indexer.renewed(roots, before.uid, row, one.file), before)
 
     works = heapq.merge(
         map(load, _by_identity(to_load)),
@@ -337,34 +338,12 @@ def _file_row(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow
 
 def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: UserMetadata) -> MakeRoot:
     """Return a function that loads a file into a root node."""
-
-    def make(build: int) -> Root:
-        if isinstance(metadata, LazyRAGError):
-            raise metadata
-        return file_root(indexer.loading.load, file, row, metadata, indexer.nodes.schema, build)
-
-    return make
-
-
-def _renew_root(
-    indexer: Indexer, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
-) -> MakeRoot:
-    """Return a function that makes a root node with the text of a live document and the metadata of a row."""
-
-    def make(build: int) -> Root:
-        segment = indexer.stored_root(roots.collection, roots.builds[document])
-        return renewed_root(segment, row, indexer.nodes.schema, build, file=file)
-
-    return make
+    return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
 
 
 def _incomplete_documents(indexer: Indexer, targets: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
     """Return live documents that failed in a step before, or were written by a program without that step."""
-    missing: set[int] = set()
-    for group in targets.groups:
-        missing |= indexer.ledger.builds.missing(group.id)
-    for space in targets.indexes:
-        missing |= indexer.ledger.builds.missing_cover(space.group, space.id)
+    missing = indexer.missing([group.id for group in targets.groups], targets)
     return [row for row in rows.values() if row.id in missing]
 
 
@@ -468,17 +447,14 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
         for name, text in texts.items():
             base = rows.get(name) or _new_row(name)
             row = replace(
-                base,
+                _new_row(name),
+                id=base.id,
                 origin="text",
-                signature=None,
-                seen_ns=0,
-                content_hash="",
-                mark="",
-                loaded="{}",
                 user_metadata=json.dumps(dict(check_metadata(given.get(name, {})))),
                 updates=base.updates if base.status == "live" else "{}",
             )
-            works.append(PendingVersion(row, _text_root(indexer, row, text, today)))
+            make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
+            works.append(PendingVersion(row, make_root))
         return _ingest_documents(indexer, works, rows)
 
 
@@ -493,11 +469,10 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
         rows = indexer.ledger.documents.all()
         live = [_live_row(rows, name) for name in names]
         in_dataset = [row.id for row in live if row.origin == "dataset"]
-        others = [row.id for row in live if row.origin != "dataset"]
         if in_dataset:
             indexer.ledger.documents.tombstone(in_dataset, "excluded")
-        if others:
-            indexer.ledger.documents.tombstone(others, "deleted")
+        if len(in_dataset) < len(live):
+            indexer.ledger.documents.tombstone([row.id for row in live if row.origin != "dataset"], "deleted")
         indexer.purge()
     return IngestReport(deleted=tuple(sorted(names)))
 
@@ -515,7 +490,7 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
             before = _live_row(rows, name)
             merged = {**json.loads(before.updates), **changed}
             row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
-            works.append(PendingVersion(row, _renew_root(indexer, roots, row.uid, row)))
+            works.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
         return _ingest_documents(indexer, works, rows)
 
 
@@ -541,18 +516,6 @@ def _ingest_documents(indexer: Indexer, works: list[PendingVersion], rows: Mappi
     )
 
 
-def _text_root(indexer: Indexer, row: DocumentRow, text: str, today: str) -> MakeRoot:
-    built_in = {
-        "file_name": row.identity,
-        "file_type": "text/plain",
-        "file_size": len(text.encode("utf-8", "surrogatepass")),
-        "creation_date": today,
-        "last_modified_date": today,
-        "last_accessed_date": today,
-    }
-    return lambda build: text_root(row, text, built_in, indexer.nodes.schema, build)
-
-
 def _hash_if_readable(file: FoundFile) -> str:
     try:
         return hash_file(file.path)
@@ -562,15 +525,14 @@ def _hash_if_readable(file: FoundFile) -> str:
 
 def _user_metadata(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return metadata of single documents, checked."""
-    require(
-        metadata is None or isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata"
-    )
-    for name, given in (metadata or {}).items():
+    metadata = {} if metadata is None else metadata
+    require(isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata")
+    for name, given in metadata.items():
         require(isinstance(name, str), "A key of metadata", name, "a file or an id")
         if name not in names:
             raise ConfigError(f"metadata names {name!r}, which is not among the documents. {known_names(name, names)}")
         check_metadata(validate_user_metadata(name, given))
-    return dict(metadata or {})
+    return dict(metadata)
 
 
 def _live_row(rows: Mapping[str, DocumentRow], identity: Any) -> DocumentRow:

@@ -14,7 +14,7 @@ from lazyrag.document.tree import LiveGroup, LiveIndex, TermPartRow, Tree
 from lazyrag.errors import StoreError
 from lazyrag.indexes.bm25 import LexicalState, TermPart
 from lazyrag.indexes.tiers import tail_to_join
-from lazyrag.storage.arrays import Arrays, DamagedError, damage_of, decoded, joined
+from lazyrag.storage.arrays import damage_of
 from lazyrag.types import Fields
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_PARTS = 8
 _FULL_ROWS = 1 << 17  # of a part that is joined with no other: bounds the memory that joining takes
-_SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
+_SMALL_BYTES = 256 * 1024  # a part below that is stored in its row: a file of its own would cost more
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +105,19 @@ class TermIndexes:
         if merged:
             # A build that comes again was damaged: its old rows are dropped.
             held = {number for row in merged for number in row.builds.tolist()}
-            kept = np.array(self._ledger.builds.kept(held), np.int64)
-            masks = [np.isin(row.builds, kept) & ~np.isin(row.builds, numbers) for row in merged]
+            in_use = np.array(self._ledger.builds.not_dead(held), np.int64)
+            masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             with self._lock:
                 parts = [self._part(row) for row in merged]
-            kept_rows = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
-            part = TermPart.joined([*parts, part], [*kept_rows, None])
+            row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
+            part = TermPart.joined([*parts, part], [*row_masks, None])
             pairs = list(zip(merged, masks, strict=True))
             numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
             rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])
-        made = self._written(space, part, np.stack([numbers, rows], axis=1))
-        old = tuple(row.file for row in merged if row.in_file and row.file != made.file)
-        return [made._replace(replaces=tuple(row.id for row in merged), retired=old)]
+        pairs_of_part = np.ascontiguousarray(np.stack([numbers, rows], axis=1), "<i8").tobytes()
+        name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
+        old = tuple(row.file for row in merged if row.in_file and row.file != name)
+        return [NewPart(space, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old)]
 
     def _live(self, group: int, parts: Sequence[TermPartRow]) -> int:
         """The number of rows of live builds in some parts; all rows while the group is being built."""
@@ -124,11 +125,6 @@ class TermIndexes:
         live = next((tree.live_numbers(one) for one in tree.groups.values() if one.id == group), None)
         masks = [np.ones(len(row.builds), np.bool_) if live is None else np.isin(row.builds, live) for row in parts]
         return sum(int(row.rows[mask].sum()) for row, mask in zip(parts, masks, strict=True))
-
-    def _written(self, space: int, part: TermPart, builds: NDArray[np.int64]) -> NewPart:
-        pairs = np.ascontiguousarray(builds, "<i8").tobytes()
-        name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
-        return NewPart(space, name, content, len(part), pairs)
 
     def damage(self, row: TermPartRow) -> str:
         """Check all of a part; "" if it is undamaged, else what is wrong."""
@@ -140,22 +136,14 @@ class TermIndexes:
         part = self._parts.get(row.id)
         if part is None:
             try:
-                part = TermPart.from_arrays(self._arrays(row))
+                inline = self._ledger.groups.part_arrays(row.id)
+                part = TermPart.from_arrays(self._ledger.file.arrays.open(row.file, inline))
             except (ValueError, IndexError, TypeError) as exc:
                 raise self._damaged(f"cannot be read ({exc})") from exc
             if len(part) != int(row.rows.sum()):
                 raise self._damaged(f"has {len(part)} rows where the ledger lists {int(row.rows.sum())}")
             self._parts[row.id] = part
         return part
-
-    def _arrays(self, row: TermPartRow) -> Arrays:
-        inline = self._ledger.groups.part_arrays(row.id)
-        if inline is None:
-            return self._ledger.file.arrays.open(row.file)
-        try:
-            return decoded(joined([memoryview(inline)]), row.file)  # copied to an address that numpy likes
-        except DamagedError as exc:
-            raise self._damaged(str(exc)) from exc
 
     def _damaged(self, how: str) -> StoreError:
         msg = f"A part of a keyword index in {self._ledger.file.path} {how}. Run verify() and repair()."

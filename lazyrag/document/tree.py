@@ -23,6 +23,7 @@ IndexKey: TypeAlias = "tuple[IndexKind, str, str]"
 """Kind, name (analyser or embed key) and identity of a space."""
 
 
+@dataclass(eq=False, slots=True)
 class Build:
     """The nodes that one transform made of one document.
 
@@ -34,15 +35,12 @@ class Build:
         counts: How many nodes each node of the parent build gave, as JSON.
     """
 
-    __slots__ = ("_uids", "counts", "document", "group", "number", "parent")
-
-    def __init__(self, number: int, document: str, group: str, parent: Build | None, counts: str) -> None:
-        self.number = number
-        self.document = document
-        self.group = group
-        self.parent = parent
-        self.counts = counts
-        self._uids: tuple[str, ...] | None = None
+    number: int
+    document: str
+    group: str
+    parent: Build | None
+    counts: str
+    _uids: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     @property
     def uids(self) -> tuple[str, ...]:
@@ -75,11 +73,6 @@ class Build:
     def size(self) -> int:
         """How many nodes it has."""
         return len(self._uids) if self._uids is not None else sum(json.loads(self.counts))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no nodes."""
-        return not self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +231,22 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes a new text each time
     for row in _group_rows(connection, ledger):
         before = previous.groups.get(row.name)
-        known = before is not None and before.id == row.id
-        builds = dict(before.builds) if known and before is not None else {}
-        for _, uid, _, _ in changed if known else ():
+        if before is None or before.id != row.id:
+            before = row  # another group of that name, or none: nothing of it is loaded yet
+        builds = dict(before.builds)
+        for _, uid, _, _ in changed:
             builds.pop(uid, None)
         above = groups[row.parent].builds if row.parent is not None else {}
-        for uid, number, parent, counts in connection.execute(_LIVE, (row.id, previous.changes if known else -1)):
+        for uid, number, parent, counts in connection.execute(
+            _LIVE, (row.id, -1 if before is row else previous.changes)
+        ):
             link = above.get(uid)
             own = documents[uid].uid if uid in documents else uid
             counted = shared.setdefault(counts, counts)
             builds[own] = Build(
                 number, own, row.name, link if link is not None and link.number == parent else None, counted
             )
-        spaces = _spaces(connection, row.id, before.indexes if known and before is not None else {})
+        spaces = _spaces(connection, row.id, before.indexes)
         groups[row.name] = replace(row, builds=builds, indexes=spaces)
     return Tree(changes, documents, groups)
 
@@ -294,12 +290,11 @@ def _spaces(
     connection: sqlite3.Connection, group: int, before: Mapping[IndexKey, LiveIndex]
 ) -> dict[IndexKey, LiveIndex]:
     spaces = {}
-    for row in connection.execute(
+    for number, kind, name, identity, collection, dimension, whole in connection.execute(
         "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
         "WHERE node_group = ? AND status = 'live' ORDER BY id",
         (group,),
     ).fetchall():
-        number, kind, name, identity, collection, dimension, whole = row
         space = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
         if space.kind == "terms":
             known = before.get(space.key)

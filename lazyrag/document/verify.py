@@ -87,7 +87,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
             name,
             indexer.definitions.is_current(group),
             group.complete,
-            sum(not build.is_empty for build in group.builds.values()),
+            sum(build.size > 0 for build in group.builds.values()),
             sum(build.size for build in group.builds.values()),
             tuple(sorted(space.name for space in group.indexes.values() if space.complete)),
         )
@@ -203,6 +203,7 @@ class _GroupInspection:
         self._findings = findings
         self._names: Mapping[str, str] = {uid: document.identity for uid, document in tree.documents.items()}
         self._failed = {identity for identity, *_ in indexer.ledger.documents.failures()}
+        self._known = set(self._builds.numbers_in(group.id))
 
     def run(self) -> None:
         """Inspect the nodes, then each index."""
@@ -220,8 +221,7 @@ class _GroupInspection:
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
         self._find_missing_documents()
-        known = set(self._builds.known(self._group.id))
-        self._report_orphans([key for number, keys in held.items() if number not in known for key in keys])
+        self._report_orphans([key for number, keys in held.items() if number not in self._known for key in keys])
 
     def _stored_keys(self) -> defaultdict[int, set[str]]:
         """Return the keys of all rows of the collection, by build."""
@@ -320,8 +320,7 @@ class _GroupInspection:
             if wrong:
                 what = f"{wrong} of {len(own)} vectors have another length or kind, or are not finite"
                 findings.add("dimension", where, self._name_of(build), what)
-        known = set(self._builds.known(self._group.id))
-        orphans = [key for key in held if key_build(key) not in known]
+        orphans = [key for key in held if key_build(key) not in self._known]
         if orphans:
             findings.vector_orphans[space.collection] = orphans
             findings.add("orphan", where, "", f"{len(orphans)} vectors, the first is {orphans[0]}")

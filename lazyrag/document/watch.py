@@ -14,7 +14,7 @@ from lazyrag.document.indexer import Indexer
 from lazyrag.document.report import IngestReport
 from lazyrag.document.sync import sync
 from lazyrag.errors import ConfigError, IngestionWarning, sentence, warn_user
-from lazyrag.validation import known_keywords, require, validate_number
+from lazyrag.validation import known_keywords, require, validate_number, validate_seconds
 
 if TYPE_CHECKING:
     from typing import Self
@@ -49,12 +49,11 @@ def open_watcher(
     if indexer.ledger.file.read_only:
         msg = f"{indexer.where} is open with read_only=True and cannot sync. Watch in the program that writes."
         raise ConfigError(msg)
-    _validate_seconds("debounce_s", debounce_s)
-    _validate_seconds("max_wait_s", max_wait_s)
+    _validate_wait("debounce_s", debounce_s)
+    _validate_wait("max_wait_s", max_wait_s)
     require(max_wait_s >= debounce_s, "max_wait_s", max_wait_s, f"at least debounce_s, which is {debounce_s!r}")
     if poll_s is not None:
-        _validate_seconds("poll_s", poll_s)
-        require(poll_s > 0, "poll_s", poll_s, "a number of seconds > 0")
+        validate_seconds("poll_s", poll_s)
     validate_max_deleted(max_deleted)
     for name, function in (("on_report", on_report), ("on_error", on_error)):
         is_plain = callable(function) and not inspect.iscoroutinefunction(function)
@@ -73,7 +72,7 @@ def open_watcher(
     return Watcher(indexer.where, sync_now, events, debounce_s, max_wait_s, on_report, on_error).start()
 
 
-def _validate_seconds(name: str, value: float) -> None:
+def _validate_wait(name: str, value: float) -> None:
     most = threading.TIMEOUT_MAX  # the longest wait that the system supports: centuries on most
     validate_number(name, value, f"a number of seconds from 0 to {most:g}", lambda seconds: 0 <= seconds <= most)
 
@@ -197,7 +196,7 @@ class Watcher:
             Exception: The error of the sync, if it failed.
         """
         if timeout_s is not None:
-            _validate_seconds("timeout_s", timeout_s)
+            _validate_wait("timeout_s", timeout_s)
         if threading.current_thread() is self._thread:
             msg = "wait_for_sync cannot be called by on_report or on_error, in the thread that syncs."
             raise ConfigError(f"{msg} Call it in another thread.")

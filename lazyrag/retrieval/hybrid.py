@@ -17,7 +17,7 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
 from lazyrag.document.document import Document
-from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot, UnionSnapshot
+from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.ranking.fusion import (
     Fusion,
@@ -534,7 +534,7 @@ class Fusing:
 
     def fused_stages(self, stages: Sequence[Stage]) -> Stage:
         """Fuse recorded stages, outside of any read; a higher score is better in all of them."""
-        nowhere = UnionSnapshot(ActiveRead(None), ())
+        nowhere = Snapshot(ActiveRead(None), ())
         inputs = [LoadedStage.of(one, nowhere) for one in stages]
         return self.fused("fusion", inputs, [True] * len(inputs), None, nowhere).record()
 

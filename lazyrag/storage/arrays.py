@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # their types in numpy's notation, where in the data they begin; how long the data are; their BLAKE2b (128 bits,
 # hexadecimal).
 #
-# The file's name is the BLAKE2b (128 bits, hexadecimal) of all that stands before the data, and ``.arr``. So opening a
+# The file's name is the BLAKE2b (128 bits, hexadecimal) of everything before the data, and ``.arr``. So opening a
 # file finds that it was cut, that its header is damaged, or that it is another one's, without a look at the data;
 # reading all of it finds the rest. Every format keeps to this paragraph and to the first 16 bytes.
 
@@ -89,15 +89,6 @@ class _Entry:
         return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize <= room
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """The header: the arrays, the start of the data, and their digest."""
-
-    arrays: tuple[_Entry, ...]
-    start: int
-    digest: str
-
-
 def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
     """A file's name, and its content in pieces; arrays are copied only if needed.
 
@@ -135,37 +126,31 @@ def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
     Raises:
         DamagedError: If the content is truncated or of another file, or its header is damaged.
     """
-    header = _read_header(lambda length: bytes(content[:length]), len(content), name)
+    entries, start, _ = _read_header(lambda length: bytes(content[:length]), len(content), name)
     return {
-        one.name: np.ndarray(one.shape, np.dtype(one.dtype), buffer=content, offset=header.start + one.offset)
-        for one in header.arrays
+        one.name: np.ndarray(one.shape, np.dtype(one.dtype), buffer=content, offset=start + one.offset)
+        for one in entries
     }
 
 
-def check_stream(file: BinaryIO, name: str) -> None:
-    """Read a whole file and compare it with its name.
-
-    Raises:
-        DamagedError: If it is not the content that was written under that name.
-    """
+def stream_damage(file: BinaryIO, name: str) -> str:
+    """Read a whole file and compare it with its name; "" if it is what was written under that name, else the damage."""
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     beginning = file.read(_PREFIX.size)
-    header = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+    try:
+        *_, digest = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+    except DamagedError as exc:
+        return str(exc)
     hasher = hashlib.blake2b(digest_size=16)
     while block := file.read(_BLOCK):
         hasher.update(block)
-    if hasher.hexdigest() != header.digest:
-        raise DamagedError("is damaged: its data are not those that were written")
+    return "" if hasher.hexdigest() == digest else "is damaged: its data are not those that were written"
 
 
 def damage_of(content: bytes, name: str) -> str:
     """Damage of a file's content in memory; "" for none."""
-    try:
-        check_stream(io.BytesIO(content), name)
-    except DamagedError as exc:
-        return str(exc)
-    return ""
+    return stream_damage(io.BytesIO(content), name)
 
 
 def joined(pieces: list[memoryview]) -> memoryview:
@@ -194,8 +179,8 @@ def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
     raise ConfigError(msg)
 
 
-def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _Header:
-    """Read and check a header and the file's size.
+def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> tuple[tuple[_Entry, ...], int, str]:
+    """Read and check a header and the file's size; returns the arrays, the start of the data, and their digest.
 
     Args:
         beginning: Returns the first bytes of the file, so many. Called twice.
@@ -220,13 +205,13 @@ def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> _He
         )
         digest = str(header["digest"])
         fitting = all(one.fits(data) for one in entries)
-    except (KeyError, TypeError, ValueError) as exc:  # whoever wrote it, it was not this module
+    except (KeyError, TypeError, ValueError) as exc:  # not written by this module
         raise DamagedError("is damaged: its header cannot be understood") from exc
     if not fitting:
         raise DamagedError("is damaged: its arrays do not fit into it")
     if size != len(head) + data:
         raise DamagedError(f"is cut: it has {size} bytes instead of {len(head) + data}")
-    return _Header(entries, len(head), digest)
+    return entries, len(head), digest
 
 
 def _digest(data: bytes) -> str:
@@ -323,8 +308,12 @@ class ArrayFiles:
                 _reserve(file.fileno(), size)
                 return np.asarray(np.memmap(file, dtype, mode="r+", shape=shape))
 
-    def open(self, name: str) -> Arrays:
+    def open(self, name: str, content: bytes | None = None) -> Arrays:
         """The arrays of a bundle: read-only, little-endian, each at an address that is a multiple of 64.
+
+        Args:
+            name: The bundle.
+            content: Its content, where it is not in a file; see `write_or_inline`.
 
         Raises:
             StoreError: If the file is missing, cut, not the one of that name, or its header is damaged. Damage in the
@@ -332,7 +321,8 @@ class ArrayFiles:
         """
         with self._explained(_checked(name)):
             try:
-                return MappingProxyType(decoded(self._place.load(name), name))
+                bundle = self._place.load(name) if content is None else joined([memoryview(content)])
+                return MappingProxyType(decoded(bundle, name))
             except DamagedError as exc:
                 raise self._error(name, f"{exc}. {_REPAIR}") from exc
 
@@ -344,12 +334,11 @@ class ArrayFiles:
         """
         try:
             with self._place.stream(_checked(name)) as file:
-                check_stream(file, name)
-        except DamagedError as exc:
-            return str(exc)
+                return stream_damage(file, name)
+        except FileNotFoundError:
+            return "is missing"
         except OSError as exc:
-            return "is missing" if isinstance(exc, FileNotFoundError) else f"cannot be read: {exc.strerror or exc}"
-        return ""
+            return f"cannot be read: {exc.strerror or exc}"
 
     def write_or_inline(self, arrays: Arrays, inline_below: int) -> tuple[str, bytes | None]:
         """Store a bundle; returns its name, and its content instead of a file if it has fewer bytes than that."""
@@ -457,7 +446,7 @@ class _Folder:
                 os.fsync(file.fileno())
             temporary.replace(self._folder / name)
         except BaseException:
-            with suppress(OSError):  # the first error is the one to tell of
+            with suppress(OSError):  # the first error is the one to report
                 temporary.unlink()
             raise
         with self._lock:

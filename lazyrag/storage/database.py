@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.validation import validate_number
 
 if TYPE_CHECKING:
     from typing import Self
@@ -116,9 +117,8 @@ class Database:
         read_only: bool = False,
         timeout_s: float = 30.0,
     ) -> None:
-        if not 0 <= timeout_s <= _LONGEST_WAIT_S:
-            msg = f"timeout_s is {timeout_s!r}; give a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}."
-            raise ConfigError(msg)
+        expected = f"a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}"
+        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _LONGEST_WAIT_S)
         if path is None and read_only:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)
@@ -128,7 +128,7 @@ class Database:
         self.read_only = read_only
         self._timeout_s = timeout_s
         if not self.in_memory:
-            self._check_place()
+            self._ensure_usable_path()
         self._process = os.getpid()
         self._turn = threading.RLock()
         try:
@@ -336,7 +336,7 @@ class Database:
                 connection.execute(f"PRAGMA user_version = {version:d}")
             return version
 
-    def _check_place(self) -> None:
+    def _ensure_usable_path(self) -> None:
         """Checks that SQLite lacks, or reports less clearly."""
         if self.path.is_dir():
             raise self._error("is a folder. Give the path of a file.")
@@ -372,8 +372,7 @@ def _absolute(path: str | os.PathLike[str], name: str) -> Path:
     given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     # It would be a file's name here.
     if not isinstance(given, str) or not given or "\0" in given or given == _MEMORY:
-        msg = f"The path of the {name} is {given!r}; give that of a file."
-        raise ConfigError(msg)
+        raise ConfigError(f"The path of the {name} is {given!r}; give that of a file.")
     return Path(given).expanduser().absolute()
 
 

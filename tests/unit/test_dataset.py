@@ -383,5 +383,5 @@ def test_metadata_keys_that_are_no_text(folder, key):
 @pytest.mark.parametrize("identity", [5, None, "", "  ", ("a",), Path("a")])
 def test_ids_that_are_no_text(folder, identity):
     """An id is a text that is not blank."""
-    with pytest.raises(ConfigError, match="An id of doc_files must be a non-blank text"):
+    with pytest.raises(ConfigError, match="An id of doc_files must be a string that is not blank"):
         Document(doc_files={identity: folder({"a.txt": "a"}) / "a.txt"})

@@ -136,20 +136,21 @@ def test_the_name_of_the_document_does_not_matter(graph):
     """It tells collections apart, and no definitions."""
     one, other = definitions(graph), definitions(graph, name="other")
     assert one.all_fingerprints() == other.all_fingerprints()
-    assert one.collections("line")("") != other.collections("line")("")
+    assert one.collections("line", "1")("") != other.collections("line", "1")("")
 
 
 def test_collections_differ(graph):
-    """By group, by embed key, by suffix."""
+    """By group, by definition, by embed key, by suffix."""
     told = definitions(graph)
     names = {
-        told.collections("line")(""),
-        told.collections("word")(""),
-        told.collections("line", "default")(""),
-        told.collections("line", "other")(""),
-        told.collections("line")(".2"),
+        told.collections("line", "1")(""),
+        told.collections("line", "2")(""),
+        told.collections("word", "1")(""),
+        told.collections("line", "1", "default")(""),
+        told.collections("line", "1", "other")(""),
+        told.collections("line", "1")(".2"),
     }
-    assert len(names) == 5
+    assert len(names) == 6
 
 
 def test_what_is_current(graph):
@@ -243,7 +244,7 @@ def test_the_same_definition_again(graph):
 def test_nothing_is_defined_meanwhile(graph):
     """While definitions are held no other thread changes them, and this one still may."""
     told = definitions(graph)
-    with told.held():
+    with told.graph.locked():
         graph.define(group("more", lambda text: [text]), replace=False)
         assert told.is_defined("more")
         assert all(lock.acquire(blocking=False) for lock in graph.locks())  # it is this thread's

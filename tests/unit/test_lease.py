@@ -15,7 +15,7 @@ import pytest
 
 from lazyrag import Document
 from lazyrag.document import lease as leases
-from lazyrag.document.lease import Lease, Program, check_definitions
+from lazyrag.document.lease import Lease, LedgerConnection, Program
 from lazyrag.document.ledger import Ledger
 from lazyrag.errors import StoreBusyError, StoreError
 from lazyrag.stores.sqlite import StoreFile
@@ -218,7 +218,7 @@ def test_a_lease_that_was_lost(file):
             pytest.raises(StoreBusyError, match="has run out and was taken over by 'other'"),
             file.writing() as connection,
         ):
-            slow.check(connection)
+            slow.ensure_held(connection)
     assert row(file)[0] == taker.id  # it gives back what is its own only
 
 
@@ -229,7 +229,7 @@ def test_a_lost_lease_nobody_took(file):
         with file.writing() as connection:
             connection.execute("UPDATE ledger SET holder = '', holder_told = ''")
         with pytest.raises(StoreBusyError, match=r"was taken over:.*do it again"), file.writing() as connection:
-            lease.check(connection)
+            lease.ensure_held(connection)
 
 
 def test_a_zombie_writes_nothing(tmp_path):
@@ -327,8 +327,9 @@ def test_a_child_is_another_program():
 
 def define(file, program, **definitions):
     """Say by which definitions a program works."""
-    with file.writing() as connection:
-        check_definitions(connection, 1, program, definitions)
+    ledger = LedgerConnection(file, "default")
+    ledger.program = program
+    ledger.claim(definitions)
 
 
 @pytest.mark.parametrize("program", [running, elsewhere])

@@ -373,9 +373,9 @@ def test_a_chain_of_uids():
     first, second = line.uids
     assert word.uids == tuple(child_uids(second, "word", [1, 2, 3]))
     assert first != second
-    assert [(one.size, one.is_empty) for one in (root, line, word)] == [(1, False), (2, False), (3, False)]
+    assert [one.size for one in (root, line, word)] == [1, 2, 3]
     assert word.keys == [f"{uid}-3" for uid in word.uids]
-    assert Build(4, "d", "word", line, "[0, 0]").is_empty
+    assert Build(4, "d", "word", line, "[0, 0]").size == 0
 
 
 GROUPS = ("line", "word")
