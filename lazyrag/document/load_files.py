@@ -7,9 +7,6 @@ import functools
 import inspect
 import os
 import re
-import shutil
-import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +31,6 @@ from lazyrag.loaders.base import (
     loaders,
     over_limit,
 )
-from lazyrag.loaders.detect import sniff
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.validation import known_keywords, require
 
@@ -223,6 +219,8 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         return f"{suffix} {target or fingerprint(loaders[suffix]).value}{nested}"
 
     def of_file(file: FoundFile) -> str:
+        from lazyrag.loaders.detect import sniff
+
         path = file.path
         for reader in named:
             if matches(reader.pattern, (file.identity, path.name)):
@@ -434,6 +432,7 @@ class LoadingProcess:
 
     def __init__(self) -> None:
         import multiprocessing  # imports slowly, and few programs need it
+        import tempfile
 
         self.count = 0
         # A fork would copy locks held by other threads.
@@ -446,7 +445,7 @@ class LoadingProcess:
                 self._process.start()
             self._wait(LoadLimits(time_s=0, memory_bytes=0))
         except OSError as exc:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
             msg = (
                 "No loading process could be started; see the error output. Run the program from a file, under "
                 "`if __name__ == '__main__':`, or pass Document(processes=0)."
@@ -511,11 +510,19 @@ class LoadingProcess:
             _kill(self._process.pid)
             self._process.kill()
             self._process.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder)
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill(pid: int | None) -> None:
     """Kill a process with its process group, if it leads one."""
+    import signal
+
     if pid is not None and hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             if os.getpgid(pid) == pid:
@@ -599,6 +606,8 @@ class _ParentLoader:
 
 def _serve(connection: Connection, folder: str) -> None:
     """Report that this process has started, then load requested files until the pipe is closed."""
+    import signal
+    import tempfile
     from multiprocessing.reduction import ForkingPickler
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides

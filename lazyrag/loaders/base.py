@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.fields import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
 from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
-from lazyrag.loaders.detect import Sniffed, find_encoding, sniff
 from lazyrag.registry import Registry
-from lazyrag.text.structure import python_definitions
 from lazyrag.validation import known_arguments, validate_integer
+
+if TYPE_CHECKING:
+    from lazyrag.loaders.detect import Sniffed
 
 DEEPEST_NESTING = 5
 """Nesting of files that is followed, such as an archive in a mail in an archive."""
@@ -345,6 +346,8 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
 
 
 def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
+    from lazyrag.loaders.detect import sniff
+
     if state.readers is not None:
         own_name = path.name if state.depth == 1 else name  # a nested file is at a temporary path
         named = state.readers(name, own_name)
@@ -517,6 +520,8 @@ class SourceLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
+        from lazyrag.loaders.detect import find_encoding
+
         read = find_encoding(path.read_bytes())
         return LoadedFile(read.text, metadata=read.metadata)
 
@@ -526,6 +531,9 @@ class PythonLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
+        from lazyrag.loaders.detect import find_encoding
+        from lazyrag.text.structure import python_definitions
+
         data = path.read_bytes()
         cookies = (_COOKIE.match(line) for line in data.split(b"\n", 2)[:2])
         read = find_encoding(data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None))

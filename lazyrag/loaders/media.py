@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from lazyrag.data.segment import Place
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError, known_names, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
-from lazyrag.loaders.detect import clean
 from lazyrag.validation import known_arguments
 
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
@@ -135,6 +134,8 @@ def _check_reader(reader: object) -> None:
 
 
 def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
+    from lazyrag.loaders.detect import clean
+
     name = getattr(reader, "__name__", type(reader).__name__)
     try:
         found = reader(path)

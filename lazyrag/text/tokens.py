@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -240,6 +239,8 @@ def _folder() -> str | None:
 
 def _path(name: str) -> Path:
     """The file of a vocabulary in tiktoken's cache, named by a digest of its address."""
+    import tempfile
+
     digest = hashlib.sha1(_address(name).encode(), usedforsecurity=False).hexdigest()
     return Path(_folder() or Path(tempfile.gettempdir(), "data-gym-cache"), digest)
 

@@ -306,8 +306,17 @@ def reads_text_only(transform: object) -> bool:
 transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_group="lazyrag.transforms")
 """Transform classes and functions by name, for ``create_node_group(transform="name")``."""
 
-transforms.declare("LLMParser", "lazyrag.transforms.llm:LLMParser")
-transforms.declare("llm", "lazyrag.transforms.llm:LLMParser")
+for _module, _splitters in (
+    (
+        "splitters",
+        "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter SentenceWindow TokenSplitter",
+    ),
+    ("structured", "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter"),
+):
+    for _name in _splitters.split():
+        transforms.declare(_name, f"lazyrag.transforms.{_module}:{_name}")
+for _name in ("LLMParser", "llm"):
+    transforms.declare(_name, "lazyrag.transforms.llm:LLMParser")
 
 
 @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from array import array
@@ -18,7 +19,7 @@ from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
 from lazyrag.text.tokens import TokenCounter, fitting, token_counters
-from lazyrag.transforms.base import NodeTransform, transforms
+from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
 
 
@@ -393,10 +394,11 @@ class Packer:
             chunk_overlap = min(200, self.size // 5)
         self.overlap = validate_integer("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
         self.counter = token_counters[counter] if isinstance(counter, str) else counter
-        is_counter = callable(getattr(self.counter, "count", None)) and isinstance(
+        if not callable(getattr(self.counter, "count", None)) or not isinstance(
             getattr(self.counter, "name", None), str
-        )
-        require(is_counter, "counter", counter, f"an object with name and count(text), or one of {[*token_counters]}")
+        ):
+            expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
+            raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
         self._fitting = fitting(self.counter)
 
     @property
@@ -473,12 +475,14 @@ def closed(ends: array[int], length: int) -> array[int]:
     return ends
 
 
-_WORD = re.compile(rf"(?:[{CJK_LETTERS}]|[^\s{CJK_LETTERS}]+)\s*|\s+")
+@functools.cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"(?:[{CJK_LETTERS}]|[^\s{CJK_LETTERS}]+)\s*|\s+")
 
 
 def word_ends(text: str) -> array[int]:
     """Return where words end, with the white space after them. A CJK character is a word."""
-    return _at_boundaries(text, (match.end() for match in _WORD.finditer(text)))
+    return _at_boundaries(text, (match.end() for match in _word().finditer(text)))
 
 
 def _separator_ends(text: str, separator: str) -> array[int]:
@@ -490,14 +494,3 @@ def _separator_ends(text: str, separator: str) -> array[int]:
 def _at_boundaries(text: str, ends: Iterable[int]) -> array[int]:
     """Keep the ascending positions that are inside no character, and add the end of the text."""
     return closed(array("q", (end for end in ends if is_boundary(text, end))), len(text))
-
-
-for _splitter in (
-    CharacterSplitter,
-    RecursiveSplitter,
-    SemanticSplitter,
-    SentenceSplitter,
-    SentenceWindow,
-    TokenSplitter,
-):
-    transforms.register(_splitter.__name__, _splitter)

@@ -35,7 +35,7 @@ from lazyrag.text.structure import (
     string_value,
 )
 from lazyrag.text.tokens import TokenCounter
-from lazyrag.transforms.base import NodeTransform, transforms
+from lazyrag.transforms.base import NodeTransform
 from lazyrag.transforms.splitters import Packer, TextSplitter, chunks, closed, word_ends
 from lazyrag.validation import known_arguments, validate_boolean, validate_choice
 
@@ -709,7 +709,3 @@ def _skip_space(text: str, end: int) -> int:
 def _line_ends(text: str) -> array[int]:
     ends = [at + 1 for at, character in enumerate(text) if character == "\n"]
     return closed(array("q", ends), len(text))
-
-
-for _splitter in (CodeSplitter, HTMLSplitter, JSONSplitter, MarkdownSplitter):
-    transforms.register(_splitter.__name__, _splitter)
