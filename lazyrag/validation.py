@@ -82,12 +82,10 @@ def function_name(what: str, function: Any, name: str | None) -> str:
         'len'
     """
     if not callable(function):
-        msg = f"{what} got {function!r}; give a function or a class."
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} got {function!r}; give a function or a class.")
     named = name or getattr(function, "__name__", None)
     if not isinstance(named, str):
-        msg = f"{what} got {function!r}, which has no name of its own. Pass name='...'."
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} got {function!r}, which has no name of its own. Pass name='...'.")
     return named
 
 

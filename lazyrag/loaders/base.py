@@ -66,8 +66,7 @@ class LoadLimits:
                 continue
             if one.name == "time_s":
                 if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
-                    msg = f"time_s must be a number of seconds >= 0; got {value!r}. 0 is no limit."
-                    raise ConfigError(msg)
+                    raise ConfigError(f"time_s must be a number of seconds >= 0; got {value!r}. 0 is no limit.")
             else:
                 value = validate_integer(one.name, value, 0)
             object.__setattr__(self, one.name, value or None)
@@ -172,8 +171,7 @@ def read_within(limits: LoadLimits | None, readers: FindReader | None) -> Iterat
     if state is None:
         state = Reading(limits or DEFAULT_LIMITS, readers)
     elif state.depth >= DEEPEST_NESTING:
-        msg = f"It is nested deeper than {DEEPEST_NESTING} files. Unpack the outer ones."
-        raise LoadError(msg)
+        raise LoadError(f"It is nested deeper than {DEEPEST_NESTING} files. Unpack the outer ones.")
     state.depth += 1
     token = _active.set(state)
     try:
@@ -274,8 +272,7 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
 
     def enter(loader: L) -> L:
         if not isinstance(loader, type) or not callable(getattr(loader, "load", None)):
-            msg = f"register_loader needs a class with load(self, path); got {loader!r}."
-            raise ConfigError(msg)
+            raise ConfigError(f"register_loader needs a class with load(self, path); got {loader!r}.")
         for suffix in suffixes:
             loaders.register(suffix.lower(), loader, replace=replace)
         return loader
@@ -314,8 +311,7 @@ def load_file(
         'Green tea'
     """
     if not isinstance(path, (str, os.PathLike)):
-        msg = f"path must be the path of a file; got {path!r:.80}."
-        raise ConfigError(msg)
+        raise ConfigError(f"path must be the path of a file; got {path!r:.80}.")
     path = Path(path)
     try:
         with read_within(limits, readers) as state:

@@ -104,8 +104,7 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
         ...     _ = register_media_reader("image", lambda path: f"A picture called {path.stem}")
     """
     if kind not in _LOADERS:
-        msg = f"Unknown kind of media {kind!r}. {known_names(str(kind), get_args(MediaKind))}"
-        raise ConfigError(msg)
+        raise ConfigError(f"Unknown kind of media {kind!r}. {known_names(str(kind), get_args(MediaKind))}")
     _check_reader(reader)
 
     class Registered:  # a class within a function stays in this process, where the function is
@@ -129,8 +128,7 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
 
 def _check_reader(reader: object) -> None:
     if not callable(reader):
-        msg = f"reader must be a function of a path that returns text; got {reader!r}."
-        raise ConfigError(msg)
+        raise ConfigError(f"reader must be a function of a path that returns text; got {reader!r}.")
 
 
 def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:

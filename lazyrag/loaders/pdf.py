@@ -74,8 +74,7 @@ class PdfLoader:
         max_seconds: float = 600.0,
     ) -> None:
         if ocr is not None and not callable(ocr):
-            msg = f"ocr must be a function from an image to a text; got {ocr!r:.80}."
-            raise ConfigError(msg)
+            raise ConfigError(f"ocr must be a function from an image to a text; got {ocr!r:.80}.")
         self.ocr = ocr
         self.drop_repeated = validate_boolean("drop_repeated", drop_repeated)
         self.max_pages = None if max_pages is None else validate_integer("max_pages", max_pages, 1)
@@ -392,8 +391,7 @@ def _glyphs(text: Any) -> list[Glyph]:
     """
     count = pdfium.FPDFText_CountChars(text)
     if count > _MOST_GLYPHS:
-        msg = f"a page of {count:,} characters, where at most {_MOST_GLYPHS:,} are read"
-        raise ValueError(msg)
+        raise ValueError(f"a page of {count:,} characters, where at most {_MOST_GLYPHS:,} are read")
     page = _PageText(text)
     found: list[Glyph] = []
     content = _all_text(text, count)

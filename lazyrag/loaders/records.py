@@ -53,8 +53,7 @@ def located_json(text: str) -> Located:
     try:
         json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as exc:
-        msg = f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it.") from exc
     except RecursionError as exc:
         raise nested_too_deep(1) from exc
     breaks = [match.start() for match in re.finditer("\n", text)]
@@ -129,8 +128,7 @@ class _Scan:
 
 
 def _no_number(name: str) -> None:
-    msg = f"line 1: {name} is not a number in JSON. Replace it."
-    raise ConfigError(msg)
+    raise ConfigError(f"line 1: {name} is not a number in JSON. Replace it.")
 
 
 Pair = tuple[str, str]
@@ -227,8 +225,7 @@ class SoughtFields:
             LoadError: If no record has one of them.
         """
         for name in self._missing:
-            msg = f"No record has the field {name!r}. {known_names(name, self.known)}"
-            raise LoadError(msg)
+            raise LoadError(f"No record has the field {name!r}. {known_names(name, self.known)}")
 
 
 class RecordWriter:
@@ -359,11 +356,9 @@ class CsvLoader:
         template: str | None = None,
     ) -> None:
         if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"'):
-            msg = f"delimiter must be one character, no line end or quotation mark; got {delimiter!r:.80}."
-            raise ConfigError(msg)
+            raise ConfigError(f"delimiter must be one character, no line end or quotation mark; got {delimiter!r:.80}.")
         if header not in (None, True, False):
-            msg = f"header must be True, False, or None to detect it; got {header!r:.80}."
-            raise ConfigError(msg)
+            raise ConfigError(f"header must be True, False, or None to detect it; got {header!r:.80}.")
         self._delimiter = delimiter
         self._header = header
         self._selection = Selection(fields, template)
@@ -538,8 +533,7 @@ def leaves(value: Value, path: str = "") -> Iterator[Pair]:
     while pending:
         for at, one in pending[-1]:
             if len(at) > _LONGEST_PATH:
-                msg = f"The path to a value has more than {_LONGEST_PATH:,} characters. Shorten its names."
-                raise LoadError(msg)
+                raise LoadError(f"The path to a value has more than {_LONGEST_PATH:,} characters. Shorten its names.")
             leaf = _leaf(one)
             if leaf is None:
                 pending.append(_inside(at, one))
@@ -611,8 +605,7 @@ class JsonLoader:
         except json.JSONDecodeError as exc:
             if exc.msg == "Extra data" and not self._records:
                 return read_lines(text, self._selection)
-            msg = f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it."
-            raise LoadError(msg) from exc
+            raise LoadError(f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it.") from exc
         return read_value(value, self._selection, len(text), path=self._records)
 
 
@@ -653,8 +646,7 @@ def records_path(records: str) -> str:
         ConfigError: If it is not a text.
     """
     if not isinstance(records, str):
-        msg = f"records must be a path such as 'data.items', or ''; got {records!r:.80}."
-        raise ConfigError(msg)
+        raise ConfigError(f"records must be a path such as 'data.items', or ''; got {records!r:.80}.")
     return records
 
 

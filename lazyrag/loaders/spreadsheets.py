@@ -145,8 +145,7 @@ def _cells(row: Sequence[Cell]) -> list[str]:
 def _limit(length: int) -> None:
     """A small file may repeat a long text in millions of cells."""
     if length > MOST_CHARACTERS:
-        msg = f"The workbook has more than {MOST_CHARACTERS} characters. Split it into several files."
-        raise LoadError(msg)
+        raise LoadError(f"The workbook has more than {MOST_CHARACTERS} characters. Split it into several files.")
 
 
 def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None:

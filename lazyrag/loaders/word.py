@@ -544,8 +544,7 @@ class RtfLoader:
         """Read the file."""
         data = path.read_bytes()
         if not data.lstrip().startswith(b"{\\rtf"):
-            msg = r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf."
-            raise LoadError(msg)
+            raise LoadError(r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf.")
         return read_rtf(data)
 
 

@@ -36,8 +36,7 @@ class XlsLoader(SheetLoader):
         """Read the file."""
         data = path.read_bytes()
         if not data:
-            msg = "The file is not a workbook: it is empty. Save it again as .xls or .xlsx."
-            raise LoadError(msg)
+            raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
             msg = "The file is not a workbook of the old format, but perhaps of the new one. Save it as .xlsx."
             raise LoadError(msg)

@@ -118,8 +118,7 @@ class _Reader:
         try:
             parser.Parse(text, True)
         except expat.ExpatError as exc:
-            msg = f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it."
-            raise LoadError(msg) from exc
+            raise LoadError(f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it.") from exc
 
     def found(self) -> Iterator[tuple[_Element, str, str]]:
         """Elements with an attribute and its value, or with "" and their text."""

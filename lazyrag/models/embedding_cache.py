@@ -177,8 +177,7 @@ def encoded(text: str, vector: Embedding, dimension: int) -> StoredVector:
         else:
             kind, numbers = _DENSE, checked.astype("<f4", copy=False).tobytes()
     except (ValueError, OverflowError) as exc:
-        msg = f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}.") from exc
     if dimension and kind == _DENSE and len(checked) != dimension:
         msg = f"The vector of the text {text!r:.60} has {len(checked)} numbers; those of its space have {dimension}."
         raise ConfigError(msg)
@@ -312,8 +311,7 @@ class VectorSpace:
 
     def __post_init__(self) -> None:
         if not isinstance(self.identity, str) or not self.identity.strip() or not _is_unicode(self.identity):
-            msg = f"The identity of a vector space is {self.identity!r}; give a text that names the model."
-            raise ConfigError(msg)
+            raise ConfigError(f"The identity of a vector space is {self.identity!r}; give a text that names the model.")
         if self.input_type not in get_args(InputType):
             msg = f"input_type is {self.input_type!r}. {known_names(str(self.input_type), get_args(InputType))}"
             raise ConfigError(msg)
@@ -434,8 +432,7 @@ class EmbeddingCache:
             StoreError: If the file cannot be read.
         """
         if isinstance(texts, str):
-            msg = f"get_many got the text {texts!r:.60}; give a list of texts."
-            raise ConfigError(msg)
+            raise ConfigError(f"get_many got the text {texts!r:.60}; give a list of texts.")
         texts_by_hash = {hash_of(text): text for text in texts}
         found: dict[str, Embedding] = {}
         used, damaged = [], []

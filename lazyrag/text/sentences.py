@@ -157,9 +157,11 @@ def _word_closes(word: str, following: str) -> bool:
     return known in _MAY_CLOSE or (known not in _ABBREVIATIONS and not initial)
 
 
-_CLAUSE = re.compile(
-    r"[，、：,;:—\s](?:(?<=[，、：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
-)
+@functools.cache
+def _clause() -> re.Pattern[str]:
+    return re.compile(
+        r"[，、：,;:—\s](?:(?<=[，、：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
+    )
 
 
 @functools.cache
@@ -183,7 +185,7 @@ def last_break(text: str, low: int, high: int) -> int:
     if line > low and is_boundary(text, line):
         return line
     # With a character of context, white space that goes on past the limit does not count as a clause's end.
-    clauses = [match.end() for match in _CLAUSE.finditer(text, middle, min(len(text), high + 1))]
+    clauses = [match.end() for match in _clause().finditer(text, middle, min(len(text), high + 1))]
     for position in reversed(clauses):
         if low < position <= high and is_boundary(text, position):
             return position

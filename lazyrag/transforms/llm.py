@@ -187,8 +187,7 @@ class LLMParser(NodeTransform):
         except GenerationError as exc:
             raise TransformError(str(exc), uid=node.uid) from exc
         except Exception as exc:
-            msg = sentence(f"The chat model raised {type(exc).__name__}: {exc}")
-            raise TransformError(msg, uid=node.uid) from exc
+            raise TransformError(sentence(f"The chat model raised {type(exc).__name__}: {exc}"), uid=node.uid) from exc
         if not isinstance(text, str):
             raise TransformError(f"The chat model must answer with a string; got {text!r:.60}.", uid=node.uid)
         return text, choice.finish_reason == "length"

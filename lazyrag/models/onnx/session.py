@@ -178,8 +178,7 @@ class Contents:
             except FileNotFoundError:
                 unchanged = False
             if not unchanged:
-                msg = f"{path} is not what it was when the model was loaded. Load the model again."
-                raise ConfigError(msg)
+                raise ConfigError(f"{path} is not what it was when the model was loaded. Load the model again.")
         return whole.hexdigest()[:16]
 
 
@@ -201,8 +200,7 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
     graphs = sorted(file for file in files if file.endswith(".onnx"))
     if wanted is not None:
         if wanted not in graphs:
-            msg = f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}")
         return wanted
     if not graphs:
         msg = (
@@ -212,8 +210,7 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
         raise ConfigError(msg)
     usual = next((graph for graph in _USUAL_GRAPHS if graph in graphs), None)
     if usual is None and len(graphs) > 1:
-        msg = f"{where} has several ONNX files: {', '.join(graphs)}. Say which one: file={graphs[0]!r}."
-        raise ConfigError(msg)
+        raise ConfigError(f"{where} has several ONNX files: {', '.join(graphs)}. Say which one: file={graphs[0]!r}.")
     return usual or graphs[0]
 
 
@@ -966,8 +963,7 @@ def _load_tokenizer(tokenizers: ModuleType, path: Path) -> Any:
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as exc:  # it raises nothing more special
-        msg = f"{path} cannot be used as a tokenizer: {sentence(exc)} Fetch the model again."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"{path} cannot be used as a tokenizer: {sentence(exc)} Fetch the model again.") from exc
 
 
 def _padding(folder: ModelFolder, tokenizer: Any) -> int:
@@ -980,8 +976,7 @@ def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
     encoding = tokenizer.encode(*texts)
     frame = Frame.seen_in(encoding.ids, encoding.type_ids, encoding.sequence_ids)
     if len(frame.types) != len(texts):
-        msg = f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?"
-        raise ConfigError(msg)
+        raise ConfigError(f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?")
     return frame
 
 
@@ -992,8 +987,7 @@ def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as exc:  # its errors have no base of their own
-        msg = f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again.") from exc
 
 
 def _checked_inputs(path: Path, inputs: Sequence[Any]) -> dict[str, type]:
