@@ -8,7 +8,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
@@ -25,7 +24,6 @@ from lazyrag.models.onnx.session import (
     computed,
     find_model,
     normalised,
-    rows_at_once,
     settle,
     windows,
 )
@@ -94,14 +92,12 @@ class OnnxCrossEncoder:
         labels = _count_labels(self._model, self._output)
         self._label = _label(folder, labels, label)
         self._activation = _activation(folder, labels, activation)
-        sways = self._model.sways(self._output, self._model.two)
-        self._rows_at_once = rows_at_once(batch_size, sways=sways)
-        self._swayed = sways and self._rows_at_once > 1
+        self._rows_at_once, self._swayed = self._model.rows_at_once(self._output, self._model.two, batch_size)
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({self.name!r}, max_tokens={self.max_tokens})"
 
-    @cached_property
+    @property
     def identity(self) -> str:
         """Name of the model, with a hash of its files and of all settings that affect scores.
 
@@ -109,8 +105,7 @@ class OnnxCrossEncoder:
             ConfigError: If a file has changed since the model was loaded.
         """
         own = {"activation": self._activation, "label": self._label, "output": self._output, "swayed": self._swayed}
-        settings = {**own, **self._model.settings}
-        return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
+        return self._model.identity(self.name, own)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`.
@@ -300,9 +295,7 @@ class OnnxEmbedder:
         )
         self.normalised = self._recipe.normalise
         self._prefix_ids = {"query": self._prefix("query"), "document": self._prefix("document")}
-        sways = self._model.sways(self._recipe.output, self._model.one)
-        self._rows_at_once = rows_at_once(batch_size, sways=sways)
-        self._swayed = sways and self._rows_at_once > 1
+        self._rows_at_once, self._swayed = self._model.rows_at_once(self._recipe.output, self._model.one, batch_size)
         self.dimension = self._dimension(dimension)
 
     def __repr__(self) -> str:
@@ -313,7 +306,7 @@ class OnnxEmbedder:
         """What becomes of a text that is longer than ``max_tokens``."""
         return self._recipe.too_long
 
-    @cached_property
+    @property
     def identity(self) -> str:
         """Name of the model, with a hash of its files and of all settings that affect vectors.
 
@@ -323,8 +316,7 @@ class OnnxEmbedder:
         Raises:
             ConfigError: If a file has changed since the model was loaded.
         """
-        settings = {**asdict(self._recipe), **self._model.settings, "swayed": self._swayed}
-        return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
+        return self._model.identity(self.name, {**asdict(self._recipe), "swayed": self._swayed})
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
         """Embed texts, all or nothing.
