@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +50,28 @@ _CONTAINERS = frozenset(
     for target in ("mail:EmlLoader", "mail:MboxLoader", "msg:MsgLoader", "archives:ZipLoader")
 )
 """Loaders of files that contain other files, which readers apply to as well."""
+
+_FIRST_MODULES: Mapping[str, str] = {
+    "CsvLoader": "delimited",
+    "DocxLoader": "docx",
+    "EpubLoader": "epub",
+    "JsonLinesLoader": "json_records",
+    "JsonLoader": "json_records",
+    "MarkdownLoader": "markdown",
+    "NotebookLoader": "notebook",
+    "OldOfficeLoader": "old_office",
+    "PptxLoader": "pptx",
+    "PythonLoader": "source",
+    "RstLoader": "rst",
+    "RtfLoader": "rtf",
+    "SourceLoader": "source",
+    "TextLoader": "plain",
+    "XlsLoader": "xls",
+    "XlsxLoader": "xlsx",
+    "XmlLoader": "markup",
+    "ZipLoader": "zipped",
+}
+"""Modules of loaders in the first release, by which ledgers name them: no file is loaded again where one has moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +223,13 @@ def _validate_reader(pattern: str, given: Any) -> None:
     require(not is_async, name, given, "a function that is not asynchronous")
 
 
+def _first_target(target: str | None) -> str | None:
+    """The target of a loader in the first release."""
+    module, _, name = (target or "").partition(":")
+    first = _FIRST_MODULES.get(name) if module.startswith("lazyrag.loaders.") else None
+    return f"lazyrag.loaders.{first}:{name}" if first else target
+
+
 def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     """Return a function from a file to the identity of its reader or loader.
 
@@ -216,7 +245,7 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
             return suffix
         target = loaders.target(suffix)
         nested = inside if target in _CONTAINERS else ""
-        return f"{suffix} {target or fingerprint(loaders[suffix]).value}{nested}"
+        return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
 
     def of_file(file: FoundFile) -> str:
         from lazyrag.loaders.detect import sniff

@@ -430,6 +430,9 @@ class EndpointError(Exception):
     exhausted: bool = False
     tries: int = 0
 
+    def __post_init__(self) -> None:
+        self.args = ()  # tools show them, where `Endpoint.hide_secrets` hides nothing
+
     @property
     def hopeless(self) -> bool:
         """Whether every other call to this endpoint would fail alike."""
