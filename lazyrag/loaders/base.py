@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from lazyrag.data.fields import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Place
-from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, nearest, sentence
 from lazyrag.registry import Registry
-from lazyrag.validation import known_arguments, validate_integer
+from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
@@ -65,8 +65,8 @@ class LoadLimits:
             if value is None:
                 continue
             if one.name == "time_s":
-                if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
-                    raise ConfigError(f"time_s must be a number of seconds >= 0; got {value!r}. 0 is no limit.")
+                expected = "a number of seconds >= 0, where 0 is no limit"
+                value = validate_number("time_s", value, expected, lambda seconds: 0 <= seconds < math.inf)
             else:
                 value = validate_integer(one.name, value, 0)
             object.__setattr__(self, one.name, value or None)
@@ -265,14 +265,12 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
         ...     def load(self, path):
         ...         return path.read_text(encoding="utf-8")
     """
-    wrong = [suffix for suffix in suffixes if not isinstance(suffix, str) or not suffix.startswith(".")]
-    if not suffixes or wrong:
-        msg = f"register_loader needs suffixes such as '.log'; got {', '.join(map(repr, suffixes)) or 'none'}."
-        raise ConfigError(msg)
+    are_valid = bool(suffixes) and all(isinstance(suffix, str) and suffix.startswith(".") for suffix in suffixes)
+    require(are_valid, "The suffixes of register_loader", suffixes, "one or several such as '.log'")
 
     def enter(loader: L) -> L:
-        if not isinstance(loader, type) or not callable(getattr(loader, "load", None)):
-            raise ConfigError(f"register_loader needs a class with load(self, path); got {loader!r}.")
+        is_loader = isinstance(loader, type) and callable(getattr(loader, "load", None))
+        require(is_loader, "The argument of register_loader", loader, "a class with load(self, path)")
         for suffix in suffixes:
             loaders.register(suffix.lower(), loader, replace=replace)
         return loader
@@ -310,8 +308,7 @@ def load_file(
         ...     load_file(path).text
         'Green tea'
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise ConfigError(f"path must be the path of a file; got {path!r:.80}.")
+    require(isinstance(path, (str, os.PathLike)), "path", path, "the path of a file")
     path = Path(path)
     try:
         with read_within(limits, readers) as state:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias
 
 from lazyrag.data.segment import Place
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError, known_names, sentence
+from lazyrag.errors import AlreadyRegisteredError, LoadError, NoReaderError, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
-from lazyrag.validation import known_arguments
+from lazyrag.validation import known_arguments, require, validate_choice
 
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
 """Kinds of files without text."""
@@ -30,8 +30,7 @@ class _MediaLoader:
     kind: ClassVar[MediaKind]
 
     def __init__(self, reader: MediaReader | None = None) -> None:
-        if reader is not None:
-            _check_reader(reader)
+        require(reader is None or callable(reader), "reader", reader, "a function of a path that returns text")
         self._reader = reader
 
     def load(self, path: Path) -> LoadedFile:
@@ -103,9 +102,8 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
         >>> with loaders.isolated():
         ...     _ = register_media_reader("image", lambda path: f"A picture called {path.stem}")
     """
-    if kind not in _LOADERS:
-        raise ConfigError(f"Unknown kind of media {kind!r}. {known_names(str(kind), get_args(MediaKind))}")
-    _check_reader(reader)
+    validate_choice("kind of media", kind, _LOADERS)
+    require(callable(reader), "reader", reader, "a function of a path that returns text")
 
     class Registered:  # a class within a function stays in this process, where the function is
         media_reader = (kind, reader)
@@ -124,11 +122,6 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
             raise AlreadyRegisteredError(msg)
         loaders.register(suffix, Registered, replace=True)
     return reader
-
-
-def _check_reader(reader: object) -> None:
-    if not callable(reader):
-        raise ConfigError(f"reader must be a function of a path that returns text; got {reader!r}.")
 
 
 def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:

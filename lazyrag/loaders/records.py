@@ -18,7 +18,7 @@ from lazyrag.data.segment import Place
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, decode, find_encoding
-from lazyrag.validation import known_arguments, validate_texts
+from lazyrag.validation import known_arguments, require, validate_texts
 
 DEEPEST = 50
 """Nesting of located values."""
@@ -164,9 +164,7 @@ class Selection:
         named: tuple[str, ...] = ()
         if template is not None:
             named = tuple(match for match in _BRACES.findall(template) if match) if isinstance(template, str) else ()
-            if not named:
-                msg = f"template must be a text with field names in braces, as in '{{name}}'; got {template!r:.80}."
-                raise ConfigError(msg)
+            require(bool(named), "template", template, "a text with field names in braces, as in '{name}'")
             if self.fields:
                 msg = f"fields={list(fields)!r:.80} and template={template!r:.80} exclude each other. Pass one of them."
                 raise ConfigError(msg)
@@ -355,10 +353,11 @@ class CsvLoader:
         fields: Sequence[str] = (),
         template: str | None = None,
     ) -> None:
-        if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"'):
-            raise ConfigError(f"delimiter must be one character, no line end or quotation mark; got {delimiter!r:.80}.")
-        if header not in (None, True, False):
-            raise ConfigError(f"header must be True, False, or None to detect it; got {header!r:.80}.")
+        is_valid = delimiter is None or (
+            isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '\r\n"'
+        )
+        require(is_valid, "delimiter", delimiter, "one character, no line end or quotation mark")
+        require(header in (None, True, False), "header", header, "True, False, or None to detect it")
         self._delimiter = delimiter
         self._header = header
         self._selection = Selection(fields, template)
@@ -645,8 +644,7 @@ def records_path(records: str) -> str:
     Raises:
         ConfigError: If it is not a text.
     """
-    if not isinstance(records, str):
-        raise ConfigError(f"records must be a path such as 'data.items', or ''; got {records!r:.80}.")
+    require(isinstance(records, str), "records", records, "a path such as 'data.items', or ''")
     return records
 
 

@@ -6,7 +6,6 @@ openpyxl and xlrd are packages of an extra, and slow to import: each is imported
 from __future__ import annotations
 
 import datetime as dt
-import importlib
 import io
 import itertools
 import threading
@@ -223,7 +222,10 @@ class XlsxLoader(SheetLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        openpyxl = _package("openpyxl", ".xlsx")
+        try:
+            import openpyxl
+        except ModuleNotFoundError as exc:
+            raise missing_package("The loader of .xlsx files", exc, "office") from exc
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
@@ -284,7 +286,10 @@ class XlsLoader(SheetLoader):
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
-        xlrd = _package("xlrd", ".xls")
+        try:
+            import xlrd
+        except ModuleNotFoundError as exc:
+            raise missing_package("The loader of .xls files", exc, "office") from exc
         data = path.read_bytes()
         if not data:
             raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
@@ -332,10 +337,3 @@ def _xls_value(xlrd: Any, kind: int, value: Any, datemode: int) -> Cell:
     if kind == xlrd.XL_CELL_NUMBER:
         return float(value)
     return str(value) or None
-
-
-def _package(name: str, suffix: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as exc:
-        raise missing_package(f"The loader of {suffix} files", exc, "office") from exc

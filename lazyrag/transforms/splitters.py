@@ -35,10 +35,13 @@ class TextSplitter(NodeTransform):
 
     reads_text_only = True
 
-    def __init__(self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str) -> None:
+    def __init__(
+        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
+    ) -> None:
         self._packer = Packer(chunk_size, chunk_overlap, counter)
         self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
         self.counter = self._packer.counter
+        self._set_identity()
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans."""
@@ -53,10 +56,10 @@ class TextSplitter(NodeTransform):
         """Return where parts of a text end, from large parts to small ones."""
         raise NotImplementedError
 
-    def _set_identity(self, cls: type[NodeTransform], details: str = "") -> None:
-        """Name the settings of a class; not of its subclasses, whose code has to count."""
-        if type(self) is cls:
-            self.identity = f"{cls.__name__}/1 {self._packer.settings}{details}"
+    def _set_identity(self, details: str = "") -> None:
+        """Name the settings of a class of this package; of users' subclasses the code has to count."""
+        if type(self).__module__.startswith("lazyrag.transforms."):
+            self.identity = f"{type(self).__name__}/1 {self._packer.settings}{details}"
 
 
 @known_arguments
@@ -83,12 +86,6 @@ class SentenceSplitter(TextSplitter):
         >>> [text[start:end] for start, end in splitter.split(text)]
         ['他走了。', '她也走了。']
     """
-
-    def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
-    ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
-        self._set_identity(SentenceSplitter)
 
     def _levels(self, text: str) -> list[array[int]]:
         return [sentence_ends(text)]
@@ -126,10 +123,10 @@ class CharacterSplitter(TextSplitter):
         *,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         require(isinstance(separator, str) and separator != "", "separator", separator, "a string that is not empty")
         self.separator = separator
-        self._set_identity(CharacterSplitter, f" separator={separator!r}")
+        self._set_identity(f" separator={separator!r}")
 
     def _levels(self, text: str) -> list[array[int]]:
         return [_separator_ends(text, self.separator)]
@@ -167,11 +164,11 @@ class RecursiveSplitter(TextSplitter):
         *,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         is_valid = is_list_of(separators, str) and all(separators)
         require(is_valid, "separators", separators, "a list of strings that are not empty")
         self.separators = tuple(separators)
-        self._set_identity(RecursiveSplitter, f" separators={self.separators!r}")
+        self._set_identity(f" separators={self.separators!r}")
 
     def _levels(self, text: str) -> list[array[int]]:
         return [*(_separator_ends(text, separator) for separator in self.separators), sentence_ends(text)]
@@ -199,12 +196,6 @@ class TokenSplitter(TextSplitter):
         >>> [text[start:end] for start, end in splitter.split(text)]
         ['He left. ', 'She left as ', 'well.']
     """
-
-    def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
-    ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
-        self._set_identity(TokenSplitter)
 
     def _levels(self, text: str) -> list[array[int]]:
         return [word_ends(text)]

@@ -219,12 +219,12 @@ class CodeSplitter(TextSplitter):
         language: str | None = None,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         self.language = language
         if language is not None:
             load_grammar(validate_choice("language", language, _GRAMMARS))
         languages = language or "+".join(one for one in _GRAMMARS if is_installed(one)) or "lines"
-        self._set_identity(CodeSplitter, f" language={languages}")
+        self._set_identity(f" language={languages}")
 
     def path_told(self, path: str) -> str:
         """Return the part of a document's path that affects its chunks: the language."""
@@ -578,8 +578,7 @@ class MarkdownSplitter(_SectionSplitter):
     reads_text_only = True
 
     def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
-        self._set_identity(MarkdownSplitter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
 
     def _sections(self, text: str) -> Iterator[Section]:
         return sections(text, markdown_headings(text))
@@ -654,9 +653,9 @@ class HTMLSplitter(_SectionSplitter):
         text_only: bool = False,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         self.text_only = validate_boolean("text_only", text_only)
-        self._set_identity(HTMLSplitter, f" text_only={self.text_only}")
+        self._set_identity(f" text_only={self.text_only}")
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with headings, and with spans unless ``text_only`` is set."""
