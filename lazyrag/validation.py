@@ -250,6 +250,46 @@ def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
     return value
 
 
+def validate_template(
+    name: str, value: Any, required: Collection[str], optional: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the fields of a prompt template, a string with ``{field}`` in it; ``{{`` and ``}}`` are braces.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        required: Fields that it must have.
+        optional: Further fields that it may have.
+
+    Raises:
+        ConfigError: If it is no template, lacks a field, or has another one.
+
+    Example:
+        >>> sorted(validate_template("prompt", "{query} and {n} others", ["query"], ["n"]))
+        ['n', 'query']
+    """
+    import string
+
+    try:
+        parts = list(string.Formatter().parse(value))
+    except (TypeError, ValueError) as exc:
+        msg = f"{name} must be a template; got {value!r:.80} ({exc}). Write {{{{ and }}}} for braces."
+        raise ConfigError(msg) from exc
+    fields = {
+        field + (f":{form}" if form else "") + (conversion or "")
+        for _, field, form, conversion in parts
+        if field is not None
+    }
+    known = sorted({*required, *optional})
+    for field in sorted(fields.difference(known)):
+        msg = f"{name} has the unknown field {field!r}. {known_names(field, known)} Write {{{{ and }}}} for braces."
+        raise ConfigError(msg)
+    missing = " and ".join(f"{{{field}}}" for field in required if field not in fields)
+    if missing:
+        raise ConfigError(f"{name} must have the field {missing}; got {value!r:.80}.")
+    return frozenset(fields)
+
+
 def validate_number(name: str, value: Any, expected: str, is_valid: Callable[[float], bool]) -> float:
     """Return a real number that meets a condition; numpy's numbers are real numbers, booleans are not.
 

@@ -18,12 +18,13 @@ from lazyrag.data.segment import Place
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, decode, find_encoding
+from lazyrag.text.structure import Value as JsonValue
+from lazyrag.text.structure import json_values
 from lazyrag.validation import known_arguments, require, validate_texts
 
 DEEPEST = 50
 """Nesting of located values."""
 
-_SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
@@ -57,8 +58,11 @@ def located_json(text: str) -> Located:
     except RecursionError as exc:
         raise nested_too_deep(1) from exc
     breaks = [match.start() for match in re.finditer("\n", text)]
-    value, _ = _Scan(text, breaks).value(0, 1)
-    return value
+    try:
+        [value] = json_values(text)
+    except ValueError as exc:  # it is JSON, so that only its depth is left
+        raise nested_too_deep(1) from exc
+    return _located(text, value, breaks, 1)
 
 
 def nested_too_deep(line: int) -> ConfigError:
@@ -71,60 +75,22 @@ def named_twice(name: str, line: int) -> ConfigError:
     return ConfigError(f"line {line}: {name!r} is given twice. Leave one of them out.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """Locates the values of a valid JSON text."""
-
-    text: str
-    breaks: list[int]
-
-    def value(self, index: int, depth: int) -> tuple[Located, int]:
-        """The value that begins at an index or after it, and its end."""
-        start = self.skip(index)
-        line = bisect_right(self.breaks, start) + 1
-        if depth > DEEPEST:
-            raise nested_too_deep(line)
-        if self.text[start] == "{":
-            members, end = self.members(start + 1, depth)
-            return Located(members, line), end
-        if self.text[start] == "[":
-            items, end = self.items(start + 1, depth)
-            return Located(items, line), end
-        found, end = _DECODER.raw_decode(self.text, start)
-        return Located(found, line), end
-
-    def items(self, index: int, depth: int) -> tuple[list[Located], int]:
-        """The values of an array, after its bracket."""
-        found: list[Located] = []
-        index = self.skip(index)
-        while self.text[index] != "]":
-            value, index = self.value(index, depth + 1)
-            found.append(value)
-            index = self.behind_comma(index)
-        return found, index + 1
-
-    def members(self, index: int, depth: int) -> tuple[dict[str, Located], int]:
-        """The members of an object, after its brace."""
-        found: dict[str, Located] = {}
-        index = self.skip(index)
-        while self.text[index] != "}":
-            line = bisect_right(self.breaks, index) + 1
-            name, index = _DECODER.raw_decode(self.text, index)
-            if name in found:
-                raise named_twice(name, line)
-            found[name], index = self.value(self.skip(index) + 1, depth + 1)
-            index = self.behind_comma(index)
-        return found, index + 1
-
-    def behind_comma(self, index: int) -> int:
-        """Position of the next value, or of the closing bracket."""
-        index = self.skip(index)
-        return self.skip(index + 1) if self.text[index] == "," else index
-
-    def skip(self, index: int) -> int:
-        """Position after white space."""
-        match = _SPACE.match(self.text, index)
-        return index if match is None else match.end()
+def _located(text: str, value: JsonValue, breaks: list[int], depth: int) -> Located:
+    """A parsed value, with the lines that end at these positions."""
+    line = bisect_right(breaks, value.value) + 1
+    if depth > DEEPEST:
+        raise nested_too_deep(line)
+    if value.kind == "array":
+        return Located([_located(text, child, breaks, depth + 1) for child in value.children], line)
+    if value.kind != "object":
+        return Located(json.loads(text[value.value : value.end]), line)
+    members: dict[str, Located] = {}
+    for child in value.children:
+        name, _ = _DECODER.raw_decode(text, child.start)
+        if name in members:
+            raise named_twice(name, bisect_right(breaks, child.start) + 1)
+        members[name] = _located(text, child, breaks, depth + 1)
+    return Located(members, line)
 
 
 def _no_number(name: str) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import operator
 import re
-import string
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, sentence, warn_user
+from lazyrag.errors import AnswerWarning, GenerationError, RetrievalError, sentence, warn_user
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.embedding import callable_identity
@@ -18,7 +17,15 @@ from lazyrag.models.protocols import ChatChoice, ChatModel, ChatOptions, RerankM
 from lazyrag.models.structured_output import find_json, object_schema
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import Language, spoken
-from lazyrag.validation import is_list_of, known_arguments, require, validate_choice, validate_integer, validate_text
+from lazyrag.validation import (
+    is_list_of,
+    known_arguments,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_template,
+    validate_text,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -198,8 +205,7 @@ class _JudgeModel:
     Args:
         model: The chat model.
         language: Language of the prompt.
-        prompt: The user's prompt, if any, with some of these fields.
-        fields: Names of the fields.
+        prompt: The user's prompt, if any.
         options: Generation options.
         schema: JSON schema of the answers to the built-in prompt.
     """
@@ -212,13 +218,12 @@ class _JudgeModel:
         model: ChatModel | ChatCallable,
         language: Language,
         prompt: str | None,
-        fields: Collection[str],
         options: ChatOptions,
         schema: Mapping[str, Any],
     ) -> None:
         self.model = as_chat_model(model)
         self.language: Language = validate_choice("language", language, get_args(Language))
-        self.prompt = None if prompt is None else _validate_template(prompt, fields)
+        self.prompt = prompt
         self.options = _options(options, None if prompt else schema)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
@@ -292,7 +297,9 @@ class PointwiseRerankModel(_JudgeModel):
         self.scale: Scale = validate_choice("scale", scale, get_args(Scale))
         options = options or ChatOptions(temperature=0, logprobs=scale == "yes_no")
         schema = _VERDICT if scale == "yes_no" else _SCORE
-        super().__init__(model, language, prompt, ("query", "passage"), options, schema)
+        if prompt is not None:
+            validate_template("prompt", prompt, ["query", "passage"])
+        super().__init__(model, language, prompt, options, schema)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
 
     def __repr__(self) -> str:
@@ -368,7 +375,9 @@ class ListwiseRerankModel(_JudgeModel):
         options: ChatOptions | None = None,
     ) -> None:
         options = options or ChatOptions(temperature=0)
-        super().__init__(model, language, prompt, ("query", "passages", "count"), options, _RANKING)
+        if prompt is not None:
+            validate_template("prompt", prompt, ["query", "passages"], ["count"])
+        super().__init__(model, language, prompt, options, _RANKING)
         self.window = validate_integer("window", window, 2)
         self.step = self.window // 2 if step is None else validate_integer("step", step, 1, self.window)
 
@@ -466,22 +475,6 @@ LISTWISE: Mapping[str, str] = {
     ),
 }
 _TAG = re.compile(r"<(/?)(\s*passage)", re.IGNORECASE)
-
-
-def _validate_template(prompt: Any, fields: Collection[str]) -> str:
-    """Return a prompt template if it has all fields but ``count``, which is optional, and no others."""
-    try:
-        names = {name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None}
-    except (TypeError, ValueError) as exc:
-        msg = f"prompt must be a template; got {prompt!r:.80} ({exc}). Write {{{{ and }}}} for braces."
-        raise ConfigError(msg) from exc
-    required = set(fields) - {"count"}
-    if not required <= names <= set(fields):
-        expected = " and ".join(f"{{{name}}}" for name in sorted(required))
-        raise ConfigError(
-            f"prompt must have the fields {expected}; got {sorted(names)}. Write {{{{ and }}}} for braces."
-        )
-    return str(prompt)
 
 
 def _enclose(passage: str) -> str:

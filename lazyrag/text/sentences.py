@@ -28,12 +28,14 @@ CJK_LETTERS = (
 
 # Python compiles a class of thousands of characters in 2 to 10 ms, so that these patterns are compiled on first use.
 @functools.cache
-def _han() -> re.Pattern[str]:
+def han() -> re.Pattern[str]:
+    """Pattern of a Chinese character, which Japanese and Korean texts may hold, too."""
     return re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 
 @functools.cache
-def _kana_or_hangul() -> re.Pattern[str]:
+def kana_or_hangul() -> re.Pattern[str]:
+    """Pattern of a Japanese or Korean letter."""
     return re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 
 
@@ -46,7 +48,7 @@ def spoken(language: Language, text: str) -> Spoken:
     """
     if language != "auto":
         return language
-    return "zh" if _han().search(text) and not _kana_or_hangul().search(text) else "en"
+    return "zh" if han().search(text) and not kana_or_hangul().search(text) else "en"
 
 
 _CLOSERS = "”’」』）】》〉〕\"')\\]}"
