@@ -597,7 +597,6 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
     properties: dict[str, list[str]] = field(default_factory=dict)
     bytes_read: bytearray = field(default_factory=bytearray)
-    style_name: list[str] = field(default_factory=list)
     to_skip: int = 0
     is_marked: bool = False
 
