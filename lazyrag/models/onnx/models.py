@@ -294,17 +294,13 @@ class OnnxEmbedder:
             too_long=too_long,
         )
         self.normalised = self._recipe.normalise
+        self.too_long: TooLong = self._recipe.too_long
         self._prefix_ids = {"query": self._prefix("query"), "document": self._prefix("document")}
         self._rows_at_once, self._swayed = self._model.rows_at_once(self._recipe.output, self._model.one, batch_size)
         self.dimension = self._dimension(dimension)
 
     def __repr__(self) -> str:
         return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
-
-    @property
-    def too_long(self) -> TooLong:
-        """What becomes of a text that is longer than ``max_tokens``."""
-        return self._recipe.too_long
 
     @property
     def identity(self) -> str:
@@ -647,14 +643,14 @@ class _Kept:
                 self._bytes -= _size(*self._rows.popitem(last=False))
 
 
-_shared: dict[int, _Kept] = {}  # by the embedder's id, as long as there is the embedder
+_shared: weakref.WeakKeyDictionary[object, _Kept] = weakref.WeakKeyDictionary()
 _sharing = threading.RLock()  # an embedder may go while it is held
 
 
 def can_share(embedder: object) -> bool:
-    """Whether all models over an embedder keep their vectors together; not where it has no room for weak references."""
+    """Whether all models over an embedder keep their vectors together: it must be hashable, and referable weakly."""
     try:
-        weakref.ref(embedder)
+        hash(weakref.ref(embedder))
     except TypeError:
         return False
     return True
@@ -665,11 +661,7 @@ def _kept_for(embedder: object) -> _Kept:
     if not can_share(embedder):
         return _Kept(TOKEN_CACHE_BYTES)
     with _sharing:
-        kept = _shared.get(id(embedder))
-        if kept is None:
-            kept = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
-            weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
-        return kept
+        return _shared.setdefault(embedder, _Kept(TOKEN_CACHE_BYTES))
 
 
 def _size(text: str, rows: Matrix) -> int:
