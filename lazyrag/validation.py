@@ -97,11 +97,10 @@ def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str]
         >>> keyword_names(lambda query, node, *, boost=1, **kw: 0, skip=2)
         (['boost'], True)
     """
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:  # some functions written in C do not tell
+    parameters = _parameters(function)
+    if parameters is None:
         return [], True
-    named = [one.name for one in parameters[skip:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    named = [one.name for one in parameters[skip:] if one.kind in _BY_KEYWORD]
     return named, any(one.kind is one.VAR_KEYWORD for one in parameters)
 
 
@@ -112,12 +111,18 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
         >>> required_names(lambda nodes, model, query="": 0, skip=1)
         ['model']
     """
+    parameters = (_parameters(function) or [])[skip:]
+    return [one.name for one in parameters if one.kind in _BY_KEYWORD and one.default is one.empty]
+
+
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:
-        return []
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one.name for one in parameters[skip:] if one.kind in named and one.default is one.empty]
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:  # some functions written in C do not tell
+        return None
 
 
 def check_keywords(

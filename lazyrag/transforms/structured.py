@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import Span
+from lazyrag.data.segment import Place, Span
 from lazyrag.errors import TransformError, missing_package
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.structure import (
@@ -493,39 +493,22 @@ def _lines_node(held: Sequence[tuple[list[str], str]]) -> DocNode:
     return _node("\n".join(line for _, line in held), "$" + "".join(shared))
 
 
-class Section(NamedTuple):
-    """Text under one heading.
-
-    Args:
-        start: Start of its heading.
-        end: Start of the next heading.
-        path: Its heading and those above it: ``"Tea > Picking"``; "" before the first heading.
-    """
-
-    start: int
-    end: int
-    path: str
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of its chunks."""
-        return {"heading": self.path} if self.path else {}
-
-
-def sections(text: str, headings: Iterable[Heading]) -> Iterator[Section]:
-    r"""Yield the text before the first heading, if any, and the section of each heading.
+def sections(text: str, headings: Iterable[Heading]) -> list[Place]:
+    r"""Return the text before the first heading, if any, without a label, and the section of each heading.
 
     Example:
         >>> text = "Before\n\n# Tea\n## Water\n"
-        >>> [section.path for section in sections(text, markdown_headings(text))]
+        >>> [section.label for section in sections(text, markdown_headings(text))]
         ['', 'Tea', 'Tea > Water']
     """
     places = heading_places(list(headings), len(text))
     first = places[0].start if places else len(text)
-    if first:
-        yield Section(0, first, "")
-    for place in places:
-        yield Section(place.start, place.end, place.label)
+    return [*([Place(0, first, "heading", "")] if first else []), *places]
+
+
+def _heading(section: Place) -> dict[str, str]:
+    """Return the metadata of a section's chunks."""
+    return {"heading": section.label} if section.label else {}
 
 
 class _SectionSplitter(TextSplitter):
@@ -535,16 +518,16 @@ class _SectionSplitter(TextSplitter):
         """Split the node's text into chunks with spans and headings."""
         text = node.get_text()
         for section, spans in self.split(text):
-            yield from chunks(text, spans, section.metadata)
+            yield from chunks(text, spans, _heading(section))
 
-    def split(self, text: str) -> Iterator[tuple[Section, list[Span]]]:  # type: ignore[override]
+    def split(self, text: str) -> Iterator[tuple[Place, list[Span]]]:  # type: ignore[override]
         """Yield the sections of a text with the spans of their chunks; they cover the text without gaps."""
         for section in self._sections(text):
             own = text[section.start : section.end]
-            spans = self._packer.spans(own, self._section_levels(own, bool(section.path)))
+            spans = self._packer.spans(own, self._section_levels(own, bool(section.label)))
             yield section, [(section.start + start, section.start + end) for start, end in spans]
 
-    def _sections(self, text: str) -> Iterator[Section]:
+    def _sections(self, text: str) -> list[Place]:
         raise NotImplementedError
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -580,7 +563,7 @@ class MarkdownSplitter(_SectionSplitter):
     def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
 
-    def _sections(self, text: str) -> Iterator[Section]:
+    def _sections(self, text: str) -> list[Place]:
         return sections(text, markdown_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -667,9 +650,9 @@ class HTMLSplitter(_SectionSplitter):
             visible = html_text(text[section.start : section.end])
             for start, end in self._packer.spans(visible, [_line_ends(visible), sentence_ends(visible)]):
                 if piece := visible[start:end].strip():
-                    yield DocNode(text=piece, metadata=section.metadata)
+                    yield DocNode(text=piece, metadata=_heading(section))
 
-    def _sections(self, text: str) -> Iterator[Section]:
+    def _sections(self, text: str) -> list[Place]:
         return sections(text, html_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
