@@ -575,9 +575,6 @@ class RateLimit:
         clock: Returns monotonic seconds.
         sleep: Waits for some seconds.
 
-    Raises:
-        ConfigError: If n is out of range.
-
     Example:
         >>> times = []
         >>> async def pass_time(seconds):
@@ -598,7 +595,7 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.per_minute = validate_integer("requests_per_minute", per_minute, 1)
+        self.per_minute = per_minute
         self._clock = clock
         self._sleep = sleep
         self._starts: deque[float] = deque(maxlen=self.per_minute)
