@@ -29,7 +29,7 @@ for _suffixes, _target, _extra in (
     (".text .txt", "text:TextLoader", None),
     (".xls", "spreadsheets:XlsLoader", None),
     (".xlsm .xlsx", "spreadsheets:XlsxLoader", None),
-    (".xml", "xml:XmlLoader", None),
+    (".xml", "records:XmlLoader", None),
     (".yaml .yml", "yaml_records:YamlLoader", "yaml"),
     (".zip", "archives:ZipLoader", None),
     (".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua", "base:SourceLoader", None),
