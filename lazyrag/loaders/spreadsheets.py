@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError, missing_package, sentence
-from lazyrag.loaders.archives import local_name, nested_places, open_archive, properties, related
+from lazyrag.loaders.archives import local_name, nested_locations, open_archive, properties, related
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Pair, Selection, SoughtFields
 from lazyrag.validation import known_arguments
@@ -58,7 +58,7 @@ class SheetLoader:
 
 
 def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedFile:
-    r"""Convert a workbook to text; each filled sheet is a place, its name the first line.
+    r"""Convert a workbook to text; each filled sheet is a location, its name the first line.
 
     Each row below the column names is a place within the sheet. The names of the sheets, and of the hidden ones, become
     metadata.
@@ -74,12 +74,12 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
         >>> loaded = read_sheets([Sheet("Prices", [(1, ["tea", "EUR"]), (2, ["green", 4.5])])])
         >>> loaded.text
         'Prices\ntea | EUR\ntea: green; EUR: 4.5'
-        >>> [place.label for place in loaded.places]
+        >>> [location.label for location in loaded.locations]
         ['Prices', 'Prices > 2']
     """
     sought = SoughtFields(selection.wanted)
     texts: list[str] = []
-    places: list[Place] = []
+    locations: list[Location] = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": []}
     start = length = 0
     for sheet in sheets:
@@ -90,19 +90,19 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
             length += len(line)
             if number is not None:
                 length += len(sheet.name)
-                rows.append(Place(end + 1, end + 1 + len(line), "row", str(number)))
+                rows.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
             _limit(length)
             lines.append(line)
             end += 1 + len(line)
         if len(lines) == 1:
             continue
         texts.append("\n".join(lines))
-        places += nested_places(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
+        locations += nested_locations(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
         start += end + len(_BREAK)
         for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
             names[name].append(sheet.name)
     sought.check()
-    return LoadedFile(_BREAK.join(texts), tuple(places), {name: found for name, found in names.items() if found})
+    return LoadedFile(_BREAK.join(texts), tuple(locations), {name: found for name, found in names.items() if found})
 
 
 def row_lines(
@@ -204,12 +204,12 @@ _UNPACKED = (".xml", ".rels")
 
 
 class XlsxLoader(SheetLoader):
-    """Reads a workbook sheet by sheet; each sheet is a place, each row a line of ``column: value``.
+    """Reads a workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates are ISO 8601. Hidden
     sheets are read, too. Names of sheets, title and author become metadata. Charts, pictures and comments are skipped.
 
-    Each row below the column names is a place, too, with its number. With fields or a template, rows above the names
+    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
 
     Args:
@@ -239,7 +239,7 @@ class XlsxLoader(SheetLoader):
                 (Sheet(one.title, _xlsx_rows(one), hidden=one.sheet_state != "visible") for one in book.worksheets),
                 self._selection,
             )
-        return LoadedFile(loaded.text, loaded.places, {**metadata, **loaded.metadata})
+        return LoadedFile(loaded.text, loaded.locations, {**metadata, **loaded.metadata})
 
 
 _one_at_a_time = threading.Lock()
@@ -268,12 +268,12 @@ def _xlsx_rows(sheet: Any) -> Iterator[Row]:
 
 
 class XlsLoader(SheetLoader):
-    """Reads a workbook of the old format sheet by sheet; each sheet is a place, each row a line of ``column: value``.
+    """Reads a workbook of the old format sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, percentages their number.
     Hidden sheets are read, too. Names of sheets and the author become metadata.
 
-    Each row below the column names is a place, too, with its number. With fields or a template, rows above the names
+    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
 
     Args:
@@ -307,7 +307,7 @@ class XlsLoader(SheetLoader):
             else:
                 msg = f"{sentence(f'The file is not a workbook of the old format: {exc}')} Save it as .xls or .xlsx."
             raise LoadError(msg) from exc
-        return LoadedFile(loaded.text, loaded.places, {**({"author": author} if author else {}), **loaded.metadata})
+        return LoadedFile(loaded.text, loaded.locations, {**({"author": author} if author else {}), **loaded.metadata})
 
 
 def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:

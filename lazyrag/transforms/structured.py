@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import Place, Span
+from lazyrag.data.segment import Location, Span
 from lazyrag.errors import TransformError, missing_package
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.structure import (
@@ -24,7 +24,7 @@ from lazyrag.text.structure import (
     Block,
     Heading,
     Value,
-    heading_places,
+    heading_locations,
     html_headings,
     html_tags,
     html_text,
@@ -226,13 +226,13 @@ class CodeSplitter(TextSplitter):
         languages = language or "+".join(one for one in _GRAMMARS if is_installed(one)) or "lines"
         self._set_identity(f" language={languages}")
 
-    def path_told(self, path: str) -> str:
+    def path_key(self, path: str) -> str:
         """Return the part of a document's path that affects its chunks: the language."""
         return self.language or language_of(path)
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans, definitions and the language."""
-        text, language = node.get_text(), self.path_told(node.path)
+        text, language = node.get_text(), self.path_key(node.path)
         levels, definitions = _read(text, language)
         for start, end in self._packer.spans(text, levels):
             own = text[start:end]
@@ -283,8 +283,8 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Defini
         if not by_depth[depth] <= ends:
             ends = ends | by_depth[depth]
             levels.append(_level(text, ends))
-    lines = tokens & {place for end in _ends(_LINE, text) for place in (end, end - 1)}
-    return [*levels, _level(text, {_line_end(text, place) for place in lines}), _level(text, tokens)], definitions
+    lines = tokens & {location for end in _ends(_LINE, text) for location in (end, end - 1)}
+    return [*levels, _level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)], definitions
 
 
 def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
@@ -439,11 +439,11 @@ class JSONSplitter(NodeTransform):
         """Yield the pieces of a string as JSON strings, with the escapes that JSON needs; none is cut."""
         text = string_value(source)
         inner = text.translate(_ESCAPES)
-        places = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
+        locations = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
         room = Packer(max(1, self.chunk_size - self.counter.count('""')), 0, self.counter)
         whole = (at for at in range(1, len(text) + 1) if is_boundary(text, at))
         found = (sentence_ends(text), word_ends(text), whole, range(1, len(text) + 1))
-        levels = [array("q", (places[end] for end in ends)) for ends in found]
+        levels = [array("q", (locations[end] for end in ends)) for ends in found]
         for start, end in room.spans(inner, levels):
             yield _node(f'"{inner[start:end]}"', path)
 
@@ -493,7 +493,7 @@ def _lines_node(held: Sequence[tuple[list[str], str]]) -> DocNode:
     return _node("\n".join(line for _, line in held), "$" + "".join(shared))
 
 
-def sections(text: str, headings: Iterable[Heading]) -> list[Place]:
+def sections(text: str, headings: Iterable[Heading]) -> list[Location]:
     r"""Return the text before the first heading, if any, without a label, and the section of each heading.
 
     Example:
@@ -501,12 +501,12 @@ def sections(text: str, headings: Iterable[Heading]) -> list[Place]:
         >>> [section.label for section in sections(text, markdown_headings(text))]
         ['', 'Tea', 'Tea > Water']
     """
-    places = heading_places(list(headings), len(text))
-    first = places[0].start if places else len(text)
-    return [*([Place(0, first, "heading", "")] if first else []), *places]
+    locations = heading_locations(list(headings), len(text))
+    first = locations[0].start if locations else len(text)
+    return [*([Location(0, first, "heading", "")] if first else []), *locations]
 
 
-def _heading(section: Place) -> dict[str, str]:
+def _heading(section: Location) -> dict[str, str]:
     """Return the metadata of a section's chunks."""
     return {"heading": section.label} if section.label else {}
 
@@ -520,14 +520,14 @@ class _SectionSplitter(TextSplitter):
         for section, spans in self.split(text):
             yield from chunks(text, spans, _heading(section))
 
-    def split(self, text: str) -> Iterator[tuple[Place, list[Span]]]:  # type: ignore[override]
+    def split(self, text: str) -> Iterator[tuple[Location, list[Span]]]:  # type: ignore[override]
         """Yield the sections of a text with the spans of their chunks; they cover the text without gaps."""
         for section in self._sections(text):
             own = text[section.start : section.end]
             spans = self._packer.spans(own, self._section_levels(own, bool(section.label)))
             yield section, [(section.start + start, section.start + end) for start, end in spans]
 
-    def _sections(self, text: str) -> list[Place]:
+    def _sections(self, text: str) -> list[Location]:
         raise NotImplementedError
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -563,7 +563,7 @@ class MarkdownSplitter(_SectionSplitter):
     def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
 
-    def _sections(self, text: str) -> list[Place]:
+    def _sections(self, text: str) -> list[Location]:
         return sections(text, markdown_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -652,7 +652,7 @@ class HTMLSplitter(_SectionSplitter):
                 if piece := visible[start:end].strip():
                     yield DocNode(text=piece, metadata=_heading(section))
 
-    def _sections(self, text: str) -> list[Place]:
+    def _sections(self, text: str) -> list[Location]:
         return sections(text, html_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -675,7 +675,9 @@ def _html_levels(text: str, *, has_heading: bool) -> list[array[int]]:
         return at < 0 or position >= tags[at].end
 
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
-    beside = {place for tag in tags for place in (tag.start, tag.end) if place > 0 and is_boundary(text, place)}
+    beside = {
+        location for tag in tags for location in (tag.start, tag.end) if location > 0 and is_boundary(text, location)
+    }
     words = sorted(beside.union(end for end in word_ends(text) if outside(end)))
     whole = [end for end in blocks if is_boundary(text, end)]
     return [closed(array("q", ends), len(text)) for ends in (whole, sentences, words)]
