@@ -29,7 +29,6 @@ Each error is also the builtin a caller would expect. A message says what was gi
 
 from __future__ import annotations
 
-import difflib
 import sys
 import threading
 import warnings
@@ -241,6 +240,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         >>> nearest("topK", ["topk", "target"])
         'topk'
     """
+    import difflib
+
     by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else None

@@ -125,8 +125,7 @@ class Registry(Generic[T]):
         """
         self._check_name(name)
         if not all(target.partition(":")):
-            msg = f"The {self.kind} {name!r} is declared as {target!r}; give 'package.module:attribute'."
-            raise ConfigError(msg)
+            raise ConfigError(f"The {self.kind} {name!r} is declared as {target!r}; give 'package.module:attribute'.")
         with self._lock:
             present = self._entries.get(name)
             if present is None or replace:
@@ -140,8 +139,7 @@ class Registry(Generic[T]):
         if entry is None:
             point = self._third_party().get(name) if isinstance(name, str) else None
             if point is None:
-                msg = f"No {self.kind} is registered as {name!r}. {known_names(str(name), self)}"
-                raise NotRegisteredError(msg)
+                raise NotRegisteredError(f"No {self.kind} is registered as {name!r}. {known_names(str(name), self)}")
             loaded = LazyTarget(point.value, loaded=point.load())
             with self._lock:  # its module, or another thread, may have entered the name meanwhile
                 self._entries.setdefault(name, loaded)
@@ -199,8 +197,7 @@ class Registry(Generic[T]):
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name:
-            msg = f"A {self.kind} needs a non-empty name, not {name!r}."
-            raise ConfigError(msg)
+            raise ConfigError(f"A {self.kind} needs a non-empty name, not {name!r}.")
 
     def _taken(self, name: str, present: object) -> AlreadyRegisteredError:
         msg = (

@@ -7,6 +7,7 @@ import inspect
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import CodeType
 from typing import Any, TypeVar, cast
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
@@ -82,12 +83,10 @@ def function_name(what: str, function: Any, name: str | None) -> str:
         'len'
     """
     if not callable(function):
-        msg = f"{what} got {function!r}; give a function or a class."
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} got {function!r}; give a function or a class.")
     named = name or getattr(function, "__name__", None)
     if not isinstance(named, str):
-        msg = f"{what} got {function!r}, which has no name of its own. Pass name='...'."
-        raise ConfigError(msg)
+        raise ConfigError(f"{what} got {function!r}, which has no name of its own. Pass name='...'.")
     return named
 
 
@@ -98,11 +97,10 @@ def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str]
         >>> keyword_names(lambda query, node, *, boost=1, **kw: 0, skip=2)
         (['boost'], True)
     """
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:  # some functions written in C do not tell
+    parameters = _parameters(function)
+    if parameters is None:
         return [], True
-    named = [one.name for one in parameters[skip:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    named = [one.name for one in parameters[skip:] if one.kind in _BY_KEYWORD]
     return named, any(one.kind is one.VAR_KEYWORD for one in parameters)
 
 
@@ -113,12 +111,18 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
         >>> required_names(lambda nodes, model, query="": 0, skip=1)
         ['model']
     """
+    parameters = (_parameters(function) or [])[skip:]
+    return [one.name for one in parameters if one.kind in _BY_KEYWORD and one.default is one.empty]
+
+
+_BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:
-        return []
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [one.name for one in parameters[skip:] if one.kind in named and one.default is one.empty]
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:  # some functions written in C do not tell
+        return None
 
 
 def check_keywords(
@@ -158,14 +162,16 @@ def known_keywords(function: F) -> F:
         ...
         lazyrag.errors.UnknownKeywordError: search takes no argument 'top_k'. Known: query, topk. Did you mean 'topk'?
     """
-    known = [name for name in inspect.signature(function).parameters if name not in ("self", "self_or_class")]
+    # inspect.signature takes a tenth of a millisecond, for each of dozens of functions at import.
+    code: CodeType = cast("Any", inspect.unwrap(function)).__code__
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    known = [name for name in parameters if name not in ("self", "self_or_class")]
     names = frozenset(known)
     what, name = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__"), function.__name__
-    is_method = "self" in inspect.signature(function).parameters
 
     def refused(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> UnknownKeywordError:
         held = what
-        if is_method and args:  # users know a method by the class they hold, not by a base that it comes from
+        if "self" in parameters and args:  # users know a method by the class they hold, not by a base of it
             held = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
         return _unknown(held, "argument", next(one for one in kwargs if one not in names), known)
 
@@ -250,6 +256,46 @@ def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
     if not isinstance(value, str) or value not in choices:
         raise ConfigError(f"Unknown {name} {value!r:.60}. {known_names(str(value), choices)}")
     return value
+
+
+def validate_template(
+    name: str, value: Any, required: Collection[str], optional: Collection[str] = ()
+) -> frozenset[str]:
+    """Return the fields of a prompt template, a string with ``{field}`` in it; ``{{`` and ``}}`` are braces.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        required: Fields that it must have.
+        optional: Further fields that it may have.
+
+    Raises:
+        ConfigError: If it is no template, lacks a field, or has another one.
+
+    Example:
+        >>> sorted(validate_template("prompt", "{query} and {n} others", ["query"], ["n"]))
+        ['n', 'query']
+    """
+    import string
+
+    try:
+        parts = list(string.Formatter().parse(value))
+    except (TypeError, ValueError) as exc:
+        msg = f"{name} must be a template; got {value!r:.80} ({exc}). Write {{{{ and }}}} for braces."
+        raise ConfigError(msg) from exc
+    fields = {
+        field + (f":{form}" if form else "") + (conversion or "")
+        for _, field, form, conversion in parts
+        if field is not None
+    }
+    known = sorted({*required, *optional})
+    for field in sorted(fields.difference(known)):
+        msg = f"{name} has the unknown field {field!r}. {known_names(field, known)} Write {{{{ and }}}} for braces."
+        raise ConfigError(msg)
+    missing = " and ".join(f"{{{field}}}" for field in required if field not in fields)
+    if missing:
+        raise ConfigError(f"{name} must have the field {missing}; got {value!r:.80}.")
+    return frozenset(fields)
 
 
 def validate_number(name: str, value: Any, expected: str, is_valid: Callable[[float], bool]) -> float:

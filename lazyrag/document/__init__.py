@@ -6,25 +6,17 @@ them live; `indexer` builds what a query needs for the first time. `groups` and 
 Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, `watch`; results are in `report`.
 """
 
-from lazyrag.document.document import Document
-from lazyrag.document.migration import Migration, migrate
-from lazyrag.document.report import Failure, IngestReport, Problem, Progress
-from lazyrag.document.sync import DocumentVersion, PlannedStep, SyncPlan
-from lazyrag.document.verify import DocumentStatus, GroupStatus
-from lazyrag.document.watch import Watcher
+from lazyrag._exports import lazy_names
 
-__all__ = [
-    "Document",
-    "DocumentStatus",
-    "DocumentVersion",
-    "Failure",
-    "GroupStatus",
-    "IngestReport",
-    "Migration",
-    "PlannedStep",
-    "Problem",
-    "Progress",
-    "SyncPlan",
-    "Watcher",
-    "migrate",
-]
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.document.document": "Document",
+        "lazyrag.document.migration": "Migration migrate",
+        "lazyrag.document.report": "Failure IngestReport Problem Progress",
+        "lazyrag.document.sync": "DocumentVersion Plan PlannedStep",
+        "lazyrag.document.verify": "DocumentStatus GroupStatus",
+        "lazyrag.document.watch": "Watcher",
+    },
+)

@@ -18,7 +18,6 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import sync as syncing
 from lazyrag.document.build_plan import BuildPlanner
 from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_dataset
-from lazyrag.document.export import canonical_dump, export, import_from
 from lazyrag.document.groups import (
     Definitions,
     GroupGraph,
@@ -35,14 +34,15 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.reader import Reader
 from lazyrag.document.report import IngestReport, OnProgress, Options, Problem
 from lazyrag.document.snapshot import LocalSnapshot, windows
-from lazyrag.document.sync import MAX_DELETED, DocumentVersion, OnError, SyncPlan
-from lazyrag.document.verify import DocumentStatus, describe_status, repair, verify
-from lazyrag.document.watch import OnError as OnWatchError
-from lazyrag.document.watch import OnReport, Watcher, open_watcher
+from lazyrag.document.sync import (
+    MAX_DELETED,
+    DocumentVersion,
+    OnError,
+    SyncPlan,
+)
 from lazyrag.errors import ConfigError, NotBuiltError
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, make_embedders
-from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
 from lazyrag.models.protocols import Embedder
 from lazyrag.stores.config import StoreConf
 from lazyrag.validation import (
@@ -56,6 +56,11 @@ from lazyrag.validation import (
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from lazyrag.document.verify import DocumentStatus
+    from lazyrag.document.watch import OnError as OnWatchError
+    from lazyrag.document.watch import OnReport, Watcher
+    from lazyrag.models.embedding_cache import EmbeddingCache
 
 
 _GRACE_S = 10.0  # longer than a query takes; a read that takes longer starts again
@@ -470,6 +475,8 @@ class Document:
             ...         print(watcher.wait_for_sync(timeout_s=60))
             0 added, 0 failed, 0 skipped
         """
+        from lazyrag.document.watch import open_watcher
+
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
             raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
@@ -486,6 +493,8 @@ class Document:
             >>> print(Document().status())
             default: 0 documents, 0 failed steps
         """
+        from lazyrag.document.verify import describe_status
+
         return describe_status(self._unrestricted("status"))
 
     def verify(self) -> tuple[Problem, ...]:
@@ -502,6 +511,8 @@ class Document:
             >>> Document().verify()
             ()
         """
+        from lazyrag.document.verify import verify
+
         return tuple(verify(self._unrestricted("verify")).problems)
 
     def repair(self) -> tuple[Problem, ...]:
@@ -518,6 +529,8 @@ class Document:
             >>> Document().repair()
             ()
         """
+        from lazyrag.document.verify import repair
+
         return repair(self._unrestricted("repair"))
 
     @known_keywords
@@ -566,6 +579,8 @@ class Document:
             ConfigError: If the path exists already.
             StoreError: If it cannot be written; then no part of it remains.
         """
+        from lazyrag.document.export import export
+
         return export(self._unrestricted("export"), folder)
 
     @known_keywords
@@ -583,6 +598,8 @@ class Document:
             StoreError: If a file of the export is missing, cut short or altered.
             StoreBusyError: If another program writes the store.
         """
+        from lazyrag.document.export import import_from
+
         return import_from(self._unrestricted("import_from"), folder)
 
     def dump(self) -> Iterator[str]:
@@ -595,6 +612,8 @@ class Document:
             >>> list(Document().dump())
             []
         """
+        from lazyrag.document.export import canonical_dump
+
         return canonical_dump(self._unrestricted("dump"))
 
     # Navigation
@@ -887,6 +906,8 @@ def _open_indexer(
         identities = {key: embed_identity(one.given, one.embedder.identity) for key, one in embedders.items()}
         cached = dict(embedders)
         if file.path is not None and embedders and not options.read_only:
+            from lazyrag.models.embedding_cache import EmbeddingCache
+
             cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
             cached = {key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()}
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
@@ -902,6 +923,8 @@ def _open_indexer(
 
 def _with_cache(embedder: CheckedEmbedder, cache: EmbeddingCache, identity: str) -> CheckedEmbedder:
     """Return an embedder that never embeds a text twice, even across restarts."""
+    from lazyrag.models.embedding_cache import CachedEmbedder
+
     if isinstance(embedder.embedder, CachedEmbedder):
         return embedder
     return CheckedEmbedder(CachedEmbedder(embedder.embedder, cache, identity=identity), embedder.name, embedder.key)

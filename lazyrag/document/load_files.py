@@ -7,12 +7,9 @@ import functools
 import inspect
 import os
 import re
-import shutil
-import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +31,6 @@ from lazyrag.loaders.base import (
     loaders,
     over_limit,
 )
-from lazyrag.loaders.detect import sniff
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.validation import known_keywords, require
 
@@ -54,6 +50,28 @@ _CONTAINERS = frozenset(
     for target in ("mail:EmlLoader", "mail:MboxLoader", "msg:MsgLoader", "archives:ZipLoader")
 )
 """Loaders of files that contain other files, which readers apply to as well."""
+
+_FIRST_MODULES: Mapping[str, str] = {
+    "CsvLoader": "delimited",
+    "DocxLoader": "docx",
+    "EpubLoader": "epub",
+    "JsonLinesLoader": "json_records",
+    "JsonLoader": "json_records",
+    "MarkdownLoader": "markdown",
+    "NotebookLoader": "notebook",
+    "OldOfficeLoader": "old_office",
+    "PptxLoader": "pptx",
+    "PythonLoader": "source",
+    "RstLoader": "rst",
+    "RtfLoader": "rtf",
+    "SourceLoader": "source",
+    "TextLoader": "plain",
+    "XlsLoader": "xls",
+    "XlsxLoader": "xlsx",
+    "XmlLoader": "markup",
+    "ZipLoader": "zipped",
+}
+"""Modules of loaders in the first release, by which ledgers name them: no file is loaded again where one has moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +222,13 @@ def _validate_reader(pattern: str, given: Any) -> None:
     require(not is_async, name, given, "a function that is not asynchronous")
 
 
+def _first_target(target: str | None) -> str | None:
+    """The target of a loader in the first release."""
+    module, _, name = (target or "").partition(":")
+    first = _FIRST_MODULES.get(name) if module.startswith("lazyrag.loaders.") else None
+    return f"lazyrag.loaders.{first}:{name}" if first else target
+
+
 def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     """Return a function from a file to the identity of its reader or loader.
 
@@ -219,9 +244,11 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
             return suffix
         target = loaders.target(suffix)
         nested = inside if target in _CONTAINERS else ""
-        return f"{suffix} {target or fingerprint(loaders[suffix]).value}{nested}"
+        return f"{suffix} {_first_target(target) or fingerprint(loaders[suffix]).value}{nested}"
 
     def of_file(file: FoundFile) -> str:
+        from lazyrag.loaders.detect import sniff
+
         path = file.path
         for reader in named:
             if matches(reader.pattern, (file.identity, path.name)):
@@ -433,6 +460,7 @@ class LoadingProcess:
 
     def __init__(self) -> None:
         import multiprocessing  # imports slowly, and few programs need it
+        import tempfile
 
         self.count = 0
         # A fork would copy locks held by other threads.
@@ -445,7 +473,7 @@ class LoadingProcess:
                 self._process.start()
             self._wait(LoadLimits(time_s=0, memory_bytes=0))
         except OSError as exc:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
             msg = (
                 "No loading process could be started; see the error output. Run the program from a file, under "
                 "`if __name__ == '__main__':`, or pass Document(processes=0)."
@@ -510,11 +538,19 @@ class LoadingProcess:
             _kill(self._process.pid)
             self._process.kill()
             self._process.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder)
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill(pid: int | None) -> None:
     """Kill a process with its process group, if it leads one."""
+    import signal
+
     if pid is not None and hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             if os.getpgid(pid) == pid:
@@ -598,6 +634,8 @@ class _ParentLoader:
 
 def _serve(connection: Connection, folder: str) -> None:
     """Report that this process has started, then load requested files until the pipe is closed."""
+    import signal
+    import tempfile
     from multiprocessing.reduction import ForkingPickler
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides

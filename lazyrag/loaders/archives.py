@@ -111,8 +111,7 @@ class Archive:
                     self._check_ratio(name, size, info.compress_size)
                     yield piece
         except RuntimeError as exc:  # zipfile's error for a missing password
-            msg = f"The {self._what} is encrypted and needs a password. Save it again without one."
-            raise LoadError(msg) from exc
+            raise LoadError(f"The {self._what} is encrypted and needs a password. Save it again without one.") from exc
         except _DAMAGE as exc:
             msg = f"The {self._what} is damaged: its part {name} cannot be unpacked ({exc})."
             raise LoadError(self._advised(msg)) from exc

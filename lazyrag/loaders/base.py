@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.fields import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Location
-from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
-from lazyrag.loaders.detect import Sniffed, find_encoding, sniff
+from lazyrag.errors import LoadError, MissingDependencyError, NoReaderError, nearest, sentence
 from lazyrag.registry import Registry
-from lazyrag.text.structure import python_definitions
-from lazyrag.validation import known_arguments, validate_integer
+from lazyrag.validation import known_arguments, require, validate_integer, validate_number
+
+if TYPE_CHECKING:
+    from lazyrag.loaders.detect import Sniffed
 
 DEEPEST_NESTING = 5
 """Nesting of files that is followed, such as an archive in a mail in an archive."""
@@ -64,9 +65,8 @@ class LoadLimits:
             if value is None:
                 continue
             if one.name == "time_s":
-                if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
-                    msg = f"time_s must be a number of seconds >= 0; got {value!r}. 0 is no limit."
-                    raise ConfigError(msg)
+                expected = "a number of seconds >= 0, where 0 is no limit"
+                value = validate_number("time_s", value, expected, lambda seconds: 0 <= seconds < math.inf)
             else:
                 value = validate_integer(one.name, value, 0)
             object.__setattr__(self, one.name, value or None)
@@ -171,8 +171,7 @@ def read_within(limits: LoadLimits | None, readers: FindReader | None) -> Iterat
     if state is None:
         state = Reading(limits or DEFAULT_LIMITS, readers)
     elif state.depth >= DEEPEST_NESTING:
-        msg = f"It is nested deeper than {DEEPEST_NESTING} files. Unpack the outer ones."
-        raise LoadError(msg)
+        raise LoadError(f"It is nested deeper than {DEEPEST_NESTING} files. Unpack the outer ones.")
     state.depth += 1
     token = _active.set(state)
     try:
@@ -266,15 +265,12 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
         ...     def load(self, path):
         ...         return path.read_text(encoding="utf-8")
     """
-    wrong = [suffix for suffix in suffixes if not isinstance(suffix, str) or not suffix.startswith(".")]
-    if not suffixes or wrong:
-        msg = f"register_loader needs suffixes such as '.log'; got {', '.join(map(repr, suffixes)) or 'none'}."
-        raise ConfigError(msg)
+    are_valid = bool(suffixes) and all(isinstance(suffix, str) and suffix.startswith(".") for suffix in suffixes)
+    require(are_valid, "The suffixes of register_loader", suffixes, "one or several such as '.log'")
 
     def enter(loader: L) -> L:
-        if not isinstance(loader, type) or not callable(getattr(loader, "load", None)):
-            msg = f"register_loader needs a class with load(self, path); got {loader!r}."
-            raise ConfigError(msg)
+        is_loader = isinstance(loader, type) and callable(getattr(loader, "load", None))
+        require(is_loader, "The argument of register_loader", loader, "a class with load(self, path)")
         for suffix in suffixes:
             loaders.register(suffix.lower(), loader, replace=replace)
         return loader
@@ -312,9 +308,7 @@ def load_file(
         ...     load_file(path).text
         'Green tea'
     """
-    if not isinstance(path, (str, os.PathLike)):
-        msg = f"path must be the path of a file; got {path!r:.80}."
-        raise ConfigError(msg)
+    require(isinstance(path, (str, os.PathLike)), "path", path, "the path of a file")
     path = Path(path)
     try:
         with read_within(limits, readers) as state:
@@ -345,6 +339,8 @@ def _check_size(path: Path, limits: LoadLimits) -> None:
 
 
 def _reader_of(path: Path, name: str, state: Reading) -> FileReader:
+    from lazyrag.loaders.detect import sniff
+
     if state.readers is not None:
         own_name = path.name if state.depth == 1 else name  # a nested file is at a temporary path
         named = state.readers(name, own_name)
@@ -520,6 +516,8 @@ class SourceLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
+        from lazyrag.loaders.detect import find_encoding
+
         read = find_encoding(path.read_bytes())
         return LoadedFile(read.text, metadata=read.metadata)
 
@@ -529,6 +527,9 @@ class PythonLoader:
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
+        from lazyrag.loaders.detect import find_encoding
+        from lazyrag.text.structure import python_definitions
+
         data = path.read_bytes()
         cookies = (_COOKIE.match(line) for line in data.split(b"\n", 2)[:2])
         read = find_encoding(data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None))

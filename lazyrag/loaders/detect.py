@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -458,6 +457,8 @@ def _container(file: BinaryIO, head: bytes) -> Sniffed | None:
         found = next((suffix for kind, suffix in _MIME_MEMBERS.items() if head.startswith(kind, 38)), "")
         if found:
             return Sniffed(found, sure=True)
+    import zipfile  # with shutil and the compressors, slow to import
+
     try:
         with zipfile.ZipFile(file) as archive:
             names = frozenset(archive.namelist())

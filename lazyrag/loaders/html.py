@@ -195,12 +195,10 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     try:
         page = html.document_fromstring(markup.encode("utf-8", "replace"), parser=parser)
     except etree.ParserError as exc:
-        msg = sentence(f"The page holds no element: {exc}")
-        raise LoadError(msg) from exc
+        raise LoadError(sentence(f"The page holds no element: {exc}")) from exc
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
-        msg = f"The elements of the page are nested too deep to be read ({too_deep[0]})."
-        raise LoadError(msg)
+        raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")
     metadata = _head(page)
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
@@ -429,8 +427,7 @@ def _package(archive: Archive) -> str:
     """The part that lists all others."""
     for element in archive.xml(_CONTAINER).iter("{*}rootfile"):
         return element.get("full-path", "")
-    msg = "The e-book is damaged: it has no list of its contents. Save it again as .epub."
-    raise LoadError(msg)
+    raise LoadError("The e-book is damaged: it has no list of its contents. Save it again as .epub.")
 
 
 def _chapters(book: Element, package: str) -> Iterator[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias
 
 from lazyrag.data.segment import Location
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError, known_names, sentence
+from lazyrag.errors import AlreadyRegisteredError, LoadError, NoReaderError, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
-from lazyrag.loaders.detect import clean
-from lazyrag.validation import known_arguments
+from lazyrag.validation import known_arguments, require, validate_choice
 
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
 """Kinds of files without text."""
@@ -31,8 +30,7 @@ class _MediaLoader:
     kind: ClassVar[MediaKind]
 
     def __init__(self, reader: MediaReader | None = None) -> None:
-        if reader is not None:
-            _check_reader(reader)
+        require(reader is None or callable(reader), "reader", reader, "a function of a path that returns text")
         self._reader = reader
 
     def load(self, path: Path) -> LoadedFile:
@@ -104,10 +102,8 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
         >>> with loaders.isolated():
         ...     _ = register_media_reader("image", lambda path: f"A picture called {path.stem}")
     """
-    if kind not in _LOADERS:
-        msg = f"Unknown kind of media {kind!r}. {known_names(str(kind), get_args(MediaKind))}"
-        raise ConfigError(msg)
-    _check_reader(reader)
+    validate_choice("kind of media", kind, _LOADERS)
+    require(callable(reader), "reader", reader, "a function of a path that returns text")
 
     class Registered:  # a class within a function stays in this process, where the function is
         media_reader = (kind, reader)
@@ -128,13 +124,9 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
     return reader
 
 
-def _check_reader(reader: object) -> None:
-    if not callable(reader):
-        msg = f"reader must be a function of a path that returns text; got {reader!r}."
-        raise ConfigError(msg)
-
-
 def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
+    from lazyrag.loaders.detect import clean
+
     name = getattr(reader, "__name__", type(reader).__name__)
     try:
         found = reader(path)

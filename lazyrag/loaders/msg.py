@@ -59,8 +59,7 @@ class Container:
             return b""
         self._read += self._file.get_size(list(path))
         if self._read > 4 * self._size:  # a stream may be read twice
-            msg = "The file is damaged: its parts are longer than itself. Save it again from its program."
-            raise LoadError(msg)
+            raise LoadError("The file is damaged: its parts are longer than itself. Save it again from its program.")
         with self._file.openstream(list(path)) as stream:
             data: bytes = stream.read()
         return data
@@ -82,16 +81,14 @@ def open_container(path: Path) -> Iterator[Container]:
     # olefile reads as many tables as the header says, and copies them all for each one.
     tables = int.from_bytes(header[44:48], "little"), int.from_bytes(header[72:76], "little")
     if max(tables) * _HEADER > size:
-        msg = f"The file is damaged: its tables are longer than itself. {_ADVICE}"
-        raise LoadError(msg)
+        raise LoadError(f"The file is damaged: its tables are longer than itself. {_ADVICE}")
     try:
         with olefile.OleFileIO(str(path)) as file:
             yield Container(file, size)
     except LoadError:
         raise
     except (OSError, ValueError, IndexError, RecursionError) as exc:
-        msg = f"The file is damaged: {exc}. {_ADVICE}"
-        raise LoadError(msg) from exc
+        raise LoadError(f"The file is damaged: {exc}. {_ADVICE}") from exc
 
 
 _MOST_RTF = 1 << 26  # bytes of a decompressed body
@@ -119,8 +116,7 @@ class MsgLoader:
         """Read the file."""
         with open_container(path) as container:
             if not any(path[0].startswith("__properties_version1") for path in container.streams):
-                msg = f"The file is not a mail: it is of another program, and its suffix is wrong. {_ADVICE}"
-                raise LoadError(msg)
+                raise LoadError(f"The file is not a mail: it is of another program, and its suffix is wrong. {_ADVICE}")
             return _read(container, ())
 
 
@@ -237,8 +233,7 @@ def unpack_rtf(data: bytes) -> bytes:
     if data[8:12] == b"MELA":  # not compressed
         return data[16:]
     if data[8:12] != b"LZFu":
-        msg = f"The body of the mail has an unknown compression. {_ADVICE}"
-        raise LoadError(msg)
+        raise LoadError(f"The body of the mail has an unknown compression. {_ADVICE}")
     window = bytearray(_DICTIONARY.ljust(_WINDOW, b" "))
     at = len(_DICTIONARY)
     unpacked = bytearray()
@@ -250,8 +245,7 @@ def unpack_rtf(data: bytes) -> bytes:
             unpacked.append(window[at])
             at = (at + 1) % _WINDOW
         if len(unpacked) > _MOST_RTF:
-            msg = f"The body of the mail unpacks to more than {_MOST_RTF >> 20} MiB. {_ADVICE}"
-            raise LoadError(msg)
+            raise LoadError(f"The body of the mail unpacks to more than {_MOST_RTF >> 20} MiB. {_ADVICE}")
     return bytes(unpacked)
 
 

@@ -79,12 +79,10 @@ class OdsLoader(SheetLoader):
 def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:
     """The body of a document."""
     if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read("META-INF/manifest.xml"):
-        msg = f"The {what} is encrypted and needs a password. Save it again without one."
-        raise LoadError(msg)
+        raise LoadError(f"The {what} is encrypted and needs a password. Save it again without one.")
     body = archive.xml("content.xml").find(f"{{*}}body/{{*}}{kind}")
     if body is None:
-        msg = f"The file is not a {what}: it is of another format than its suffix says. Save it as {suffix}."
-        raise LoadError(msg)
+        raise LoadError(f"The file is not a {what}: it is of another format than its suffix says. Save it as {suffix}.")
     return body
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from lazyrag.errors import ConfigError, LazyRAGError, LoadError, sentence
+from lazyrag.errors import LazyRAGError, LoadError, sentence
 from lazyrag.loaders.base import LoadedFile, check_pages, join_parts
 from lazyrag.loaders.pdf_layout import (
     Glyph,
@@ -30,7 +30,14 @@ from lazyrag.loaders.pdf_layout import (
     turned,
     without_repeated_lines,
 )
-from lazyrag.validation import known_arguments, validate_boolean, validate_integer, validate_seconds, validate_texts
+from lazyrag.validation import (
+    known_arguments,
+    require,
+    validate_boolean,
+    validate_integer,
+    validate_seconds,
+    validate_texts,
+)
 
 Ocr: TypeAlias = "Callable[[np.ndarray], str]"
 """Recognizes the text in an image of a page: (height, width, 3) uint8, RGB."""
@@ -73,9 +80,7 @@ class PdfLoader:
         max_pages: int | None = None,
         max_seconds: float = 600.0,
     ) -> None:
-        if ocr is not None and not callable(ocr):
-            msg = f"ocr must be a function from an image to a text; got {ocr!r:.80}."
-            raise ConfigError(msg)
+        require(ocr is None or callable(ocr), "ocr", ocr, "a function from an image to a text")
         self.ocr = ocr
         self.drop_repeated = validate_boolean("drop_repeated", drop_repeated)
         self.max_pages = None if max_pages is None else validate_integer("max_pages", max_pages, 1)
@@ -392,8 +397,7 @@ def _glyphs(text: Any) -> list[Glyph]:
     """
     count = pdfium.FPDFText_CountChars(text)
     if count > _MOST_GLYPHS:
-        msg = f"a page of {count:,} characters, where at most {_MOST_GLYPHS:,} are read"
-        raise ValueError(msg)
+        raise ValueError(f"a page of {count:,} characters, where at most {_MOST_GLYPHS:,} are read")
     page = _PageText(text)
     found: list[Glyph] = []
     content = _all_text(text, count)

@@ -1,8 +1,9 @@
-"""Records: CSV and JSON loaders, selection of fields, and JSON with line numbers."""
+"""Records: CSV, JSON and XML loaders, selection of fields, and JSON with line numbers."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
@@ -13,17 +14,19 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
+from xml.parsers import expat
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, decode, find_encoding
-from lazyrag.validation import known_arguments, validate_texts
+from lazyrag.text.structure import Value as JsonValue
+from lazyrag.text.structure import json_values
+from lazyrag.validation import known_arguments, require, validate_boolean, validate_texts
 
 DEEPEST = 50
 """Nesting of located values."""
 
-_SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
@@ -53,13 +56,15 @@ def located_json(text: str) -> Located:
     try:
         json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as exc:
-        msg = f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it.") from exc
     except RecursionError as exc:
         raise nested_too_deep(1) from exc
     breaks = [match.start() for match in re.finditer("\n", text)]
-    value, _ = _Scan(text, breaks).value(0, 1)
-    return value
+    try:
+        [value] = json_values(text)
+    except ValueError as exc:  # it is JSON, so that only its depth is left
+        raise nested_too_deep(1) from exc
+    return _located(text, value, breaks, 1)
 
 
 def nested_too_deep(line: int) -> ConfigError:
@@ -72,65 +77,26 @@ def named_twice(name: str, line: int) -> ConfigError:
     return ConfigError(f"line {line}: {name!r} is given twice. Leave one of them out.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """Locates the values of a valid JSON text."""
-
-    text: str
-    breaks: list[int]
-
-    def value(self, index: int, depth: int) -> tuple[Located, int]:
-        """The value that begins at an index or after it, and its end."""
-        start = self.skip(index)
-        line = bisect_right(self.breaks, start) + 1
-        if depth > DEEPEST:
-            raise nested_too_deep(line)
-        if self.text[start] == "{":
-            members, end = self.members(start + 1, depth)
-            return Located(members, line), end
-        if self.text[start] == "[":
-            items, end = self.items(start + 1, depth)
-            return Located(items, line), end
-        found, end = _DECODER.raw_decode(self.text, start)
-        return Located(found, line), end
-
-    def items(self, index: int, depth: int) -> tuple[list[Located], int]:
-        """The values of an array, after its bracket."""
-        found: list[Located] = []
-        index = self.skip(index)
-        while self.text[index] != "]":
-            value, index = self.value(index, depth + 1)
-            found.append(value)
-            index = self.behind_comma(index)
-        return found, index + 1
-
-    def members(self, index: int, depth: int) -> tuple[dict[str, Located], int]:
-        """The members of an object, after its brace."""
-        found: dict[str, Located] = {}
-        index = self.skip(index)
-        while self.text[index] != "}":
-            line = bisect_right(self.breaks, index) + 1
-            name, index = _DECODER.raw_decode(self.text, index)
-            if name in found:
-                raise named_twice(name, line)
-            found[name], index = self.value(self.skip(index) + 1, depth + 1)
-            index = self.behind_comma(index)
-        return found, index + 1
-
-    def behind_comma(self, index: int) -> int:
-        """Position of the next value, or of the closing bracket."""
-        index = self.skip(index)
-        return self.skip(index + 1) if self.text[index] == "," else index
-
-    def skip(self, index: int) -> int:
-        """Position after white space."""
-        match = _SPACE.match(self.text, index)
-        return index if match is None else match.end()
+def _located(text: str, value: JsonValue, breaks: list[int], depth: int) -> Located:
+    """A parsed value, with the lines that end at these positions."""
+    line = bisect_right(breaks, value.value) + 1
+    if depth > DEEPEST:
+        raise nested_too_deep(line)
+    if value.kind == "array":
+        return Located([_located(text, child, breaks, depth + 1) for child in value.children], line)
+    if value.kind != "object":
+        return Located(json.loads(text[value.value : value.end]), line)
+    members: dict[str, Located] = {}
+    for child in value.children:
+        name, _ = _DECODER.raw_decode(text, child.start)
+        if name in members:
+            raise named_twice(name, bisect_right(breaks, child.start) + 1)
+        members[name] = _located(text, child, breaks, depth + 1)
+    return Located(members, line)
 
 
 def _no_number(name: str) -> None:
-    msg = f"line 1: {name} is not a number in JSON. Replace it."
-    raise ConfigError(msg)
+    raise ConfigError(f"line 1: {name} is not a number in JSON. Replace it.")
 
 
 Pair = tuple[str, str]
@@ -166,9 +132,7 @@ class Selection:
         named: tuple[str, ...] = ()
         if template is not None:
             named = tuple(match for match in _BRACES.findall(template) if match) if isinstance(template, str) else ()
-            if not named:
-                msg = f"template must be a text with field names in braces, as in '{{name}}'; got {template!r:.80}."
-                raise ConfigError(msg)
+            require(bool(named), "template", template, "a text with field names in braces, as in '{name}'")
             if self.fields:
                 msg = f"fields={list(fields)!r:.80} and template={template!r:.80} exclude each other. Pass one of them."
                 raise ConfigError(msg)
@@ -227,8 +191,7 @@ class SoughtFields:
             LoadError: If no record has one of them.
         """
         for name in self._missing:
-            msg = f"No record has the field {name!r}. {known_names(name, self.known)}"
-            raise LoadError(msg)
+            raise LoadError(f"No record has the field {name!r}. {known_names(name, self.known)}")
 
 
 class RecordWriter:
@@ -358,12 +321,11 @@ class CsvLoader:
         fields: Sequence[str] = (),
         template: str | None = None,
     ) -> None:
-        if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"'):
-            msg = f"delimiter must be one character, no line end or quotation mark; got {delimiter!r:.80}."
-            raise ConfigError(msg)
-        if header not in (None, True, False):
-            msg = f"header must be True, False, or None to detect it; got {header!r:.80}."
-            raise ConfigError(msg)
+        is_valid = delimiter is None or (
+            isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '\r\n"'
+        )
+        require(is_valid, "delimiter", delimiter, "one character, no line end or quotation mark")
+        require(header in (None, True, False), "header", header, "True, False, or None to detect it")
         self._delimiter = delimiter
         self._header = header
         self._selection = Selection(fields, template)
@@ -538,8 +500,7 @@ def leaves(value: Value, path: str = "") -> Iterator[Pair]:
     while pending:
         for at, one in pending[-1]:
             if len(at) > _LONGEST_PATH:
-                msg = f"The path to a value has more than {_LONGEST_PATH:,} characters. Shorten its names."
-                raise LoadError(msg)
+                raise LoadError(f"The path to a value has more than {_LONGEST_PATH:,} characters. Shorten its names.")
             leaf = _leaf(one)
             if leaf is None:
                 pending.append(_inside(at, one))
@@ -611,8 +572,7 @@ class JsonLoader:
         except json.JSONDecodeError as exc:
             if exc.msg == "Extra data" and not self._records:
                 return read_lines(text, self._selection)
-            msg = f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it."
-            raise LoadError(msg) from exc
+            raise LoadError(f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it.") from exc
         return read_value(value, self._selection, len(text), path=self._records)
 
 
@@ -652,9 +612,7 @@ def records_path(records: str) -> str:
     Raises:
         ConfigError: If it is not a text.
     """
-    if not isinstance(records, str):
-        msg = f"records must be a path such as 'data.items', or ''; got {records!r:.80}."
-        raise ConfigError(msg)
+    require(isinstance(records, str), "records", records, "a path such as 'data.items', or ''")
     return records
 
 
@@ -725,3 +683,151 @@ def _at(value: Value, path: str) -> Value:
             raise LoadError(msg)
         value = inner[name]
     return value
+
+
+_DECLARED_ENCODING = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]+)")
+
+
+@known_arguments
+class XmlLoader:
+    r"""Reads XML: each element with text becomes a line ``name: text`` and a location, labelled with its XPath.
+
+    An element with text of its own is read together with all elements inside; its text is stripped. Its attributes, and
+    those of other elements, are lines ``name@attribute: value``. Comments are skipped. Files that declare entities are
+    refused. The root's name becomes the metadata ``root``.
+
+    Args:
+        names: Write element names before their texts; False suits books, True data.
+        attributes: Read attributes.
+
+    Raises:
+        ConfigError: If an argument is not a boolean.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "teas.xml")
+        ...     _ = path.write_text("<teas><tea from='Uji'>Sencha, <b>green</b></tea></teas>", encoding="utf-8")
+        ...     XmlLoader().load(path).text
+        ...     XmlLoader(names=False, attributes=False).load(path).text
+        'tea@from: Uji\ntea: Sencha, green'
+        'Sencha, green'
+    """
+
+    def __init__(self, *, names: bool = True, attributes: bool = True) -> None:
+        self._names = validate_boolean("names", names)
+        self._attributes = validate_boolean("attributes", attributes)
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        data = path.read_bytes()
+        declared = _DECLARED_ENCODING.match(data)
+        text = decode(data, declared=declared[1].decode() if declared else None)
+        reader = _XmlReader()
+        reader.read(text)
+        writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
+        for element, attribute, value in reader.found():
+            if attribute and not self._attributes:
+                continue
+            label = element.path() + (f"/@{attribute}" if attribute else "")
+            name = f"{element.name}@{attribute}" if attribute else element.name
+            writer.add([(name if self._names else "", value.strip())], "element", label)
+        return writer.loaded({"root": reader.root})
+
+
+class _Element:
+    """An element's position in the tree: its name, and its number among siblings of this name."""
+
+    __slots__ = ("counts", "name", "number", "parent", "pieces", "present", "with_text")
+
+    def __init__(self, name: str, parent: _Element | None, pieces: int) -> None:
+        self.name = name
+        self.parent = parent
+        self.counts: dict[str, int] = {}
+        self.number = 1
+        if parent:
+            self.number = parent.counts[name] = parent.counts.get(name, 0) + 1
+        self.pieces = pieces  # number of pieces of text before its own
+        self.present = 0  # number of findings before it, its attributes included
+        self.with_text = False
+
+    def path(self) -> str:
+        """Its XPath, with numbers for several siblings of a name."""
+        steps = []
+        one: _Element | None = self
+        while one:
+            several = one.parent and one.parent.counts[one.name] > 1
+            steps.append(f"/{one.name}[{one.number}]" if several else f"/{one.name}")
+            one = one.parent
+        return "".join(reversed(steps))
+
+
+class _XmlReader:
+    """Collects texts and attributes from expat's events, in order. Only entity declarations would be unsafe."""
+
+    def __init__(self) -> None:
+        self.root = ""
+        self._pieces: list[str] = []
+        self._open: list[_Element] = []
+        # Element with (attribute, value), or with the range of its pieces.
+        self._found: list[tuple[_Element, tuple[str, str] | tuple[int, int]]] = []
+
+    def read(self, text: str) -> None:
+        """Read a file.
+
+        Raises:
+            LoadError: If it is not XML, declares entities, or is nested too deep.
+        """
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.ordered_attributes = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.EntityDeclHandler = _refuse_entity
+        parser.SkippedEntityHandler = self._skipped
+        try:
+            parser.Parse(text, True)
+        except expat.ExpatError as exc:
+            raise LoadError(f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it.") from exc
+
+    def found(self) -> Iterator[tuple[_Element, str, str]]:
+        """Elements with an attribute and its value, or with "" and their text."""
+        for element, (what, rest) in self._found:
+            if isinstance(what, str):
+                yield element, what, str(rest)
+            else:
+                yield element, "", "".join(self._pieces[what : int(rest)])
+
+    def _start(self, name: str, attributes: list[str]) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            raise too_deep()
+        element = _Element(name, self._open[-1] if self._open else None, len(self._pieces))
+        self.root = self.root or name
+        self._found += [(element, pair) for pair in zip(attributes[::2], attributes[1::2], strict=True)]
+        element.present = len(self._found)
+        self._open.append(element)
+
+    def _end(self, _name: str) -> None:
+        element = self._open.pop()
+        if element.with_text:
+            del self._found[element.present :]  # elements inside are part of its text
+            self._found.append((element, (element.pieces, len(self._pieces))))
+
+    def _characters(self, text: str) -> None:
+        self._pieces.append(text)
+        if not text.isspace():
+            self._open[-1].with_text = True
+
+    def _skipped(self, name: str, is_parameter: bool) -> None:
+        """A reference to an entity of an external document type; most are HTML's."""
+        if not is_parameter and self._open:
+            self._characters(html.unescape(f"&{name};"))
+
+
+def _refuse_entity(name: str, *_declared: object) -> None:
+    msg = (
+        f"The XML declares an entity ({name:.80}), which can blow up to gigabytes or name other files; such files are "
+        "not read. Save it again with its entities replaced."
+    )
+    raise LoadError(msg)

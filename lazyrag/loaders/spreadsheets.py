@@ -1,16 +1,24 @@
-"""Sheets of cells as text, for the loaders of spreadsheets."""
+"""Spreadsheets: `XlsxLoader`, `XlsLoader`, and sheets of cells as text, also for `OdsLoader`.
+
+openpyxl and xlrd are packages of an extra, and slow to import: each is imported when a file needs it.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import io
 import itertools
+import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from lazyrag.data.segment import Location
-from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import nested_locations
+from lazyrag.errors import LoadError, missing_package, sentence
+from lazyrag.loaders.archives import local_name, nested_locations, open_archive, properties, related
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Pair, Selection, SoughtFields
 from lazyrag.validation import known_arguments
@@ -145,8 +153,7 @@ def _cells(row: Sequence[Cell]) -> list[str]:
 def _limit(length: int) -> None:
     """A small file may repeat a long text in millions of cells."""
     if length > MOST_CHARACTERS:
-        msg = f"The workbook has more than {MOST_CHARACTERS} characters. Split it into several files."
-        raise LoadError(msg)
+        raise LoadError(f"The workbook has more than {MOST_CHARACTERS} characters. Split it into several files.")
 
 
 def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None:
@@ -191,3 +198,142 @@ def cell_text(value: Cell) -> str:
         return value.isoformat(sep=" ", timespec="seconds")
     day = value.date() if isinstance(value, dt.datetime) else value
     return str(day)  # ISO 8601 for dates and times
+
+
+_UNPACKED = (".xml", ".rels")
+
+
+class XlsxLoader(SheetLoader):
+    """Reads a workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
+
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates are ISO 8601. Hidden
+    sheets are read, too. Names of sheets, title and author become metadata. Charts, pictures and comments are skipped.
+
+    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
+    and sheets without names are skipped.
+
+    Args:
+        fields: Columns to read, in this order; () for all.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+
+    Raises:
+        ConfigError: If fields or template are invalid.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        try:
+            import openpyxl
+        except ModuleNotFoundError as exc:
+            raise missing_package("The loader of .xlsx files", exc, "office") from exc
+        with open_archive(path, "workbook", ".xlsx") as archive:
+            main = related(archive, "officeDocument")
+            if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
+                msg = "The file is not a workbook: it is of another format than its suffix says. Save it as .xlsx."
+                raise LoadError(msg)
+            archive.check(name for name in archive.names if name.endswith(_UNPACKED))
+            metadata = properties(archive)
+        with path.open("rb") as file, _unwarned():
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+            loaded = read_sheets(
+                (Sheet(one.title, _xlsx_rows(one), hidden=one.sheet_state != "visible") for one in book.worksheets),
+                self._selection,
+            )
+        return LoadedFile(loaded.text, loaded.locations, {**metadata, **loaded.metadata})
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Ignore openpyxl's warnings about parts without cells. Filters of warnings are global, hence the lock."""
+    with _one_at_a_time, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"openpyxl\.")
+        yield
+
+
+def _xlsx_rows(sheet: Any) -> Iterator[Row]:
+    """The rows of a sheet, empty ones too; percentages as displayed."""
+    # The declared size is often wrong, and can pad a million rows to the last column.
+    sheet.reset_dimensions()
+    for number, row in enumerate(sheet.iter_rows(), start=1):
+        cells = [
+            f"{cell.value * 100:.15g}%"
+            if isinstance(cell.value, (int, float)) and not isinstance(cell.value, bool) and "%" in cell.number_format
+            else cell.value
+            for cell in row
+        ]
+        yield number, cells
+
+
+class XlsLoader(SheetLoader):
+    """Reads a workbook of the old format sheet by sheet; each sheet is a location, each row a line of ``column: value``.
+
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value, percentages their number.
+    Hidden sheets are read, too. Names of sheets and the author become metadata.
+
+    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
+    and sheets without names are skipped.
+
+    Args:
+        fields: Columns to read, in this order; () for all.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+
+    Raises:
+        ConfigError: If fields or template are invalid.
+    """
+
+    def load(self, path: Path) -> LoadedFile:
+        """Read the file."""
+        try:
+            import xlrd
+        except ModuleNotFoundError as exc:
+            raise missing_package("The loader of .xls files", exc, "office") from exc
+        data = path.read_bytes()
+        if not data:
+            raise LoadError("The file is not a workbook: it is empty. Save it again as .xls or .xlsx.")
+        if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
+            msg = "The file is not a workbook of the old format, but perhaps of the new one. Save it as .xlsx."
+            raise LoadError(msg)
+        log = io.StringIO()  # xlrd prints flaws of a file
+        try:
+            with xlrd.open_workbook(file_contents=data, logfile=log, on_demand=True, ragged_rows=True) as book:
+                loaded = read_sheets(_xls_sheets(xlrd, book), self._selection)
+                author = (book.user_name or "").strip()
+        except xlrd.XLRDError as exc:
+            if "encrypted" in str(exc):
+                msg = "The workbook is encrypted and needs a password. Save it again without one."
+            else:
+                msg = f"{sentence(f'The file is not a workbook of the old format: {exc}')} Save it as .xls or .xlsx."
+            raise LoadError(msg) from exc
+        return LoadedFile(loaded.text, loaded.locations, {**({"author": author} if author else {}), **loaded.metadata})
+
+
+def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
+    """The sheets; each is unloaded before the next one is read."""
+    for number, name in enumerate(book.sheet_names()):
+        sheet = book.sheet_by_index(number)
+        yield Sheet(name, _xls_rows(xlrd, sheet, book.datemode), hidden=sheet.visibility != 0)
+        book.unload_sheet(number)
+
+
+def _xls_rows(xlrd: Any, sheet: Any, datemode: int) -> Iterator[Row]:
+    for number in range(sheet.nrows):
+        yield number + 1, [_xls_value(xlrd, cell.ctype, cell.value, datemode) for cell in sheet.row(number)]
+
+
+def _xls_value(xlrd: Any, kind: int, value: Any, datemode: int) -> Cell:
+    if kind == xlrd.XL_CELL_DATE:
+        try:
+            date: dt.datetime = xlrd.xldate_as_datetime(value, datemode)
+        except (OverflowError, ValueError):  # a number outside of the calendar
+            return float(value)
+        return date.time() if 0 < value < 1 else date
+    if kind == xlrd.XL_CELL_BOOLEAN:
+        return bool(value)
+    if kind == xlrd.XL_CELL_ERROR:
+        return str(xlrd.error_text_from_code.get(value, "#ERROR"))
+    if kind == xlrd.XL_CELL_NUMBER:
+        return float(value)
+    return str(value) or None

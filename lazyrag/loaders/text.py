@@ -91,8 +91,7 @@ def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     holders = sheets if isinstance(sheets, list) else [notebook]
     found = [cells for one in holders if isinstance(one, dict) and isinstance(cells := one.get("cells"), list)]
     if not found or len(found) < len(holders):
-        msg = "The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as .json."
-        raise LoadError(msg)
+        raise LoadError("The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as .json.")
     return [cell if isinstance(cell, dict) else {} for cells in found for cell in cells]
 
 

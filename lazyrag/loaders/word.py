@@ -544,8 +544,7 @@ class RtfLoader:
         """Read the file."""
         data = path.read_bytes()
         if not data.lstrip().startswith(b"{\\rtf"):
-            msg = r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf."
-            raise LoadError(msg)
+            raise LoadError(r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf.")
         return read_rtf(data)
 
 
@@ -598,7 +597,6 @@ class _Reader:
     notes: list[str] = field(default_factory=list)
     properties: dict[str, list[str]] = field(default_factory=dict)
     bytes_read: bytearray = field(default_factory=bytearray)
-    style_name: list[str] = field(default_factory=list)
     to_skip: int = 0
     is_marked: bool = False
 

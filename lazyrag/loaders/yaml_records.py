@@ -128,8 +128,7 @@ def _documents(text: str) -> Iterator[Value]:
         within[-1].values.append(value)
         within[-1].size += size
         if within[-1].size > most:
-            msg = f"Its aliases expand to more than {most:,} characters. Use fewer of them."
-            raise LoadError(msg)
+            raise LoadError(f"Its aliases expand to more than {most:,} characters. Use fewer of them.")
 
 
 def _aliased(anchor: str, known: dict[str | None, tuple[Value, int]]) -> tuple[Value, int]:
@@ -162,8 +161,7 @@ def located_yaml(text: str) -> Located:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        msg = f"line {line}: This is not YAML ({getattr(exc, 'problem', None) or exc}). Fix it."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"line {line}: This is not YAML ({getattr(exc, 'problem', None) or exc}). Fix it.") from exc
     finally:
         loader.dispose()
 
@@ -183,8 +181,7 @@ def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Lo
         for key, held in node.value:
             name = _located(loader, key, known, depth + 1)
             if not isinstance(name.value, str):
-                msg = f"line {name.line}: The name {name.value!r:.40} is not a text. Put it in quotes."
-                raise ConfigError(msg)
+                raise ConfigError(f"line {name.line}: The name {name.value!r:.40} is not a text. Put it in quotes.")
             if name.value in value:
                 raise named_twice(name.value, name.line)
             value[name.value] = _located(loader, held, known, depth + 1)

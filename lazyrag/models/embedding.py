@@ -257,8 +257,7 @@ def as_vector(value: Any) -> Embedding:
     try:
         vector = np.array(value, dtype=np.float32)  # a copy: a model may reuse its buffer
     except (TypeError, ValueError, OverflowError) as exc:
-        msg = f"returned {shown(value)}, not a list of numbers"
-        raise ValueError(msg) from exc
+        raise ValueError(f"returned {shown(value)}, not a list of numbers") from exc
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
         msg = (
             f"returned {value!r:.60}, shape {vector.shape}; "
@@ -277,8 +276,7 @@ def _sparse(value: Mapping[Any, Any]) -> SparseVector:
     with np.errstate(over="ignore"):  # found below
         rounded = np.array(list(weights.values()), np.float64).astype(np.float32)
     if not np.isfinite(rounded).all():
-        msg = f"returned {shown(value)}; the weights of a sparse vector are finite, as float32 too"
-        raise ValueError(msg)
+        raise ValueError(f"returned {shown(value)}; the weights of a sparse vector are finite, as float32 too")
     return {key: weight for key, weight in zip(weights, rounded.tolist(), strict=True) if weight}
 
 

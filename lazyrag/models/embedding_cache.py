@@ -15,17 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError, known_names, sentence, warn_user
+from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError, sentence, warn_user
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     EmbedCallable,
     as_embedder,
     as_vector,
     blank_error,
+    checked_input_type,
     collected,
     is_blank,
     length_of,
@@ -33,8 +34,8 @@ from lazyrag.models.embedding import (
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
-from lazyrag.types import Embedding, Matrix
-from lazyrag.validation import known_arguments, validate_integer
+from lazyrag.types import Embedding
+from lazyrag.validation import known_arguments, require, validate_integer
 
 if TYPE_CHECKING:
     from typing import Self
@@ -177,8 +178,7 @@ def encoded(text: str, vector: Embedding, dimension: int) -> StoredVector:
         else:
             kind, numbers = _DENSE, checked.astype("<f4", copy=False).tobytes()
     except (ValueError, OverflowError) as exc:
-        msg = f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}.") from exc
     if dimension and kind == _DENSE and len(checked) != dimension:
         msg = f"The vector of the text {text!r:.60} has {len(checked)} numbers; those of its space have {dimension}."
         raise ConfigError(msg)
@@ -250,25 +250,6 @@ def _checksum(text_hash: bytes, kind: int, numbers: bytes) -> int:
     return zlib.crc32(numbers, zlib.crc32(text_hash, kind))
 
 
-def copy_file(connection: sqlite3.Connection, target: Path) -> None:
-    """Write all that a connection's database holds into another file, all or nothing.
-
-    Raises:
-        StoreError: If the file cannot be written.
-    """
-    unfinished = target.with_name(target.name + ".unfinished")
-    try:
-        unfinished.unlink(missing_ok=True)
-        with closing(sqlite3.connect(unfinished)) as copy:
-            connection.backup(copy)
-        unfinished.replace(target)
-    except (OSError, sqlite3.Error) as exc:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        msg = f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its folder's room and rights."
-        raise StoreError(msg, store=str(target)) from exc
-
-
 _DEFAULT_MAX_BYTES = 2 * 2**30  # 1 million vectors of 384 numbers, 320,000 of 1536
 _KEPT = 0.9  # of max_bytes, when something has to go; so that not every write has to make room
 _HASHES_AT_ONCE = 500  # SQLite before 3.32 takes at most 999 variables
@@ -311,12 +292,9 @@ class VectorSpace:
     normalised: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.identity, str) or not self.identity.strip() or not _is_unicode(self.identity):
-            msg = f"The identity of a vector space is {self.identity!r}; give a text that names the model."
-            raise ConfigError(msg)
-        if self.input_type not in get_args(InputType):
-            msg = f"input_type is {self.input_type!r}. {known_names(str(self.input_type), get_args(InputType))}"
-            raise ConfigError(msg)
+        is_text = isinstance(self.identity, str) and bool(self.identity.strip()) and _is_unicode(self.identity)
+        require(is_text, "The identity of a vector space", self.identity, "a text that names the model")
+        checked_input_type(self.input_type)
         validate_integer("dimension", self.dimension, 0)
 
 
@@ -399,8 +377,20 @@ class EmbeddingCache:
         Raises:
             StoreError: If the file cannot be written.
         """
-        with self._database.reading() as connection:
-            copy_file(connection, Path(path).expanduser().absolute())
+        target = Path(path).expanduser().absolute()
+        unfinished = target.with_name(target.name + ".unfinished")
+        try:
+            unfinished.unlink(missing_ok=True)
+            with self._database.reading() as connection, closing(sqlite3.connect(unfinished)) as copy:
+                connection.backup(copy)
+            unfinished.replace(target)
+        except (OSError, sqlite3.Error) as exc:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            msg = (
+                f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its folder's room and rights."
+            )
+            raise StoreError(msg, store=str(target)) from exc
 
     def __len__(self) -> int:
         with self._database.reading() as connection:
@@ -433,9 +423,7 @@ class EmbeddingCache:
         Raises:
             StoreError: If the file cannot be read.
         """
-        if isinstance(texts, str):
-            msg = f"get_many got the text {texts!r:.60}; give a list of texts."
-            raise ConfigError(msg)
+        require(not isinstance(texts, str), "texts", texts, "a list of strings")
         texts_by_hash = {hash_of(text): text for text in texts}
         found: dict[str, Embedding] = {}
         used, damaged = [], []

@@ -106,7 +106,7 @@ class AsyncReranker:
         self.model = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else as_rerank_model(model)
 
     def __repr__(self) -> str:
-        return f"AsyncReranker({self.model!r})"
+        return f"{type(self).__name__}({self.model!r})"
 
     async def rerank(self, query: str, documents: Sequence[str], top_k: int = 5) -> list[tuple[int, float]]:
         """Rank documents.
@@ -160,7 +160,7 @@ class AsyncReranker:
 
 
 @known_arguments
-class CrossEncoderReranker:
+class CrossEncoderReranker(AsyncReranker):
     """Cross-encoder by name (spec 003); for other rerank models use `AsyncReranker`.
 
     The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in the hub's cache on
@@ -181,24 +181,4 @@ class CrossEncoderReranker:
     """
 
     def __init__(self, model_name: LocalModel | RerankModel = "BAAI/bge-reranker-large") -> None:
-        self._reranker = AsyncReranker(model_name)
-
-    def __repr__(self) -> str:
-        return f"CrossEncoderReranker({self.model!r})"
-
-    @property
-    def model(self) -> RerankModel:
-        """The model, which also goes into ``Reranker("ModuleReranker", model=...)``."""
-        return self._reranker.model
-
-    async def rerank(self, query: str, documents: Sequence[str], top_k: int = 5) -> list[tuple[int, float]]:
-        """Rank documents; see `AsyncReranker.rerank`."""
-        return await self._reranker.rerank(query, documents, top_k)
-
-    def get_scores(self, query: str, documents: Sequence[str]) -> list[float]:
-        """Return the score of each document, in order; see `AsyncReranker.get_scores`."""
-        return self._reranker.get_scores(query, documents)
-
-    async def aget_scores(self, query: str, documents: Sequence[str]) -> list[float]:
-        """Return the score of each document, in any event loop."""
-        return await self._reranker.aget_scores(query, documents)
+        super().__init__(model_name)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import operator
 import re
-import string
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, sentence, warn_user
+from lazyrag.errors import AnswerWarning, GenerationError, RetrievalError, sentence, warn_user
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.embedding import callable_identity
@@ -18,7 +17,15 @@ from lazyrag.models.protocols import ChatChoice, ChatModel, ChatOptions, RerankM
 from lazyrag.models.structured_output import find_json, object_schema
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import Language, spoken
-from lazyrag.validation import is_list_of, known_arguments, require, validate_choice, validate_integer, validate_text
+from lazyrag.validation import (
+    is_list_of,
+    known_arguments,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_template,
+    validate_text,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -192,13 +199,61 @@ class Bm25RerankModel:
         return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[:top_n]
 
 
+class _JudgeModel:
+    """Rerank model that asks a chat model; a subclass ranks the documents in `_rank`.
+
+    Args:
+        model: The chat model.
+        language: Language of the prompt.
+        prompt: The user's prompt, if any.
+        options: Generation options.
+        schema: JSON schema of the answers to the built-in prompt.
+    """
+
+    _unread_passages: str
+    """What becomes of passages whose answers cannot be read, for the warning."""
+
+    def __init__(
+        self,
+        model: ChatModel | ChatCallable,
+        language: Language,
+        prompt: str | None,
+        options: ChatOptions,
+        schema: Mapping[str, Any],
+    ) -> None:
+        self.model = as_chat_model(model)
+        self.language: Language = validate_choice("language", language, get_args(Language))
+        self.prompt = prompt
+        self.options = _options(options, None if prompt else schema)
+
+    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+        """Rank documents; see `RerankModel`."""
+        documents, top_n = checked_documents(documents, top_n)
+        return self._warned(*concurrency.run(self._rank(checked_query(query), documents)))[:top_n]
+
+    async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+        """Rank documents, in any event loop. Cancelling the task ends the calls."""
+        documents, top_n = checked_documents(documents, top_n)
+        return self._warned(*await concurrency.arun(self._rank(checked_query(query), documents)))[:top_n]
+
+    async def _rank(self, query: str, documents: Sequence[str]) -> tuple[list[tuple[int, float]], int, int]:
+        """Return the ranking, the number of unreadable answers and the number of answers."""
+        raise NotImplementedError
+
+    def _warned(self, ranking: list[tuple[int, float]], unread: int, answers: int) -> list[tuple[int, float]]:
+        if unread:
+            msg = f"{unread} of {answers} answers of {self.model!r} could not be read; {self._unread_passages}."
+            warn_user(msg, AnswerWarning)
+        return ranking
+
+
 Scale: TypeAlias = Literal["yes_no", "0-10", "0-100"]
 
 _MAX_SCORE = {"0-10": 10, "0-100": 100}
 
 
 @known_arguments
-class PointwiseRerankModel:
+class PointwiseRerankModel(_JudgeModel):
     """Chat model that judges each passage on its own: a `RerankModel` with scores in [0, 1].
 
     The verdict is requested as JSON, with a JSON schema where the endpoint supports it. An answer that cannot be read
@@ -227,6 +282,8 @@ class PointwiseRerankModel:
         [(1, 1.0), (0, 0.0)]
     """
 
+    _unread_passages = "those passages score 0"
+
     def __init__(
         self,
         model: ChatModel | ChatCallable,
@@ -237,12 +294,12 @@ class PointwiseRerankModel:
         options: ChatOptions | None = None,
         concurrency: int = 8,
     ) -> None:
-        self.model = as_chat_model(model)
         self.scale: Scale = validate_choice("scale", scale, get_args(Scale))
-        self.language: Language = validate_choice("language", language, get_args(Language))
-        self.prompt = None if prompt is None else _validate_template(prompt, ("query", "passage"))
-        default = ChatOptions(temperature=0, logprobs=scale == "yes_no")
-        self.options = _options(options or default, None if prompt else _VERDICT if scale == "yes_no" else _SCORE)
+        options = options or ChatOptions(temperature=0, logprobs=scale == "yes_no")
+        schema = _VERDICT if scale == "yes_no" else _SCORE
+        if prompt is not None:
+            validate_template("prompt", prompt, ["query", "passage"])
+        super().__init__(model, language, prompt, options, schema)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
 
     def __repr__(self) -> str:
@@ -253,31 +310,21 @@ class PointwiseRerankModel:
         """Scale and chat model; "" if the chat model has no identity."""
         return f"pointwise:{self.scale}:{self.model.identity}" if self.model.identity else ""
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents; see `RerankModel`."""
-        documents, top_n = checked_documents(documents, top_n)
-        scores = concurrency.run(self._scores(checked_query(query), documents))
-        return self._ranking(documents, scores)[:top_n]
-
-    async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents, in any event loop. Cancelling the task ends the calls."""
-        documents, top_n = checked_documents(documents, top_n)
-        scores = await concurrency.arun(self._scores(checked_query(query), documents))
-        return self._ranking(documents, scores)[:top_n]
-
-    async def _scores(self, query: str, documents: Sequence[str]) -> dict[str, float | None]:
-        """Score each distinct passage; None if the answer cannot be read."""
+    async def _rank(self, query: str, documents: Sequence[str]) -> tuple[list[tuple[int, float]], int, int]:
         import asyncio
 
         passages = list(dict.fromkeys(one for one in documents if one.strip()))
         slots = asyncio.Semaphore(self.concurrency)
         try:
-            scores = await concurrency.together(*(self._score(query, passage, slots) for passage in passages))
+            found = await concurrency.together(*(self._score(query, passage, slots) for passage in passages))
         except GenerationError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        return dict(zip(passages, scores, strict=True))
+        scores = dict(zip(passages, found, strict=True))
+        ranked = [(index, scores.get(one) or 0.0) for index, one in enumerate(documents)]
+        return checked_ranking(ranked, len(documents), repr(self)), found.count(None), len(found)
 
     async def _score(self, query: str, passage: str, slots: asyncio.Semaphore) -> float | None:
+        """Score a passage; None if the answer cannot be read."""
         template = self.prompt or POINTWISE[self.scale, spoken(self.language, query)]
         async with slots:
             answer = await self.model.achat(template.format(query=query, passage=_enclose(passage)), self.options)
@@ -285,17 +332,9 @@ class PointwiseRerankModel:
             return read_probability(answer.choices[0])
         return read_score(answer.text, _MAX_SCORE[self.scale])
 
-    def _ranking(self, documents: Sequence[str], scores: Mapping[str, float | None]) -> list[tuple[int, float]]:
-        unread = sum(score is None for score in scores.values())
-        if unread:
-            msg = f"{unread} of {len(scores)} answers of {self.model!r} could not be read; those passages score 0."
-            warn_user(msg, AnswerWarning)
-        ranked = [(index, scores.get(one) or 0.0) for index, one in enumerate(documents)]
-        return checked_ranking(ranked, len(documents), repr(self))
-
 
 @known_arguments
-class ListwiseRerankModel:
+class ListwiseRerankModel(_JudgeModel):
     """Chat model that orders passages: a `RerankModel` whose scores are ranks, from 1 down to 1 / n.
 
     Many passages are ordered in overlapping windows from the last to the first, so that the best ``window - step`` of
@@ -323,6 +362,8 @@ class ListwiseRerankModel:
         [(1, 1.0), (0, 0.75), (2, 0.5), (3, 0.25)]
     """
 
+    _unread_passages = "those passages keep their order"
+
     def __init__(
         self,
         model: ChatModel | ChatCallable,
@@ -333,12 +374,12 @@ class ListwiseRerankModel:
         prompt: str | None = None,
         options: ChatOptions | None = None,
     ) -> None:
-        self.model = as_chat_model(model)
+        options = options or ChatOptions(temperature=0)
+        if prompt is not None:
+            validate_template("prompt", prompt, ["query", "passages"], ["count"])
+        super().__init__(model, language, prompt, options, _RANKING)
         self.window = validate_integer("window", window, 2)
         self.step = self.window // 2 if step is None else validate_integer("step", step, 1, self.window)
-        self.language: Language = validate_choice("language", language, get_args(Language))
-        self.prompt = None if prompt is None else _validate_template(prompt, ("query", "passages", "count"))
-        self.options = _options(options or ChatOptions(temperature=0), None if prompt else _RANKING)
 
     def __repr__(self) -> str:
         return f"ListwiseRerankModel({self.model!r}, window={self.window}, step={self.step})"
@@ -348,18 +389,7 @@ class ListwiseRerankModel:
         """Window, step and chat model; "" if the chat model has no identity."""
         return f"listwise:{self.window}:{self.step}:{self.model.identity}" if self.model.identity else ""
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents; see `RerankModel`."""
-        documents, top_n = checked_documents(documents, top_n)
-        return self._ranking(*concurrency.run(self._order(checked_query(query), documents)))[:top_n]
-
-    async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
-        """Rank documents, in any event loop. Cancelling the task ends the calls."""
-        documents, top_n = checked_documents(documents, top_n)
-        return self._ranking(*await concurrency.arun(self._order(checked_query(query), documents)))[:top_n]
-
-    async def _order(self, query: str, documents: Sequence[str]) -> tuple[list[int], int, int]:
-        """Return the order of the documents, the number of unreadable answers and the number of calls."""
+    async def _rank(self, query: str, documents: Sequence[str]) -> tuple[list[tuple[int, float]], int, int]:
         order = list(range(len(documents)))
         unread = calls = 0
         last = len(order)
@@ -374,7 +404,7 @@ class ListwiseRerankModel:
             if first == 0:
                 break
             last -= self.step
-        return order, unread, calls
+        return [(index, (len(order) - rank) / len(order)) for rank, index in enumerate(order)], unread, calls
 
     async def _order_window(self, query: str, passages: Sequence[str]) -> list[int]:
         template = self.prompt or LISTWISE[spoken(self.language, query)]
@@ -385,12 +415,6 @@ class ListwiseRerankModel:
         except GenerationError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         return read_permutation(answer.text, len(passages))
-
-    def _ranking(self, order: Sequence[int], unread: int, calls: int) -> list[tuple[int, float]]:
-        if unread:
-            msg = f"{unread} of {calls} answers of {self.model!r} could not be read; those passages keep their order."
-            warn_user(msg, AnswerWarning)
-        return [(index, (len(order) - rank) / len(order)) for rank, index in enumerate(order)]
 
 
 def _options(options: ChatOptions, schema: Mapping[str, Any] | None) -> ChatOptions:
@@ -451,22 +475,6 @@ LISTWISE: Mapping[str, str] = {
     ),
 }
 _TAG = re.compile(r"<(/?)(\s*passage)", re.IGNORECASE)
-
-
-def _validate_template(prompt: Any, fields: Collection[str]) -> str:
-    """Return a prompt template if it has all fields but ``count``, which is optional, and no others."""
-    try:
-        names = {name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None}
-    except (TypeError, ValueError) as exc:
-        msg = f"prompt must be a template; got {prompt!r:.80} ({exc}). Write {{{{ and }}}} for braces."
-        raise ConfigError(msg) from exc
-    required = set(fields) - {"count"}
-    if not required <= names <= set(fields):
-        expected = " and ".join(f"{{{name}}}" for name in sorted(required))
-        raise ConfigError(
-            f"prompt must have the fields {expected}; got {sorted(names)}. Write {{{{ and }}}} for braces."
-        )
-    return str(prompt)
 
 
 def _enclose(passage: str) -> str:

@@ -17,9 +17,9 @@ from lazyrag.models.rerank import checked_documents, checked_query, checked_rank
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
 
 if TYPE_CHECKING:
-    from builtins import property as cached_property  # Pyright accepts only a property for a protocol's property
+    pass  # Pyright accepts only a property for a protocol's property
 else:
-    from functools import cached_property
+    pass
 
 
 TooLong = Literal["raise", "cut"]
@@ -28,8 +28,61 @@ _FILES = {".json", ".safetensors", ".bin", ".txt", ".model"}  # where a folder s
 _NO_LIMIT = 1_000_000  # tokens; some tokenizers say 1e30
 
 
+class _PackageModel:
+    """A model of the package, loaded with one of its classes.
+
+    Args:
+        make: Name of the class.
+        model: What the user gives: a folder, an id on the hub, or an instance of the class.
+        too_long: How to handle what exceeds the model's limit.
+        batch_size: Maximum number of inputs in a batch.
+        options: Arguments of the class.
+    """
+
+    def __init__(self, make: str, model: Any, too_long: TooLong, batch_size: int, **options: Any) -> None:
+        package = _package(type(self).__name__)
+        self._contents = _contents(model)  # before the model is loaded from them
+        self.batch_size = validate_integer("batch_size", batch_size, 1)
+        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
+        self.name = str(model) if isinstance(model, (str, Path)) else type(model).__name__
+        self._given = model
+        self._identity: str | None = None
+        self.model = _load(getattr(package, make), model, options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def identity(self) -> str:
+        """Name with a hash of the files, or with the commit; "" for a model that was passed as an object."""
+        if self._identity is None:
+            self._identity = _identity(self.model, self._given, self._contents, self._settings())
+        return self._identity
+
+    def _settings(self) -> dict[str, Any]:
+        """What results depend on beside the model's files."""
+        return {"cuts": self._cuts, "max_tokens": self._limit()}
+
+    def _limit(self) -> int | None:
+        """Return the maximum number of tokens; older cross-encoders have another name for it."""
+        limit = getattr(self.model, "max_seq_length", None) or getattr(self.model, "max_length", None)
+        return limit if isinstance(limit, int) and limit < _NO_LIMIT else None
+
+    def _length_errors(self, names: Sequence[str], *texts: list[str]) -> list[str | None]:
+        """Say for each text or pair what is wrong with its length, special tokens included; None where nothing is."""
+        limit = self._limit()
+        if limit is None or self._cuts or not names:
+            return [None] * len(names)
+        encoded = self.model.tokenizer(*texts, truncation=False, padding=False, verbose=False)
+        advice = f"the limit of {self.name!r} is {limit}. Make smaller chunks, or pass too_long='cut'."
+        return [
+            f"The text {shown(name)} has {len(ids)} tokens; {advice}" if len(ids) > limit else None
+            for name, ids in zip(names, encoded["input_ids"], strict=True)
+        ]
+
+
 @known_arguments
-class SentenceTransformerEmbedder:
+class SentenceTransformerEmbedder(_PackageModel):
     """A model of sentence-transformers as an `Embedder`.
 
     Queries and documents get the model's prompts for them. The package truncates long texts silently; here they fail,
@@ -60,27 +113,13 @@ class SentenceTransformerEmbedder:
         too_long: TooLong = "raise",
         batch_size: int = 32,
     ) -> None:
-        package = _package("SentenceTransformerEmbedder")
-        self._contents = _contents(model)
-        self.batch_size = validate_integer("batch_size", batch_size, 1)
         self.normalised = validate_boolean("normalise", normalise)
-        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
-        self.name, self._given = _name(model), model
-        self.model = _load(package.SentenceTransformer, model, revision, device, download=download)
+        options = {"revision": revision, "device": device, "local_files_only": not download}
+        super().__init__("SentenceTransformer", model, too_long, batch_size, **options)
 
-    def __repr__(self) -> str:
-        return f"SentenceTransformerEmbedder({self.name!r})"
-
-    @cached_property
-    def identity(self) -> str:
-        """Name with a hash of the files, or with the commit; "" for a model that was passed as an object."""
-        settings = {
-            "cuts": self._cuts,
-            "max_tokens": self.max_tokens,
-            "normalise": self.normalised,
-            "prompts": [self._prompt("query"), self._prompt("document")],
-        }
-        return _identity(self.model, self._given, self._contents, settings)
+    def _settings(self) -> dict[str, Any]:
+        prompts = [self._prompt("query"), self._prompt("document")]
+        return {**super()._settings(), "normalise": self.normalised, "prompts": prompts}
 
     @property
     def dimension(self) -> int | None:
@@ -93,7 +132,7 @@ class SentenceTransformerEmbedder:
     @property
     def max_tokens(self) -> int | None:
         """Maximum number of input tokens; None if unknown."""
-        return _limit(self.model)
+        return self._limit()
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
         """Embed texts.
@@ -111,11 +150,12 @@ class SentenceTransformerEmbedder:
         name, prompt = self._prompt(input_type)
         results: list[Any] = [blank_error(text) if is_blank(text) else None for text in texts]
         good = [position for position, error in enumerate(results) if error is None]
-        if good and not self._cuts:
-            lengths = _lengths(self.model, [prompt + texts[position] for position in good])
-            for position, length in zip(good, lengths, strict=True):
-                results[position] = _length_error(self, length, shown(texts[position]))
-            good = [position for position in good if results[position] is None]
+        errors = self._length_errors(
+            [texts[position] for position in good], [prompt + texts[position] for position in good]
+        )
+        for position, error in zip(good, errors, strict=True):
+            results[position] = error and EmbeddingError(error)
+        good = [position for position in good if results[position] is None]
         try:
             vectors = self._encode([texts[position] for position in good], input_type, name) if good else []
         except Exception as exc:
@@ -145,7 +185,7 @@ class SentenceTransformerEmbedder:
 
 
 @known_arguments
-class SentenceTransformerCrossEncoder:
+class SentenceTransformerCrossEncoder(_PackageModel):
     """A ``CrossEncoder`` of sentence-transformers, with one label, as a `RerankModel`.
 
     Scores are those of the package, usually of a sigmoid, in [0, 1]. A pair that exceeds the model's limit fails the
@@ -174,34 +214,19 @@ class SentenceTransformerCrossEncoder:
         too_long: TooLong = "raise",
         batch_size: int = 32,
     ) -> None:
-        package = _package("SentenceTransformerCrossEncoder")
-        self._contents = _contents(model)
-        self.batch_size = validate_integer("batch_size", batch_size, 1)
-        self._cuts = validate_choice("too_long", too_long, get_args(TooLong)) == "cut"
-        self.name, self._given = _name(model), model
-        self.model = _load(package.CrossEncoder, model, revision, device, download=download)
+        options = {"revision": revision, "device": device, "local_files_only": not download}
+        super().__init__("CrossEncoder", model, too_long, batch_size, **options)
         labels = getattr(self.model, "num_labels", None) or self.model.config.num_labels
         if labels != 1:
             raise ConfigError(f"{self.name!r} has {labels} labels; a rerank model has one.")
-
-    def __repr__(self) -> str:
-        return f"SentenceTransformerCrossEncoder({self.name!r})"
-
-    @cached_property
-    def identity(self) -> str:
-        """Name with a hash of the files, or with the commit; "" for a model that was passed as an object."""
-        settings = {"cuts": self._cuts, "max_tokens": _limit(self.model)}
-        return _identity(self.model, self._given, self._contents, settings)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`. A pair that is too long is a RetrievalError."""
         checked_query(query)
         found, limit = checked_documents(documents, top_n)
         distinct = list(dict.fromkeys(found))  # equal documents get equal scores
-        if distinct and not self._cuts:
-            for text, length in zip(distinct, _lengths(self.model, [query] * len(distinct), distinct), strict=True):
-                if error := _length_error(self, length, shown(text)):
-                    raise RetrievalError(str(error))
+        for error in filter(None, self._length_errors(distinct, [query] * len(distinct), distinct)):
+            raise RetrievalError(error)
         try:
             pairs = [(query, document) for document in distinct]
             scores = self.model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False) if pairs else []
@@ -220,25 +245,21 @@ def _package(what: str) -> ModuleType:
     return package
 
 
-def _load(make: Any, model: Any, revision: str | None, device: str | None, *, download: bool) -> Any:
+def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
     """Return the model that was passed, or load the one of that name."""
     if isinstance(model, make):
         return model
     is_name = isinstance(model, (str, Path)) and bool(str(model).strip())
     require(is_name, "The model", model, f"a folder, an id on the hub, or a {make.__name__}")
     try:
-        return make(str(model), revision=revision, device=device, local_files_only=not download)
+        return make(str(model), **options)
     except Exception as exc:  # of the package and its dependencies
-        more = "" if download else " Only this machine was searched; pass download=True."
+        more = " Only this machine was searched; pass download=True." if options["local_files_only"] else ""
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
-def _name(model: Any) -> str:
-    return str(model) if isinstance(model, (str, Path)) else type(model).__name__
-
-
 def _contents(given: Any) -> Contents | None:
-    """Note the files of a folder before the model is loaded from it; None if it is no folder."""
+    """Note the files of a folder; None if it is no folder."""
     if not isinstance(given, (str, Path)) or not Path(given).is_dir():
         return None
     return Contents.of(sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES))
@@ -254,27 +275,3 @@ def _identity(model: Any, given: Any, contents: Contents | None, settings: dict[
     if not commit:
         return ""
     return f"sentence-transformers:{given}@{commit}:{Contents.of([]).digest(settings)}"
-
-
-def _limit(model: Any) -> int | None:
-    """Return the maximum number of tokens; older cross-encoders have another name for it."""
-    limit = getattr(model, "max_seq_length", None) or getattr(model, "max_length", None)
-    return limit if isinstance(limit, int) and limit < _NO_LIMIT else None
-
-
-def _lengths(model: Any, *texts: list[str]) -> list[int]:
-    """Count the tokens of texts or pairs, with special tokens; 0 for all if the model has no limit."""
-    if _limit(model) is None:
-        return [0] * len(texts[0])
-    encoded = model.tokenizer(*texts, truncation=False, padding=False, verbose=False)
-    return [len(ids) for ids in encoded["input_ids"]]
-
-
-def _length_error(model: Any, length: int, text: str) -> EmbeddingError | None:
-    limit = _limit(model.model)
-    if limit is None or length <= limit:
-        return None
-    return EmbeddingError(
-        f"The text {text} has {length} tokens; the limit of {model.name!r} is {limit}. Make smaller chunks, or pass "
-        "too_long='cut'."
-    )

@@ -7,16 +7,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from lazyrag.data.filters import Filter, FilterLike, parse_filter
 from lazyrag.data.node import DocNode
-from lazyrag.data.result import Hit
 from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import NOTHING, OUTSIDE, Hits, Needs, NodeKey, Snapshot, SnapshotSource, is_reading, read
 from lazyrag.errors import ConfigError, StaleNodeError
-from lazyrag.retrieval.explain import Explanation, Tracks, explained
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,
@@ -29,6 +27,10 @@ from lazyrag.retrieval.stages import (
     validate_stage,
 )
 from lazyrag.validation import known_keywords, require, validate_choice, validate_integer
+
+if TYPE_CHECKING:
+    from lazyrag.data.result import Hit
+    from lazyrag.retrieval.explain import Explanation
 
 OutputFormat: TypeAlias = Literal["content", "dict"]
 _PARSED = "parsed filters"
@@ -329,11 +331,15 @@ class BaseRetriever(Generic[T_co]):
     @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Explain the rank of each node of a result; see `lazyrag.explain`."""
+        from lazyrag.retrieval.explain import explained
+
         return explained(self.trace(query, filters, topk), query, filters)
 
     @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
         """Explain why a node is not in a result, or give its rank; see `lazyrag.why_not`."""
+        from lazyrag.retrieval.explain import Tracks
+
         require(isinstance(uid, str), "uid", uid, "a string", "Pass node.uid.")
         made = self._query(query, filters, topk, is_explained=True)
         return self._explained(made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True)
@@ -542,6 +548,8 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
     Raises:
         StaleNodeError: If a node's document was deleted meanwhile.
     """
+    from lazyrag.data.result import Hit
+
     readers = [node.reader for node in nodes]
     sources: dict[SnapshotSource, Needs] = {reader: NOTHING for reader in readers if isinstance(reader, Reader)}
     return read(sources, lambda _: [Hit.from_node(node) for node in nodes])

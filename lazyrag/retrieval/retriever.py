@@ -20,7 +20,6 @@ from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, r
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
 from lazyrag.ranking.fusion import fusions, summed
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
-from lazyrag.retrieval.explain import Tracks, filter_text, value_text
 from lazyrag.retrieval.similarity import (
     OWN_METRIC,
     KeywordSearch,
@@ -244,6 +243,8 @@ class Retriever(BaseRetriever[T_co]):
                 params["embed_key"] = embed_key
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
+                from lazyrag.retrieval.explain import filter_text
+
                 params["filters"] = filter_text(bound)
         return self._ranking_name(ranked), params
 
@@ -340,6 +341,8 @@ class Retriever(BaseRetriever[T_co]):
 
     def _explain_unmapped(self, last: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among those that the hits of a stage were mapped to."""
+        from lazyrag.retrieval.explain import Tracks
+
         tracks = Tracks(last.record())
         sources = self._leading_to(last, uid)
         uids = {one.uid for _, _, one in sources}
@@ -503,6 +506,8 @@ def excluded(wanted: Filter, fields: Fields) -> str:
         >>> excluded(And(Condition("year", "gt", 2000), Condition("author", "eq", "A")), {"year": 2004, "author": "B"})
         "The filter author == 'A' excludes it: its author is 'B'."
     """
+    from lazyrag.retrieval.explain import filter_text, value_text
+
     while isinstance(wanted, And):
         wanted = next(part for part in wanted.filters if not matches(part, fields))
     has = [

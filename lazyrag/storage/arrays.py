@@ -10,9 +10,7 @@ import math
 import mmap
 import os
 import re
-import secrets
 import struct
-import tempfile
 import threading
 import time
 import weakref
@@ -25,12 +23,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lazyrag.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
+    from numpy.typing import DTypeLike, NDArray
 
 
 # Format of an array file: named arrays of plain types, one after the other, with digests.
@@ -52,7 +49,7 @@ if TYPE_CHECKING:
 # reading all of it finds the rest. Every format keeps to this paragraph and to the first 16 bytes.
 
 
-Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
 """Named arrays of any shape and of a plain type."""
 
 ALIGNMENT = 64
@@ -302,6 +299,8 @@ class ArrayFiles:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if self.folder is None or size < _SCRATCH_BYTES:
             return np.empty(shape, dtype)
+        import tempfile
+
         with self._changing():
             self.folder.mkdir(exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder) as file:
@@ -437,7 +436,7 @@ class _Folder:
 
     def save(self, name: str, pieces: list[memoryview]) -> None:
         self._folder.mkdir(exist_ok=True)
-        temporary = self._folder / f"{name}.{secrets.token_hex(8)}.tmp"
+        temporary = self._folder / f"{name}.{os.urandom(8).hex()}.tmp"
         try:
             with temporary.open("xb") as file:
                 for piece in pieces:

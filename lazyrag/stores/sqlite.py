@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import re
-import secrets
 import sqlite3
 import sys
 import threading
@@ -973,7 +972,7 @@ class Graphs:
     def _write(self, folder: Path, file: StoreFile, graph: Graph, name: str) -> None:
         """Write a graph, all of it or nothing, and remove graphs of rows that are gone and what killed writers left."""
         path = _graph_path(folder, name)
-        temporary = folder / f"{path.stem}.{secrets.token_hex(8)}.tmp"
+        temporary = folder / f"{path.stem}.{os.urandom(8).hex()}.tmp"
         folder.mkdir(exist_ok=True)
         try:
             graph.write(temporary, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import operator
 import re
 import threading
@@ -48,10 +47,14 @@ _QUESTION_WORDS = frozenset(
     "什么 哪 哪个 哪些 哪里 哪儿 哪位 哪种 哪一 谁 多少 如何 怎么 怎样 怎么样 "
     "为什么 为何 何时 何处 何种 是否 吗 呢".split()
 )
-_WORD = rf"[^\W_{CJK_LETTERS}]+(?:['’][^\W_{CJK_LETTERS}]+)*"
 _ASCII_WORDS = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
-_RUNS = re.compile(rf"(?P<cjk>[{CJK_LETTERS}]+)|{_WORD}")
 _CACHED_STEMS = 1 << 18
+
+
+@functools.cache
+def _runs() -> re.Pattern[str]:  # takes 10 ms, and ASCII texts do not need it
+    word = rf"[^\W_{CJK_LETTERS}]+(?:['’][^\W_{CJK_LETTERS}]+)*"
+    return re.compile(rf"(?P<cjk>[{CJK_LETTERS}]+)|{word}")
 
 
 class _Stems(dict[str, str]):
@@ -107,7 +110,7 @@ def _terms(text: str, cjk_terms: Callable[[str], list[str]]) -> list[str]:
     if text.isascii():
         return [stem for word in _ASCII_WORDS.findall(text.lower()) if (stem := stems[word])]
     terms = []
-    for run in _RUNS.finditer(unicodedata.normalize("NFKC", text).casefold()):
+    for run in _runs().finditer(unicodedata.normalize("NFKC", text).casefold()):
         if run.lastgroup:
             terms += cjk_terms(run.group())
         elif stem := stems[run.group().replace("’", "'")]:
@@ -180,7 +183,7 @@ def term_function(name: str) -> Callable[[str], list[str]]:
 
 
 _lock = threading.Lock()
-_HAN = re.compile("([\u4e00-\u9fd5]+)")  # jieba's Chinese letters; it splits all others into single characters
+_HAN = "([\u4e00-\u9fd5]+)"  # jieba's Chinese letters; it splits all others into single characters
 
 
 def words(text: str) -> list[str]:
@@ -226,10 +229,10 @@ class RustSegmenter:
 
     def words(self, text: str) -> list[str]:
         """See `words`."""
-        if _HAN.fullmatch(text):
+        if re.fullmatch(_HAN, text):
             return self._cut(text)
         # It takes more characters for Chinese than jieba does, and would join a rare one to its neighbours.
-        pieces = enumerate(_HAN.split(text))
+        pieces = enumerate(re.split(_HAN, text))
         return [word for at, piece in pieces for word in (self._cut(piece) if at % 2 else piece)]
 
 
@@ -242,6 +245,8 @@ class PythonSegmenter:
     """
 
     def __init__(self) -> None:
+        import logging
+
         with warnings.catch_warnings():
             # jieba's source has escapes that newer Pythons warn about, and it tries the deprecated pkg_resources.
             warnings.simplefilter("ignore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from array import array
@@ -24,8 +25,18 @@ CJK_LETTERS = (
 )
 """Chinese, Japanese and Korean letters, as the inside of a regular expression's character class."""
 
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_KANA_OR_HANGUL = re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
+
+# Python compiles a class of thousands of characters in 2 to 10 ms, so that these patterns are compiled on first use.
+@functools.cache
+def han() -> re.Pattern[str]:
+    """Pattern of a Chinese character, which Japanese and Korean texts may hold, too."""
+    return re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+
+
+@functools.cache
+def kana_or_hangul() -> re.Pattern[str]:
+    """Pattern of a Japanese or Korean letter."""
+    return re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 
 
 def spoken(language: Language, text: str) -> Spoken:
@@ -37,32 +48,36 @@ def spoken(language: Language, text: str) -> Spoken:
     """
     if language != "auto":
         return language
-    return "zh" if _HAN.search(text) and not _KANA_OR_HANGUL.search(text) else "en"
+    return "zh" if han().search(text) and not kana_or_hangul().search(text) else "en"
 
 
 _CLOSERS = "”’」』）】》〉〕\"')\\]}"
+
 
 # A candidate for a sentence's end, with its closing quotes and white space. A full stop, and ASCII ! and ?, need white
 # space, the text's end or a Chinese character behind them: 3.14 and a.txt are no ends. A run of them is tried from its
 # beginning only: otherwise a long run that is no end takes quadratic time. All alternatives share the first character,
 # since Python's search skips quickly to one of a set: four times as fast as alternatives with their own.
-_CANDIDATE = re.compile(
-    rf"""
-    [。！？；｡….!?\n]
-    (?:
+@functools.cache
+def _candidate() -> re.Pattern[str]:
+    return re.compile(
+        rf"""
+        [。！？；｡….!?\n]
         (?:
-            (?<= [。！？；｡] ) [。！？；｡]*
-          | (?<= … ) …*
-          | (?<= [.!?] ) (?<! [.!?]. ) [.!?]* (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) )
+            (?:
+                (?<= [。！？；｡] ) [。！？；｡]*
+              | (?<= … ) …*
+              | (?<= [.!?] ) (?<! [.!?]. ) [.!?]* (?= [{_CLOSERS}]* (?: \s | \Z | [{CJK_LETTERS}] ) )
+            )
+            [。！？；…!?]*
+            [{_CLOSERS}]*
+            \s*
+          | (?<= \n ) [^\S\n]* \n \s*
         )
-        [。！？；…!?]*
-        [{_CLOSERS}]*
-        \s*
-      | (?<= \n ) [^\S\n]* \n \s*
+        """,
+        re.VERBOSE,
     )
-    """,
-    re.VERBOSE,
-)
+
 
 _ABBREVIATIONS = frozenset(
     "adm al approx apr aug ave bros ca capt cf ch co col corp dec dept dr ed eds eg esp est etc eq ex feb fig figs gen "
@@ -87,7 +102,7 @@ def sentence_ends(text: str) -> array[int]:
         [13, 17, 20]
     """
     ends = array("q")
-    for match in _CANDIDATE.finditer(text):
+    for match in _candidate().finditer(text):
         start, end = match.span()
         if text[start] == "." and not _closes(text, start, end):
             continue
@@ -144,10 +159,16 @@ def _word_closes(word: str, following: str) -> bool:
     return known in _MAY_CLOSE or (known not in _ABBREVIATIONS and not initial)
 
 
-_CLAUSE = re.compile(
-    r"[，、：,;:—\s](?:(?<=[，、：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
-)
-_CJK = re.compile(f"[{CJK_LETTERS}，、：。！？；]")
+@functools.cache
+def _clause() -> re.Pattern[str]:
+    return re.compile(
+        r"[，、：,;:—\s](?:(?<=[，、：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
+    )
+
+
+@functools.cache
+def _cjk() -> re.Pattern[str]:
+    return re.compile(f"[{CJK_LETTERS}，、：。！？；]")
 
 
 def last_break(text: str, low: int, high: int) -> int:
@@ -166,7 +187,7 @@ def last_break(text: str, low: int, high: int) -> int:
     if line > low and is_boundary(text, line):
         return line
     # With a character of context, white space that goes on past the limit does not count as a clause's end.
-    clauses = [match.end() for match in _CLAUSE.finditer(text, middle, min(len(text), high + 1))]
+    clauses = [match.end() for match in _clause().finditer(text, middle, min(len(text), high + 1))]
     for position in reversed(clauses):
         if low < position <= high and is_boundary(text, position):
             return position
@@ -194,7 +215,7 @@ def _begins_word(text: str, position: int) -> bool:
     before, after = text[position - 1], text[position]
     if before.isspace() or after.isspace():
         return not after.isspace()
-    return not (before.isascii() and after.isascii()) and bool(_CJK.match(before) or _CJK.match(after))
+    return not (before.isascii() and after.isascii()) and bool(_cjk().match(before) or _cjk().match(after))
 
 
 # Characters that extend the one before them and are no combining marks: joiners, the half-width voiced sound marks, the

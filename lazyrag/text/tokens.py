@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from lazyrag.errors import ConfigError, known_names, missing_package
+from lazyrag.errors import ConfigError, MissingDependencyError, known_names, missing_package
 from lazyrag.registry import Registry
 from lazyrag.validation import require
 
@@ -197,14 +196,9 @@ def counter_for_model(model: str) -> TiktokenCounter | None:
         True
     """
     try:
-        from tiktoken.model import encoding_name_for_model
-    except ModuleNotFoundError:
+        return TiktokenCounter(model)
+    except (MissingDependencyError, ConfigError):
         return None
-    try:
-        name = encoding_name_for_model(model)
-    except KeyError:
-        return None
-    return TiktokenCounter(name) if name in _VOCABULARIES and _on_this_machine(name) else None
 
 
 def _package() -> Any:
@@ -240,6 +234,8 @@ def _folder() -> str | None:
 
 def _path(name: str) -> Path:
     """The file of a vocabulary in tiktoken's cache, named by a digest of its address."""
+    import tempfile
+
     digest = hashlib.sha1(_address(name).encode(), usedforsecurity=False).hexdigest()
     return Path(_folder() or Path(tempfile.gettempdir(), "data-gym-cache"), digest)
 

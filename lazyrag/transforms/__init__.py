@@ -1,34 +1,15 @@
 """Transforms: the nodes of a parent group into the nodes of a group."""
 
-from lazyrag.transforms.base import NodeTransform, TransformArgs, register_transform, transforms
-from lazyrag.transforms.dify_rules import ParentMode, PreProcessingRules, Rule, Segmentation
-from lazyrag.transforms.splitters import (
-    CharacterSplitter,
-    RecursiveSplitter,
-    SemanticSplitter,
-    SentenceSplitter,
-    SentenceWindow,
-    TokenSplitter,
-)
-from lazyrag.transforms.structured import CodeSplitter, HTMLSplitter, JSONSplitter, MarkdownSplitter
+from lazyrag._exports import lazy_names
 
-__all__ = [
-    "CharacterSplitter",
-    "CodeSplitter",
-    "HTMLSplitter",
-    "JSONSplitter",
-    "MarkdownSplitter",
-    "NodeTransform",
-    "ParentMode",
-    "PreProcessingRules",
-    "RecursiveSplitter",
-    "Rule",
-    "Segmentation",
-    "SemanticSplitter",
-    "SentenceSplitter",
-    "SentenceWindow",
-    "TokenSplitter",
-    "TransformArgs",
-    "register_transform",
-    "transforms",
-]
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.transforms.base": "NodeTransform TransformArgs register_transform transforms",
+        "lazyrag.transforms.dify_rules": "ParentMode PreProcessingRules Rule Segmentation",
+        "lazyrag.transforms.splitters": "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter "
+        "SentenceWindow TokenSplitter",
+        "lazyrag.transforms.structured": "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter",
+    },
+)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Content, Span, check_content
-from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, UnknownKeywordError, known_names, sentence
+from lazyrag.errors import ConfigError, NotRegisteredError, TransformError, known_names, sentence
 from lazyrag.registry import Registry
 from lazyrag.validation import function_name, is_list_of, known_arguments, known_keywords, require, validate_integer
 
@@ -79,9 +79,6 @@ class TransformArgs:
             >>> TransformArgs.from_dict({"f": "MarkdownSplitter", "pattern": "*.md"}).pattern
             '*.md'
         """
-        for key in given:
-            if key not in _NAMES:
-                raise UnknownKeywordError(f"TransformArgs takes no {key!r}. {known_names(str(key), _NAMES)}")
         if "f" not in given:
             raise ConfigError(f"A transform needs 'f', the function, class or name; got {dict(given)!r:.80}.")
         return cls(**given)
@@ -306,8 +303,17 @@ def reads_text_only(transform: object) -> bool:
 transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_group="lazyrag.transforms")
 """Transform classes and functions by name, for ``create_node_group(transform="name")``."""
 
-transforms.declare("LLMParser", "lazyrag.transforms.llm:LLMParser")
-transforms.declare("llm", "lazyrag.transforms.llm:LLMParser")
+for _module, _splitters in (
+    (
+        "splitters",
+        "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter SentenceWindow TokenSplitter",
+    ),
+    ("structured", "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter"),
+):
+    for _name in _splitters.split():
+        transforms.declare(_name, f"lazyrag.transforms.{_module}:{_name}")
+for _name in ("LLMParser", "llm"):
+    transforms.declare(_name, "lazyrag.transforms.llm:LLMParser")
 
 
 @overload

@@ -6,7 +6,6 @@ import contextvars
 import hashlib
 import json
 import re
-import string
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -16,7 +15,6 @@ from lazyrag.errors import (
     ConfigError,
     GenerationError,
     TransformError,
-    known_names,
     raise_if_stopped,
     sentence,
     stop_event,
@@ -24,11 +22,10 @@ from lazyrag.errors import (
 from lazyrag.models.chat import CallableChatModel, ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json, object_schema, with_schema
-from lazyrag.text.sentences import CJK_LETTERS, sentence_ends
+from lazyrag.text.sentences import CJK_LETTERS, Language, han, kana_or_hangul, sentence_ends
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.validation import known_arguments, validate_choice, validate_integer
+from lazyrag.validation import known_arguments, validate_choice, validate_integer, validate_template
 
-Language: TypeAlias = Literal["auto", "en", "zh"]
 TaskType: TypeAlias = Literal["summary", "keywords", "qa", "custom"]
 Parse: TypeAlias = "Literal['text', 'lines', 'json'] | Callable[[str], Any]"
 Reader: TypeAlias = Callable[[str, bool], Any]
@@ -100,7 +97,7 @@ class LLMParser(NodeTransform):
         self._model = as_chat_model(llm)
         self._calls = BoundedCalls(self.num_workers)
         self._answers = AnswerCache(_CACHED)
-        self._fields = {"text"} if self.prompt is None else template_fields("prompts", self.prompt)
+        self._fields = {"text"} if self.prompt is None else _fields("prompts", self.prompt)
         self.reads_text_only = self._fields == {"text"} and type(self) is LLMParser
 
     @property
@@ -187,8 +184,7 @@ class LLMParser(NodeTransform):
         except GenerationError as exc:
             raise TransformError(str(exc), uid=node.uid) from exc
         except Exception as exc:
-            msg = sentence(f"The chat model raised {type(exc).__name__}: {exc}")
-            raise TransformError(msg, uid=node.uid) from exc
+            raise TransformError(sentence(f"The chat model raised {type(exc).__name__}: {exc}"), uid=node.uid) from exc
         if not isinstance(text, str):
             raise TransformError(f"The chat model must answer with a string; got {text!r:.60}.", uid=node.uid)
         return text, choice.finish_reason == "length"
@@ -215,10 +211,14 @@ def _own_prompt(task: str, prompts: Any) -> str | None:
     templates = prompts if isinstance(prompts, Mapping) else {} if prompts is None else {task: prompts}
     for name, template in templates.items():
         validate_choice("task in prompts", name, TASKS)
-        template_fields(f"prompts[{name!r}]" if isinstance(prompts, Mapping) else "prompts", template)
+        _fields(f"prompts[{name!r}]" if isinstance(prompts, Mapping) else "prompts", template)
     if task == "custom" and task not in templates:
         raise ConfigError("task_type 'custom' needs a prompt. Pass prompts= with a template that has {text} in it.")
     return templates.get(task)
+
+
+def _fields(what: str, template: Any) -> frozenset[str]:
+    return validate_template(what, template, ["text"], FIELDS)
 
 
 def _reader(task: str, parse: Any) -> Reader:
@@ -308,40 +308,11 @@ def _prompt_digest(task: str) -> str:
     return hashlib.sha256("\0".join(PROMPTS[task, one] for one in ("en", "zh")).encode()).hexdigest()[:16]
 
 
-def template_fields(what: str, template: Any) -> frozenset[str]:
-    """Return the fields of a template.
-
-    Args:
-        what: The argument, for messages.
-        template: A text with ``{text}`` in it; ``{{`` and ``}}`` are braces.
-
-    Raises:
-        ConfigError: If it is no text, has an unknown field, or lacks ``{text}``.
-
-    Example:
-        >>> sorted(template_fields("prompts", "Say where {text} stands in {document}."))
-        ['document', 'text']
-    """
-    try:
-        parts = list(string.Formatter().parse(template))
-    except (TypeError, ValueError) as exc:
-        raise ConfigError(f"{what} must be a template with {{text}}; got {template!r:.80} ({exc}).") from exc
-    fields = {
-        field + (f":{form}" if form else "") + (conversion or "") for _, field, form, conversion in parts if field
-    }
-    for field in sorted(fields - {*FIELDS}):
-        msg = f"{what} has the unknown field {field!r}. {known_names(field, FIELDS)} Write {{{{ and }}}} for braces."
-        raise ConfigError(msg)
-    if "text" not in fields:
-        raise ConfigError(f"{what} must have the field {{text}}; got {template!r:.80}.")
-    return frozenset(fields)
-
-
 def fill_prompt(template: str, values: Mapping[str, str], language: str, answer_in: str | None) -> str:
     """Fill in a template, with each text between tags that the texts do not contain.
 
     Args:
-        template: A valid template, see `template_fields`.
+        template: A valid template.
         values: Values of its fields.
         language: Language of the closing instructions: ``"en"`` or ``"zh"``.
         answer_in: Language of the answer: ``"en"``, ``"zh"`` or ``"auto"``; None leaves it to the template.
@@ -357,8 +328,6 @@ def fill_prompt(template: str, values: Mapping[str, str], language: str, answer_
     return f"{template.format(**blocks)}\n\n{guard}"
 
 
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-_OTHER_CJK = re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 _LETTER = re.compile(rf"[{CJK_LETTERS}]|[^\W\d_]+")
 
 
@@ -370,9 +339,9 @@ def is_chinese(text: str) -> bool:
         (True, False, False)
     """
     sample = text[:20_000]
-    han = len(_HAN.findall(sample))
+    chinese = len(han().findall(sample))
     letters = len(_LETTER.findall(sample))
-    return han * 2 >= letters > 0 and len(_OTHER_CJK.findall(sample)) * 10 < han
+    return chinese * 2 >= letters > 0 and len(kana_or_hangul().findall(sample)) * 10 < chinese
 
 
 _MAX_KEYWORD = 80  # characters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from array import array
@@ -18,7 +19,7 @@ from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
 from lazyrag.text.tokens import TokenCounter, fitting, token_counters
-from lazyrag.transforms.base import NodeTransform, transforms
+from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
 
 
@@ -34,10 +35,13 @@ class TextSplitter(NodeTransform):
 
     reads_text_only = True
 
-    def __init__(self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str) -> None:
+    def __init__(
+        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
+    ) -> None:
         self._packer = Packer(chunk_size, chunk_overlap, counter)
         self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
         self.counter = self._packer.counter
+        self._set_identity()
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans."""
@@ -52,10 +56,10 @@ class TextSplitter(NodeTransform):
         """Return where parts of a text end, from large parts to small ones."""
         raise NotImplementedError
 
-    def _set_identity(self, cls: type[NodeTransform], details: str = "") -> None:
-        """Name the settings of a class; not of its subclasses, whose code has to count."""
-        if type(self) is cls:
-            self.identity = f"{cls.__name__}/1 {self._packer.settings}{details}"
+    def _set_identity(self, details: str = "") -> None:
+        """Name the settings of a class of this package; of users' subclasses the code has to count."""
+        if type(self).__module__.startswith("lazyrag.transforms."):
+            self.identity = f"{type(self).__name__}/1 {self._packer.settings}{details}"
 
 
 @known_arguments
@@ -82,12 +86,6 @@ class SentenceSplitter(TextSplitter):
         >>> [text[start:end] for start, end in splitter.split(text)]
         ['他走了。', '她也走了。']
     """
-
-    def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
-    ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
-        self._set_identity(SentenceSplitter)
 
     def _levels(self, text: str) -> list[array[int]]:
         return [sentence_ends(text)]
@@ -125,10 +123,10 @@ class CharacterSplitter(TextSplitter):
         *,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         require(isinstance(separator, str) and separator != "", "separator", separator, "a string that is not empty")
         self.separator = separator
-        self._set_identity(CharacterSplitter, f" separator={separator!r}")
+        self._set_identity(f" separator={separator!r}")
 
     def _levels(self, text: str) -> list[array[int]]:
         return [_separator_ends(text, self.separator)]
@@ -166,11 +164,11 @@ class RecursiveSplitter(TextSplitter):
         *,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         is_valid = is_list_of(separators, str) and all(separators)
         require(is_valid, "separators", separators, "a list of strings that are not empty")
         self.separators = tuple(separators)
-        self._set_identity(RecursiveSplitter, f" separators={self.separators!r}")
+        self._set_identity(f" separators={self.separators!r}")
 
     def _levels(self, text: str) -> list[array[int]]:
         return [*(_separator_ends(text, separator) for separator in self.separators), sentence_ends(text)]
@@ -198,12 +196,6 @@ class TokenSplitter(TextSplitter):
         >>> [text[start:end] for start, end in splitter.split(text)]
         ['He left. ', 'She left as ', 'well.']
     """
-
-    def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
-    ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
-        self._set_identity(TokenSplitter)
 
     def _levels(self, text: str) -> list[array[int]]:
         return [word_ends(text)]
@@ -393,10 +385,11 @@ class Packer:
             chunk_overlap = min(200, self.size // 5)
         self.overlap = validate_integer("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
         self.counter = token_counters[counter] if isinstance(counter, str) else counter
-        is_counter = callable(getattr(self.counter, "count", None)) and isinstance(
+        if not callable(getattr(self.counter, "count", None)) or not isinstance(
             getattr(self.counter, "name", None), str
-        )
-        require(is_counter, "counter", counter, f"an object with name and count(text), or one of {[*token_counters]}")
+        ):
+            expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
+            raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
         self._fitting = fitting(self.counter)
 
     @property
@@ -473,12 +466,14 @@ def closed(ends: array[int], length: int) -> array[int]:
     return ends
 
 
-_WORD = re.compile(rf"(?:[{CJK_LETTERS}]|[^\s{CJK_LETTERS}]+)\s*|\s+")
+@functools.cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"(?:[{CJK_LETTERS}]|[^\s{CJK_LETTERS}]+)\s*|\s+")
 
 
 def word_ends(text: str) -> array[int]:
     """Return where words end, with the white space after them. A CJK character is a word."""
-    return _at_boundaries(text, (match.end() for match in _WORD.finditer(text)))
+    return _at_boundaries(text, (match.end() for match in _word().finditer(text)))
 
 
 def _separator_ends(text: str, separator: str) -> array[int]:
@@ -490,14 +485,3 @@ def _separator_ends(text: str, separator: str) -> array[int]:
 def _at_boundaries(text: str, ends: Iterable[int]) -> array[int]:
     """Keep the ascending positions that are inside no character, and add the end of the text."""
     return closed(array("q", (end for end in ends if is_boundary(text, end))), len(text))
-
-
-for _splitter in (
-    CharacterSplitter,
-    RecursiveSplitter,
-    SemanticSplitter,
-    SentenceSplitter,
-    SentenceWindow,
-    TokenSplitter,
-):
-    transforms.register(_splitter.__name__, _splitter)

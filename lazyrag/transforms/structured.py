@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import Span
+from lazyrag.data.segment import Location, Span
 from lazyrag.errors import TransformError, missing_package
 from lazyrag.text.sentences import is_boundary, sentence_ends
 from lazyrag.text.structure import (
@@ -35,7 +35,7 @@ from lazyrag.text.structure import (
     string_value,
 )
 from lazyrag.text.tokens import TokenCounter
-from lazyrag.transforms.base import NodeTransform, transforms
+from lazyrag.transforms.base import NodeTransform
 from lazyrag.transforms.splitters import Packer, TextSplitter, chunks, closed, word_ends
 from lazyrag.validation import known_arguments, validate_boolean, validate_choice
 
@@ -219,12 +219,12 @@ class CodeSplitter(TextSplitter):
         language: str | None = None,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         self.language = language
         if language is not None:
             load_grammar(validate_choice("language", language, _GRAMMARS))
         languages = language or "+".join(one for one in _GRAMMARS if is_installed(one)) or "lines"
-        self._set_identity(CodeSplitter, f" language={languages}")
+        self._set_identity(f" language={languages}")
 
     def path_key(self, path: str) -> str:
         """Return the part of a document's path that affects its chunks: the language."""
@@ -283,8 +283,8 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Defini
         if not by_depth[depth] <= ends:
             ends = ends | by_depth[depth]
             levels.append(_level(text, ends))
-    lines = tokens & {position for end in _ends(_LINE, text) for position in (end, end - 1)}
-    return [*levels, _level(text, {_line_end(text, position) for position in lines}), _level(text, tokens)], definitions
+    lines = tokens & {location for end in _ends(_LINE, text) for location in (end, end - 1)}
+    return [*levels, _level(text, {_line_end(text, location) for location in lines}), _level(text, tokens)], definitions
 
 
 def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
@@ -439,11 +439,11 @@ class JSONSplitter(NodeTransform):
         """Yield the pieces of a string as JSON strings, with the escapes that JSON needs; none is cut."""
         text = string_value(source)
         inner = text.translate(_ESCAPES)
-        positions = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
+        locations = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
         room = Packer(max(1, self.chunk_size - self.counter.count('""')), 0, self.counter)
         whole = (at for at in range(1, len(text) + 1) if is_boundary(text, at))
         found = (sentence_ends(text), word_ends(text), whole, range(1, len(text) + 1))
-        levels = [array("q", (positions[end] for end in ends)) for ends in found]
+        levels = [array("q", (locations[end] for end in ends)) for ends in found]
         for start, end in room.spans(inner, levels):
             yield _node(f'"{inner[start:end]}"', path)
 
@@ -493,39 +493,22 @@ def _lines_node(held: Sequence[tuple[list[str], str]]) -> DocNode:
     return _node("\n".join(line for _, line in held), "$" + "".join(shared))
 
 
-class Section(NamedTuple):
-    """Text under one heading.
-
-    Args:
-        start: Start of its heading.
-        end: Start of the next heading.
-        path: Its heading and those above it: ``"Tea > Picking"``; "" before the first heading.
-    """
-
-    start: int
-    end: int
-    path: str
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Metadata of its chunks."""
-        return {"heading": self.path} if self.path else {}
-
-
-def sections(text: str, headings: Iterable[Heading]) -> Iterator[Section]:
-    r"""Yield the text before the first heading, if any, and the section of each heading.
+def sections(text: str, headings: Iterable[Heading]) -> list[Location]:
+    r"""Return the text before the first heading, if any, without a label, and the section of each heading.
 
     Example:
         >>> text = "Before\n\n# Tea\n## Water\n"
-        >>> [section.path for section in sections(text, markdown_headings(text))]
+        >>> [section.label for section in sections(text, markdown_headings(text))]
         ['', 'Tea', 'Tea > Water']
     """
-    positions = heading_locations(list(headings), len(text))
-    first = positions[0].start if positions else len(text)
-    if first:
-        yield Section(0, first, "")
-    for position in positions:
-        yield Section(position.start, position.end, position.label)
+    locations = heading_locations(list(headings), len(text))
+    first = locations[0].start if locations else len(text)
+    return [*([Location(0, first, "heading", "")] if first else []), *locations]
+
+
+def _heading(section: Location) -> dict[str, str]:
+    """Return the metadata of a section's chunks."""
+    return {"heading": section.label} if section.label else {}
 
 
 class _SectionSplitter(TextSplitter):
@@ -535,16 +518,16 @@ class _SectionSplitter(TextSplitter):
         """Split the node's text into chunks with spans and headings."""
         text = node.get_text()
         for section, spans in self.split(text):
-            yield from chunks(text, spans, section.metadata)
+            yield from chunks(text, spans, _heading(section))
 
-    def split(self, text: str) -> Iterator[tuple[Section, list[Span]]]:  # type: ignore[override]
+    def split(self, text: str) -> Iterator[tuple[Location, list[Span]]]:  # type: ignore[override]
         """Yield the sections of a text with the spans of their chunks; they cover the text without gaps."""
         for section in self._sections(text):
             own = text[section.start : section.end]
-            spans = self._packer.spans(own, self._section_levels(own, bool(section.path)))
+            spans = self._packer.spans(own, self._section_levels(own, bool(section.label)))
             yield section, [(section.start + start, section.start + end) for start, end in spans]
 
-    def _sections(self, text: str) -> Iterator[Section]:
+    def _sections(self, text: str) -> list[Location]:
         raise NotImplementedError
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -578,10 +561,9 @@ class MarkdownSplitter(_SectionSplitter):
     reads_text_only = True
 
     def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
-        self._set_identity(MarkdownSplitter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
 
-    def _sections(self, text: str) -> Iterator[Section]:
+    def _sections(self, text: str) -> list[Location]:
         return sections(text, markdown_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -654,9 +636,9 @@ class HTMLSplitter(_SectionSplitter):
         text_only: bool = False,
         counter: TokenCounter | str = "utf8",
     ) -> None:
-        super().__init__(chunk_size, chunk_overlap, counter)
+        super().__init__(chunk_size, chunk_overlap, counter=counter)
         self.text_only = validate_boolean("text_only", text_only)
-        self._set_identity(HTMLSplitter, f" text_only={self.text_only}")
+        self._set_identity(f" text_only={self.text_only}")
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with headings, and with spans unless ``text_only`` is set."""
@@ -668,9 +650,9 @@ class HTMLSplitter(_SectionSplitter):
             visible = html_text(text[section.start : section.end])
             for start, end in self._packer.spans(visible, [_line_ends(visible), sentence_ends(visible)]):
                 if piece := visible[start:end].strip():
-                    yield DocNode(text=piece, metadata=section.metadata)
+                    yield DocNode(text=piece, metadata=_heading(section))
 
-    def _sections(self, text: str) -> Iterator[Section]:
+    def _sections(self, text: str) -> list[Location]:
         return sections(text, html_headings(text))
 
     def _section_levels(self, text: str, has_heading: bool) -> list[array[int]]:
@@ -694,7 +676,7 @@ def _html_levels(text: str, *, has_heading: bool) -> list[array[int]]:
 
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
     beside = {
-        position for tag in tags for position in (tag.start, tag.end) if position > 0 and is_boundary(text, position)
+        location for tag in tags for location in (tag.start, tag.end) if location > 0 and is_boundary(text, location)
     }
     words = sorted(beside.union(end for end in word_ends(text) if outside(end)))
     whole = [end for end in blocks if is_boundary(text, end)]
@@ -711,7 +693,3 @@ def _skip_space(text: str, end: int) -> int:
 def _line_ends(text: str) -> array[int]:
     ends = [at + 1 for at, character in enumerate(text) if character == "\n"]
     return closed(array("q", ends), len(text))
-
-
-for _splitter in (CodeSplitter, HTMLSplitter, JSONSplitter, MarkdownSplitter):
-    transforms.register(_splitter.__name__, _splitter)

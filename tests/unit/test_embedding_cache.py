@@ -198,11 +198,11 @@ def test_vectors_of_one_space_have_one_length(cache):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("",), "identity of a vector space is ''"),
+        (("",), "names the model; got ''"),
         ((" ",), "names the model"),
         ((None,), "names the model"),
         (("model \ud800",), "names the model"),
-        (("toy", "passage"), "input_type is 'passage'. Known: document, query"),
+        (("toy", "passage"), "Unknown input_type 'passage'. Known: document, query"),
         (("toy", "query", -1), "dimension"),
         (("toy", "query", None), "dimension"),
     ],
@@ -856,7 +856,7 @@ def test_questions_and_documents_are_kept_apart(cache):
         embedder.embed(["tea"])
         embedder.embed(["tea"], "query")
     assert model.asked == [(["tea"], "document"), (["tea"], "query")]
-    with pytest.raises(ConfigError, match="input_type is 'passage'"):
+    with pytest.raises(ConfigError, match="Unknown input_type 'passage'"):
         embedder.embed(["tea"], "passage")
 
 

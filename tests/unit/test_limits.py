@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
-from lazyrag.models.openai.client import WINDOW_S, RateLimit
+from lazyrag.models.openai.client import WINDOW_S, Endpoint, RateLimit
 
 
 class Clock:
@@ -105,4 +105,4 @@ def test_who_is_cancelled_while_waiting_takes_nobodys_place():
 def test_a_limit_is_a_whole_number_of_at_least_1(wrong):
     """Anything else is refused by the name that users know."""
     with pytest.raises(ConfigError, match="requests_per_minute"):
-        RateLimit(wrong)
+        Endpoint("http://localhost:9/v1", requests_per_minute=wrong)

@@ -29,7 +29,8 @@ from lazyrag.document.fingerprint import fingerprint
 from lazyrag.document.ingest import map_in_order, worker_pool
 from lazyrag.errors import ConfigError, TransformError, raise_if_stopped, stop_event
 from lazyrag.models import CallableChatModel, ChatChoice, ChatCompletion, ChatOptions
-from lazyrag.transforms.llm import PROMPTS, AnswerCache, fill_prompt, template_fields
+from lazyrag.transforms.llm import PROMPTS, AnswerCache, fill_prompt
+from lazyrag.validation import validate_template
 from tests.model_server import answered, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
@@ -315,7 +316,7 @@ class TestPrompts:
 
     def test_template_fields(self):
         """The fields of a prompt, each once."""
-        assert template_fields("p", "{text} {text} {parent}") == {"text", "parent"}
+        assert validate_template("p", "{text} {text} {parent}", ["text"], ["parent"]) == {"text", "parent"}
 
 
 class TestCustom:

@@ -9,7 +9,9 @@ import sys
 import pytest
 
 from lazyrag import Document, IngestionWarning, register_loader
+from lazyrag.document.load_files import Readers, loader_identities
 from lazyrag.errors import ConfigError
+from lazyrag.loaders.directory import FoundFile
 
 FILES = {f"{name}.txt": f"tea of {name}" for name in ("a", "b", "c", "d")}
 
@@ -157,3 +159,39 @@ def test_a_number_of_processes_is_a_whole_one(processes):
     """Anything else is refused."""
     with pytest.raises(ConfigError, match="processes"):
         Document(processes=processes)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "loader"),
+    [
+        (".csv", "delimited:CsvLoader"),
+        (".docx", "docx:DocxLoader"),
+        (".epub", "epub:EpubLoader"),
+        (".html", "html:HtmlLoader"),
+        (".ipynb", "notebook:NotebookLoader"),
+        (".json", "json_records:JsonLoader"),
+        (".jsonl", "json_records:JsonLinesLoader"),
+        (".md", "markdown:MarkdownLoader"),
+        (".pdf", "pdf:PdfLoader"),
+        (".ppt", "old_office:OldOfficeLoader"),
+        (".pptx", "pptx:PptxLoader"),
+        (".py", "source:PythonLoader"),
+        (".rs", "source:SourceLoader"),
+        (".rst", "rst:RstLoader"),
+        (".rtf", "rtf:RtfLoader"),
+        (".txt", "plain:TextLoader"),
+        (".xls", "xls:XlsLoader"),
+        (".xlsx", "xlsx:XlsxLoader"),
+        (".xml", "markup:XmlLoader"),
+        (".yaml", "yaml_records:YamlLoader"),
+    ],
+)
+def test_a_ledger_names_loaders_as_the_first_release_did(suffix, loader):
+    """Otherwise all files of a loader that has moved would be loaded again."""
+    identity = loader_identities(Readers())(FoundFile(f"tea{suffix}", f"tea{suffix}"))
+    assert identity == f"{suffix} lazyrag.loaders.{loader}"
+
+
+def test_a_ledger_names_the_loader_of_archives_with_the_readers_that_apply_inside():
+    """The loader of the first release, too."""
+    assert loader_identities(Readers())(FoundFile("tea.zip", "tea.zip")) == ".zip lazyrag.loaders.zipped:ZipLoader"

@@ -270,7 +270,7 @@ def test_long_lines_and_long_runs_take_linear_time(text, ends):
 
 # The patterns as one would write them: alternatives that each begin with their own characters.
 PLAIN = {
-    "_CANDIDATE": rf"""
+    "_candidate": rf"""
         (?:
             [。！？；｡]+ | …+
             | (?<! [.!?] ) [.!?]+ (?= [{sentences._CLOSERS}]* (?: \s | \Z | [{sentences.CJK_LETTERS}] ) )
@@ -278,7 +278,7 @@ PLAIN = {
         (?: [。！？；…!?] )* [{sentences._CLOSERS}]* \s*
         | \n [^\S\n]* \n \s*
     """,
-    "_CLAUSE": r"""[，、：][”’」』）】》]*\s* | [,;:]["')\]]*\s+ | \s[-–—]+\s | —+""",
+    "_clause": r"""[，、：][”’」』）】》]*\s* | [,;:]["')\]]*\s+ | \s[-–—]+\s | —+""",
 }
 
 
@@ -287,5 +287,5 @@ PLAIN = {
 def test_the_quick_pattern_finds_what_the_plain_one_finds(name, text, start):
     """Patterns are written for speed, and match the same stretches as their plain forms, wherever one begins."""
     plain = re.compile(PLAIN[name], re.VERBOSE)
-    quick = getattr(sentences, name)
+    quick = getattr(sentences, name)()
     assert [one.span() for one in quick.finditer(text, start)] == [one.span() for one in plain.finditer(text, start)]

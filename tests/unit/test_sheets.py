@@ -19,9 +19,15 @@ from lazyrag import DataType, DocField, DocNode, Document, Retriever
 from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.loaders import load_file, loaders, register_loader
 from lazyrag.loaders.opendocument import OdsLoader
-from lazyrag.loaders.spreadsheets import Sheet, cell_text, read_sheets, row_lines
-from lazyrag.loaders.xls import XlsLoader, _value
-from lazyrag.loaders.xlsx import XlsxLoader
+from lazyrag.loaders.spreadsheets import (
+    Sheet,
+    XlsLoader,
+    XlsxLoader,
+    _xls_value,
+    cell_text,
+    read_sheets,
+    row_lines,
+)
 from tests.shared import shared
 
 WORD = st.text("abcxyz绿茶 ", max_size=6)
@@ -457,5 +463,5 @@ def test_values_of_the_old_format():
         (xlrd.XL_CELL_TEXT, "tea"),
         (xlrd.XL_CELL_BLANK, ""),
     ]
-    texts = [cell_text(_value(kind, value, 0)) for kind, value in cells]
+    texts = [cell_text(_xls_value(xlrd, kind, value, 0)) for kind, value in cells]
     assert texts == ["2024-04-05", "06:00:00", "1000000000", "TRUE", "#DIV/0!", "2", "tea", ""]

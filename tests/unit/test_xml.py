@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lazyrag import Document
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.xml import XmlLoader
+from lazyrag.loaders.records import XmlLoader
 
 TEAS = """<?xml version="1.0"?>
 <!-- teas -->

@@ -24,7 +24,6 @@ from lazyrag.models.onnx.session import (
     computed,
     find_model,
     normalised,
-    rows_at_once,
     settle,
     windows,
 )
@@ -34,11 +33,10 @@ from lazyrag.types import Matrix
 from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
-    from builtins import property as cached_property  # Pyright accepts only a property for a protocol's property
 
     from numpy.typing import NDArray
 else:
-    from functools import cached_property
+    pass
 
 
 Activation = Literal["sigmoid", "softmax", "identity"]
@@ -97,14 +95,12 @@ class OnnxCrossEncoder:
         labels = _count_labels(self._model, self._output)
         self._label = _label(folder, labels, label)
         self._activation = _activation(folder, labels, activation)
-        sways = self._model.sways(self._output, self._model.two)
-        self._rows_at_once = rows_at_once(batch_size, sways=sways)
-        self._swayed = sways and self._rows_at_once > 1
+        self._rows_at_once, self._swayed = self._model.rows_at_once(self._output, self._model.two, batch_size)
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({self.name!r}, max_tokens={self.max_tokens})"
 
-    @cached_property
+    @property
     def identity(self) -> str:
         """Name of the model, with a hash of its files and of all settings that affect scores.
 
@@ -112,8 +108,7 @@ class OnnxCrossEncoder:
             ConfigError: If a file has changed since the model was loaded.
         """
         own = {"activation": self._activation, "label": self._label, "output": self._output, "swayed": self._swayed}
-        settings = {**own, **self._model.settings}
-        return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
+        return self._model.identity(self.name, own)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`.
@@ -302,21 +297,15 @@ class OnnxEmbedder:
             too_long=too_long,
         )
         self.normalised = self._recipe.normalise
+        self.too_long: TooLong = self._recipe.too_long
         self._prefix_ids = {"query": self._prefix("query"), "document": self._prefix("document")}
-        sways = self._model.sways(self._recipe.output, self._model.one)
-        self._rows_at_once = rows_at_once(batch_size, sways=sways)
-        self._swayed = sways and self._rows_at_once > 1
+        self._rows_at_once, self._swayed = self._model.rows_at_once(self._recipe.output, self._model.one, batch_size)
         self.dimension = self._dimension(dimension)
 
     def __repr__(self) -> str:
         return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
 
     @property
-    def too_long(self) -> TooLong:
-        """What becomes of a text that is longer than ``max_tokens``."""
-        return self._recipe.too_long
-
-    @cached_property
     def identity(self) -> str:
         """Name of the model, with a hash of its files and of all settings that affect vectors.
 
@@ -326,8 +315,7 @@ class OnnxEmbedder:
         Raises:
             ConfigError: If a file has changed since the model was loaded.
         """
-        settings = {**asdict(self._recipe), **self._model.settings, "swayed": self._swayed}
-        return f"onnx:{self.name}:{self._model.contents.digest(settings)}"
+        return self._model.identity(self.name, {**asdict(self._recipe), "swayed": self._swayed})
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
         """Embed texts, all or nothing.
@@ -658,14 +646,14 @@ class _Kept:
                 self._bytes -= _size(*self._rows.popitem(last=False))
 
 
-_shared: dict[int, _Kept] = {}  # by the embedder's id, as long as there is the embedder
+_shared: weakref.WeakKeyDictionary[object, _Kept] = weakref.WeakKeyDictionary()
 _sharing = threading.RLock()  # an embedder may go while it is held
 
 
 def can_share(embedder: object) -> bool:
-    """Whether all models over an embedder keep their vectors together; not where it has no room for weak references."""
+    """Whether all models over an embedder keep their vectors together: it must be hashable, and referable weakly."""
     try:
-        weakref.ref(embedder)
+        hash(weakref.ref(embedder))
     except TypeError:
         return False
     return True
@@ -676,11 +664,7 @@ def _kept_for(embedder: object) -> _Kept:
     if not can_share(embedder):
         return _Kept(TOKEN_CACHE_BYTES)
     with _sharing:
-        kept = _shared.get(id(embedder))
-        if kept is None:
-            kept = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
-            weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
-        return kept
+        return _shared.setdefault(embedder, _Kept(TOKEN_CACHE_BYTES))
 
 
 def _size(text: str, rows: Matrix) -> int:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
@@ -34,21 +34,10 @@ _PROMPTS: dict[InputType, tuple[str, ...]] = {"query": ("query",), "document": (
 _LONGEST = 1_000_000  # what is above says "no limit": a tokenizer's model_max_length is often 1e30
 # Their first position is the one after the padding token's, so the table of positions has so many rows more than a text
 # may have tokens (transformers, create_position_ids_from_input_ids).
-_OFFSET_POSITIONS = {
-    "camembert",
-    "data2vec-text",
-    "esm",
-    "ibert",
-    "longformer",
-    "luke",
-    "mluke",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
-}
+_OFFSET_POSITIONS = frozenset(
+    "camembert data2vec-text esm ibert longformer luke mluke mpnet roberta roberta-prelayernorm xlm-roberta "
+    "xlm-roberta-xl xmod".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +75,10 @@ class ModelFolder:
         Raises:
             ConfigError: If it cannot be read, or holds something else.
         """
-        value = _read_json(self.path / name)
-        return {} if value is None else _as_object(self.path / name, value)
+        value = self._json(name, {})
+        if not isinstance(value, dict):
+            raise self._unusable(name, f"it holds {value!r:.60}, not an object")
+        return value
 
     def modules(self) -> list[dict[str, Any]] | None:
         """The steps from a text to a vector that sentence-transformers' modules.json lists; None where it is missing.
@@ -95,13 +86,22 @@ class ModelFolder:
         Raises:
             ConfigError: If it cannot be read, or is no list of objects.
         """
-        path = self.path / "modules.json"
-        value = _read_json(path)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise _unusable(path, f"it holds {value!r:.60}, not a list")
-        return [_as_object(path, one) for one in value]
+        value = self._json("modules.json", None)
+        if value is not None and not (isinstance(value, list) and all(isinstance(one, dict) for one in value)):
+            raise self._unusable("modules.json", f"it holds {value!r:.60}, not a list of objects")
+        return value
+
+    def _json(self, name: str, missing: Any) -> Any:
+        """The value in a JSON file."""
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return missing
+        except (OSError, ValueError, RecursionError) as exc:
+            raise self._unusable(name, str(exc)) from exc
+
+    def _unusable(self, name: str, why: str) -> ConfigError:
+        return ConfigError(f"{self.path / name} cannot be used: {sentence(why)} Fetch the model again.")
 
     @property
     def max_tokens(self) -> int | None:
@@ -173,13 +173,13 @@ class Contents:
         whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for path, stamp in self.stamps.items():
             try:
-                whole.update(_file_digest(path))
+                with path.open("rb") as file:
+                    whole.update(hashlib.file_digest(file, "sha256").digest())
                 unchanged = _stamp(path) == stamp
             except FileNotFoundError:
                 unchanged = False
             if not unchanged:
-                msg = f"{path} is not what it was when the model was loaded. Load the model again."
-                raise ConfigError(msg)
+                raise ConfigError(f"{path} is not what it was when the model was loaded. Load the model again.")
         return whole.hexdigest()[:16]
 
 
@@ -201,8 +201,7 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
     graphs = sorted(file for file in files if file.endswith(".onnx"))
     if wanted is not None:
         if wanted not in graphs:
-            msg = f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}"
-            raise ConfigError(msg)
+            raise ConfigError(f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}")
         return wanted
     if not graphs:
         msg = (
@@ -212,8 +211,7 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
         raise ConfigError(msg)
     usual = next((graph for graph in _USUAL_GRAPHS if graph in graphs), None)
     if usual is None and len(graphs) > 1:
-        msg = f"{where} has several ONNX files: {', '.join(graphs)}. Say which one: file={graphs[0]!r}."
-        raise ConfigError(msg)
+        raise ConfigError(f"{where} has several ONNX files: {', '.join(graphs)}. Say which one: file={graphs[0]!r}.")
     return usual or graphs[0]
 
 
@@ -233,37 +231,9 @@ def _length(value: Any) -> int | None:
     return int(value) if number and 1 <= value <= _LONGEST else None
 
 
-def _file_digest(path: Path) -> bytes:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.digest()
-
-
 def _stamp(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
-
-
-def _read_json(path: Path) -> Any:
-    """What a file holds; None where there is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as exc:
-        raise _unusable(path, str(exc)) from exc
-
-
-def _as_object(path: Path, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _unusable(path, f"it holds {value!r:.60}, not an object")
-    return value
-
-
-def _unusable(path: Path, why: str) -> ConfigError:
-    return ConfigError(f"{path} cannot be used: {sentence(why)} Fetch the model again.")
 
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -397,6 +367,7 @@ _OLDER_NAMES = {
 }
 POOLINGS = tuple(_OLDER_NAMES.values())
 
+_TAKEN = {"Transformer", "Pooling", "Normalize", "Dropout"}  # modules that need no step here; dropout is for training
 _SMALLEST = 1e-12  # a shorter vector is left as it is: torch.nn.functional.normalize does so too
 
 
@@ -429,13 +400,8 @@ def read_steps(folder: ModelFolder) -> Steps:
     # A module is known by its class alone: the packages around it have moved from release to release.
     by_class = {str(module.get("type")).rpartition(".")[2]: str(module.get("path") or "") for module in modules}
     steps = _pooled(folder, by_class["Pooling"]) if "Pooling" in by_class else Steps()
-    known = {"Transformer", "Pooling", "Normalize", "Dropout"}  # dropout is for training
-    return Steps(
-        steps.poolings,
-        "Normalize" in by_class,
-        steps.with_prefix,
-        tuple(name for name in by_class if name not in known),
-    )
+    others = tuple(name for name in by_class if name not in _TAKEN)
+    return replace(steps, normalise="Normalize" in by_class, others=others)
 
 
 def checked_poolings(what: str, names: Any) -> tuple[str, ...]:
@@ -862,12 +828,23 @@ class TextModel:
         # Some tokenizers do not tell a model which text a token belongs to, though its graph could be told.
         named = folder.described("tokenizer_config.json").get("model_input_names")
         self._tells_types = not isinstance(named, list) or "token_type_ids" in named
+        self._identity = ""
         self.ranks = self._try()
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What its outputs depend on beside its files' contents."""
-        return {"lower_case": self._lower_case, "max_tokens": self.max_tokens, "types": self._tells_types}
+    def identity(self, name: str, settings: Mapping[str, Any]) -> str:
+        """Name of the model with a hash of its files and of all settings; computed once, as large files take seconds.
+
+        Args:
+            name: Of the model.
+            settings: What the use of its outputs depends on; always the same.
+
+        Raises:
+            ConfigError: If a file has changed since the model was loaded.
+        """
+        if not self._identity:
+            own = {"lower_case": self._lower_case, "max_tokens": self.max_tokens, "types": self._tells_types}
+            self._identity = f"onnx:{name}:{self.contents.digest({**settings, **own})}"
+        return self._identity
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """The tokens of each text, without special ones, however many."""
@@ -887,12 +864,17 @@ class TextModel:
             return list(values.reshape(len(rows), -1))
         return [value[: len(row)] for value, row in zip(values, rows, strict=True)]
 
-    def sways(self, output: str, frame: Frame) -> bool:
-        """Whether a row's output depends on the rows beside it, seen on two of them.
+    def rows_at_once(self, output: str, frame: Frame, batch_size: int | None) -> tuple[int, bool]:
+        """How many rows to compute together, and whether they sway each other's outputs.
 
         A graph with dynamically quantised activations takes their scale from a whole batch. With all-MiniLM-L6-v2 in
         int8, the cosine between a text's vectors alone and in a batch is .993 in the middle and .979 at worst: as much
         again as quantising has cost.
+
+        Args:
+            output: The output that is used.
+            frame: The special tokens of a row.
+            batch_size: What the user says; None for many, or one where rows sway each other.
         """
         texts = len(frame.types)
         room = max(1, (self.max_tokens - frame.size) // texts)
@@ -902,10 +884,13 @@ class TextModel:
             together = self.run(rows, output)
         except Exception as exc:
             raise self._unfit(exc) from exc
-        return any(
+        sway = any(
             np.linalg.norm(beside - own) > _SWAYED * np.linalg.norm(own)
             for own, beside in zip(alone, together, strict=True)
         )
+        if batch_size is None:
+            return (1 if sway else _ROWS), False
+        return validate_integer("batch_size", batch_size, 1), sway and batch_size > 1
 
     def _feeds(self, rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
         shape = len(rows), max(map(len, rows))
@@ -930,13 +915,6 @@ class TextModel:
     def _unfit(self, exc: Exception) -> ConfigError:
         msg = f"{self.path} fails on its first texts: {sentence(exc)} Is it a model of text, and its tokenizer's?"
         return ConfigError(msg)
-
-
-def rows_at_once(batch_size: int | None, *, sways: bool) -> int:
-    """How many rows to compute together: what the user says, else many, or one where rows sway each other."""
-    if batch_size is None:
-        return 1 if sways else _ROWS
-    return validate_integer("batch_size", batch_size, 1)
 
 
 def _packages(what: str) -> tuple[ModuleType, ModuleType]:
@@ -966,8 +944,7 @@ def _load_tokenizer(tokenizers: ModuleType, path: Path) -> Any:
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as exc:  # it raises nothing more special
-        msg = f"{path} cannot be used as a tokenizer: {sentence(exc)} Fetch the model again."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"{path} cannot be used as a tokenizer: {sentence(exc)} Fetch the model again.") from exc
 
 
 def _padding(folder: ModelFolder, tokenizer: Any) -> int:
@@ -980,8 +957,7 @@ def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
     encoding = tokenizer.encode(*texts)
     frame = Frame.seen_in(encoding.ids, encoding.type_ids, encoding.sequence_ids)
     if len(frame.types) != len(texts):
-        msg = f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?"
-        raise ConfigError(msg)
+        raise ConfigError(f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?")
     return frame
 
 
@@ -992,8 +968,7 @@ def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as exc:  # its errors have no base of their own
-        msg = f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again."
-        raise ConfigError(msg) from exc
+        raise ConfigError(f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again.") from exc
 
 
 def _checked_inputs(path: Path, inputs: Sequence[Any]) -> dict[str, type]:

@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models import concurrency as background
-from lazyrag.validation import check_keywords, keyword_names, known_arguments, require, validate_integer
+from lazyrag.validation import (
+    check_keywords,
+    keyword_names,
+    known_arguments,
+    require,
+    validate_integer,
+    validate_seconds,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -98,9 +105,9 @@ class Endpoint:
             self._http.URL(self.base_url)
         except self._http.InvalidURL as exc:
             raise ConfigError(f"base_url must be a URL; got {self.base_url!r:.200}: {exc}.") from exc
-        self.timeout_s = seconds("timeout_s", timeout_s)
-        self.connect_timeout_s = seconds("connect_timeout_s", connect_timeout_s)
-        self.deadline_s = seconds("deadline_s", deadline_s)
+        self.timeout_s = validate_seconds("timeout_s", timeout_s)
+        self.connect_timeout_s = validate_seconds("connect_timeout_s", connect_timeout_s)
+        self.deadline_s = validate_seconds("deadline_s", deadline_s)
         self.retries = validate_integer("retries", retries, 0)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
         self.requests_per_minute = requests_per_minute
@@ -401,6 +408,7 @@ _ADVICE = {
 _SHOWN = 200  # characters of an answer in a message
 
 
+@dataclass(eq=False, repr=False)
 class EndpointError(Exception):
     """A failed call; the public models convert it to errors of the package.
 
@@ -411,26 +419,19 @@ class EndpointError(Exception):
         wait_s: Pause that the server requests, in seconds.
         refused: Whether the texts may be the cause: other texts may be accepted.
         exhausted: Whether the quota is used up, so that every call would fail.
+        tries: How often the call was tried.
     """
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        status: int | None = None,
-        retries: int = 0,
-        wait_s: float | None = None,
-        refused: bool = False,
-        exhausted: bool = False,
-    ) -> None:
-        super().__init__()
-        self.what = what
-        self.status = status
-        self.retries = retries
-        self.wait_s = wait_s
-        self.refused = refused
-        self.exhausted = exhausted
-        self.tries = 0
+    what: str
+    status: int | None = None
+    retries: int = 0
+    wait_s: float | None = None
+    refused: bool = False
+    exhausted: bool = False
+    tries: int = 0
+
+    def __post_init__(self) -> None:
+        self.args = ()  # tools show them, where `Endpoint.hide_secrets` hides nothing
 
     @property
     def hopeless(self) -> bool:
@@ -574,9 +575,6 @@ class RateLimit:
         clock: Returns monotonic seconds.
         sleep: Waits for some seconds.
 
-    Raises:
-        ConfigError: If n is out of range.
-
     Example:
         >>> times = []
         >>> async def pass_time(seconds):
@@ -597,7 +595,7 @@ class RateLimit:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.per_minute = validate_integer("requests_per_minute", per_minute, 1)
+        self.per_minute = per_minute
         self._clock = clock
         self._sleep = sleep
         self._starts: deque[float] = deque(maxlen=self.per_minute)
@@ -685,17 +683,6 @@ def checked_url(base_url: Any) -> str:
     if not is_valid or "@" in parts.netloc or any(mark in url for mark in "?# \t\n\\"):
         raise ConfigError(f"{expected}; got {shown!r:.200}.")
     return url
-
-
-def seconds(what: str, value: Any) -> float:
-    """Return a number of seconds above 0.
-
-    Raises:
-        ConfigError: If it is something else.
-    """
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    require(is_number and 0 < value < math.inf, what, value, "a number of seconds > 0")
-    return float(value)
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,15 @@
+# The names of the package, for type checkers and editors.
+
+from lazyrag.document.document import Document as Document
+from lazyrag.document.migration import Migration as Migration
+from lazyrag.document.migration import migrate as migrate
+from lazyrag.document.report import Failure as Failure
+from lazyrag.document.report import IngestReport as IngestReport
+from lazyrag.document.report import Problem as Problem
+from lazyrag.document.report import Progress as Progress
+from lazyrag.document.sync import DocumentVersion as DocumentVersion
+from lazyrag.document.sync import Plan as Plan
+from lazyrag.document.sync import PlannedStep as PlannedStep
+from lazyrag.document.verify import DocumentStatus as DocumentStatus
+from lazyrag.document.verify import GroupStatus as GroupStatus
+from lazyrag.document.watch import Watcher as Watcher
