@@ -22,7 +22,7 @@ from lazyrag.models.rerank import (
     checked_query,
     checked_ranking,
 )
-from lazyrag.ranking.scores import min_max
+from lazyrag.ranking.fusion import min_max
 from lazyrag.registry import Registry
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import is_boundary, sentence_spans, spoken

@@ -21,6 +21,7 @@ from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapsh
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.ranking.fusion import (
     Fusion,
+    Weights,
     comb_max_shares,
     comb_mnz_shares,
     fusions,
@@ -28,7 +29,6 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_shares,
 )
-from lazyrag.ranking.scores import Weights
 from lazyrag.retrieval.base import (
     BaseRetriever,
     LazyStage,

@@ -371,7 +371,7 @@ class ModelStep:
             because the model leaves it out, and there is an `AnswerWarning`: with weight 1 it comes behind those with a
             score, with the lowest of these; else it gets 0 of it.
         normalise: How they are brought there: a name, or two, for the incoming scores and for the model's; see
-            `lazyrag.ranking.scores.normalised`. Not ``"theoretical"``, whose bound is unknown here.
+            `lazyrag.ranking.fusion.normalised`. Not ``"theoretical"``, whose bound is unknown here.
         keywords: Passed to the model.
 
     Raises:

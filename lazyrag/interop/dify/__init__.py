@@ -38,7 +38,7 @@ from lazyrag.interop.dify.vectors import (
     VectorType,
     register_vector_factory,
 )
-from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
+from lazyrag.ranking.fusion import KeywordSetting, VectorSetting, Weights
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.transforms.dify_rules import ParentMode, PreProcessingRules, Rule, Segmentation

@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
 from lazyrag.data.segment import Segment, check_names, copy_value
 from lazyrag.errors import ConfigError
-from lazyrag.ranking.scores import Normalisation, normalised
+from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.validation import is_list_of, known_arguments, known_keywords, require, validate_choice, validate_integer
 
 MAX_TOP_K = 100
@@ -64,7 +64,7 @@ def unit_scores(scores: Sequence[float], normalise: Normalisation) -> list[float
 
     Args:
         scores: Finite numbers; higher is better.
-        normalise: See `lazyrag.ranking.scores.normalised`. ``"max"`` divides by the best; ``"none"`` is for scores that
+        normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best; ``"none"`` is for scores that
             are already in [0, 1].
 
     Raises:
@@ -183,7 +183,7 @@ class Document:
         Args:
             nodes: The result of a retriever or a reranker.
             dataset_id: Id of their data set.
-            normalise: See `lazyrag.ranking.scores.normalised`. ``"max"`` divides by the best score, so that 0 stays 0;
+            normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best score, so that 0 stays 0;
                 ``"none"`` is for scores that are already in [0, 1].
 
         Raises:
