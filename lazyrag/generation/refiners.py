@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, known_names
+from lazyrag.errors import ConfigError, GenerationError, errors_of, known_names
 from lazyrag.generation.context import as_counter
 from lazyrag.generation.generator import read_answer
 from lazyrag.models.chat import ChatCallable, as_chat_model
@@ -313,12 +313,8 @@ class Refiner:
         return [Refined(at, text, was, left) for at, (text, was, left) in rows if text.strip()]
 
     def _refined(self, query: str, texts: list[str]) -> list[str]:
-        try:
+        with errors_of(f"The refiner {self.name!r}", GenerationError):
             kept = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise GenerationError(f"The refiner {self.name!r} raised {type(exc).__name__}: {exc}") from exc
         if not is_list_of(kept, str) or len(kept) != len(texts):
             raise GenerationError(
                 f"The refiner {self.name!r} returned {kept!r:.80}; return a list of {len(texts)} texts."

@@ -17,12 +17,12 @@ import numpy as np
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, RetrievalError, known_names
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, errors_of, known_names
 from lazyrag.indexes.dense import read_faiss_index
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
-from lazyrag.pipeline.search import Found, errors_of
+from lazyrag.pipeline.search import Found
 from lazyrag.validation import require
 
 _SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
@@ -79,12 +79,8 @@ def query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
     require(callable(function) and not isinstance(manager, type), "embedding_manager", manager, expected)
 
     async def call(query: str) -> list[float]:
-        try:
+        with errors_of("The embedding manager", EmbeddingError):
             vector = as_vector(await _call(function, query))
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise EmbeddingError(f"The embedding manager raised {type(exc).__name__} for a query: {exc}.") from exc
         if isinstance(vector, dict):
             raise EmbeddingError("The embedding manager returned a sparse vector; collections need a dense one.")
         return [float(one) for one in vector]
@@ -251,7 +247,7 @@ class MilvusFinder:
         )
 
     async def _request(self, method: str, **arguments: Any) -> Any:
-        with errors_of(f"The Milvus method {method}"):
+        with errors_of(f"The Milvus method {method}", RetrievalError):
             return await _call(getattr(self._given.client, method), **arguments)
 
 
@@ -337,7 +333,7 @@ class ChromaFinder:
         if not query.strip():
             return Found([])
         vector = None if self._embed is None else await self._embed(query)
-        with errors_of(f"The Chroma collection {self.name!r}"):
+        with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
                 self._collection.query,
                 **({"query_texts": [query]} if vector is None else {"query_embeddings": [vector]}),

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Answer, AnswerDelta, GenerationResult, Hit, RAGContext, RetrievalResult
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, warn_user
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, errors_of, warn_user
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
@@ -22,7 +22,7 @@ from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
-from lazyrag.pipeline.search import Finder, Found, errors_of
+from lazyrag.pipeline.search import Finder, Found
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import spoken
@@ -76,7 +76,7 @@ def _by_texts(reranker: Any) -> Rerank:
         texts = found.texts()
         if not texts:
             return found
-        with errors_of(f"The reranker {_name(reranker)!r}"):
+        with errors_of(f"The reranker {_name(reranker)!r}", RetrievalError):
             given = await reranker.rerank(query, texts, topk)
         ranking = checked_ranking(given, len(texts), repr(reranker))
         return found.picked(ranking[:topk])

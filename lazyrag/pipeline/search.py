@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, sentence
+from lazyrag.errors import ConfigError, RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
 from lazyrag.retrieval.base import hits_of
 from lazyrag.retrieval.postprocessors import check_call
@@ -62,17 +61,6 @@ def _score(node: DocNode) -> float:
 
 def _scored(item: DocNode | Hit, score: float) -> DocNode | Hit:
     return dataclasses.replace(item, score=score) if isinstance(item, Hit) else item.with_score(score)
-
-
-@contextmanager
-def errors_of(who: str) -> Iterator[None]:
-    """Replace other exceptions by a RetrievalError that names their origin; errors of this package pass unchanged."""
-    try:
-        yield
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        raise RetrievalError(f"{who} raised {type(exc).__name__}: {sentence(str(exc))}") from exc
 
 
 class Finder(Protocol):
@@ -128,7 +116,7 @@ class RetrieverFinder:
         """
         if not query.strip():
             return Found([])
-        with errors_of(f"The retriever {self.name!r}"):
+        with errors_of(f"The retriever {self.name!r}", RetrievalError):
             if self._awaits:
                 given = await self.retriever(query, filters=filters, topk=topk)
             else:

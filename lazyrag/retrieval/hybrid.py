@@ -18,7 +18,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
 from lazyrag.document.document import Document
 from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot, UnionSnapshot
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
+from lazyrag.errors import ConfigError, RetrievalError, errors_of
 from lazyrag.ranking.fusion import (
     Fusion,
     Weights,
@@ -721,12 +721,8 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         if self._combine is None:
             due = [((rank + 0.5) / len(one), at, rank) for at, one in enumerate(taken) for rank in range(len(one))]
             return [taken[at][rank] for _, at, rank in sorted(due)]  # each list spread evenly
-        try:
+        with errors_of("combine", RetrievalError):
             nodes: Any = self._combine(taken)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise RetrievalError(f"combine raised {type(exc).__name__}: {exc}") from exc
         if not is_list_of(nodes, DocNode):
             raise RetrievalError(f"combine must return a list of nodes, best first; got {nodes!r:.80}.")
         keys = Counter((node.uid, snapshot.part_of(node)) for node in nodes)

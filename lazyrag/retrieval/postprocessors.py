@@ -6,8 +6,7 @@ import copy
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import chain
@@ -21,7 +20,7 @@ from lazyrag.document.document import Document
 from lazyrag.document.groups import group_name
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read, windows
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, StaleNodeError, known_names
+from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
 from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
@@ -299,29 +298,18 @@ def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
 
 
 def _step_nodes(step: Step, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
-    with _naming(step):
+    with errors_of(f"The step {_step_name(step)!r}", RetrievalError):
         result: Any = step(list(nodes), query)
     if not is_list_of(result, DocNode):
         raise RetrievalError(f"The step {_step_name(step)!r} must return a list of nodes; it returned {result!r:.80}.")
     return list(result)
 
 
-@contextmanager
-def _naming(step: Step) -> Iterator[None]:
-    """Raise errors of user code as errors that name the step."""
-    try:
-        yield
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        raise RetrievalError(f"The step {_step_name(step)!r} raised {type(exc).__name__}: {exc}") from exc
-
-
 def _step_stage(step: Step, stage: Stage, query: str) -> Stage:
     """The stage of a step: its own trace, or one made of its input and output."""
     trace = getattr(step, "trace", None)
     if callable(trace):
-        with _naming(step):
+        with errors_of(f"The step {_step_name(step)!r}", RetrievalError):
             traced = trace(stage, query)
         return validate_stage(traced, f"The trace of the step {_step_name(step)!r}")
     started = time.perf_counter()

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.node import DocNode
 from lazyrag.document.snapshot import Snapshot
-from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError
+from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError, errors_of
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions
 from lazyrag.models.structured_output import find_json
@@ -324,12 +324,8 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         """
         if not check_query(query):
             return []
-        try:
+        with errors_of(f"The rewriting of {query!r:.60}", RetrievalError):
             given = self._rewrite(query)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise RetrievalError(f"The rewriting raised {type(exc).__name__} for {query!r:.60}: {exc}") from exc
         if not is_list_of(given, str):
             raise RetrievalError(f"The rewriting of {query!r:.60} must return a list of texts; got {given!r:.80}.")
         found = {_folded(query): query}

@@ -8,8 +8,7 @@ import os
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
@@ -17,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, overload
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
-from lazyrag.errors import AnswerWarning, ConfigError, LazyRAGError, RetrievalError, warn_user
+from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.embedding import CheckedEmbedder, shown
 from lazyrag.models.local import LocalModel, local_rerank_model
@@ -99,7 +98,7 @@ class RerankFunction:
         Raises:
             RetrievalError: If the function raises, or returns something else than its prototype says.
         """
-        with self.wrapping_errors():
+        with errors_of(f"The reranker {self.name!r}", RetrievalError):
             kept = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
         if not self.batch:
             kept = [node for node in kept if node is not None]
@@ -107,16 +106,6 @@ class RerankFunction:
             wanted = "a list of nodes" if self.batch else "the node or None"
             raise RetrievalError(f"The reranker {self.name!r} must return {wanted}; it returned {kept!r:.80}.")
         return list(kept)
-
-    @contextmanager
-    def wrapping_errors(self) -> Iterator[None]:
-        """Raise errors of user code as errors that name the reranker."""
-        try:
-            yield
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise RetrievalError(f"The reranker {self.name!r} raised {type(exc).__name__}: {exc}") from exc
 
 
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
@@ -270,7 +259,7 @@ class Reranker:
             RetrievalError: If the function fails.
         """
         if self._step is not None:
-            with self._function.wrapping_errors():
+            with errors_of(f"The reranker {self.name!r}", RetrievalError):
                 return self._step.trace(stage, query)
         kwargs = {"query": query, **self._kwargs} if self._takes_query else self._kwargs
         started = time.perf_counter()

@@ -17,7 +17,8 @@ import lazyrag
 SOURCE = Path(lazyrag.__file__)
 
 
-PACKAGES = ("lazyrag", *(f"lazyrag.{one}" for one in "generation models pipeline ranking retrieval text".split()))
+SUBPACKAGES = "evaluation generation models operators pipeline ranking retrieval text".split()
+PACKAGES = ("lazyrag", *(f"lazyrag.{one}" for one in SUBPACKAGES))
 
 
 def names_of_stub(package: str) -> dict[str, str]:
