@@ -188,9 +188,8 @@ RefineFunction: TypeAlias = Callable[..., Any]
 """Called as ``function(query, texts, budget=..., counter=...)``; returns one text for each, "" if nothing is left."""
 
 refiners: Registry[RefineFunction] = Registry("refiner", entry_point_group="lazyrag.refiners")
-refiners.declare("chat", "lazyrag.generation.refiners:refine_by_chat")
-refiners.declare("extractive", "lazyrag.generation.refiners:refine_by_sentences")
-refiners.declare("tree", "lazyrag.generation.refiners:refine_by_parts")
+refiners.register("chat", refine_by_chat)
+refiners.register("extractive", refine_by_sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,3 +531,6 @@ def refine_by_parts(
     """Run a `TreeRefiner` over texts, by their headings, paragraphs and sentences."""
     refiner = TreeRefiner(model, heading_weight=heading_weight)
     return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
+
+
+refiners.register("tree", refine_by_parts)

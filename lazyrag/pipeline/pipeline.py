@@ -23,14 +23,12 @@ from lazyrag.pipeline.defaults import PipelineSettings, as_settings
 from lazyrag.pipeline.external import MilvusFinder
 from lazyrag.pipeline.run import Parts, Run, make_rerank, warned
 from lazyrag.pipeline.search import Finder, RetrieverFinder
-from lazyrag.ranking.fusion import fusions
-from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.hybrid import Fusing, HybridRetriever
 from lazyrag.retrieval.postprocessors import RetrievalChain
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.validation import (
     is_list_of,
-    keyword_names,
     known_arguments,
     known_keywords,
     require,
@@ -490,9 +488,7 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
     keyword = Retriever(documents, group_name, KEYWORD_SIMILARITY)
     method = settings.hybrid_fusion_method
     weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
-    named, takes_any = keyword_names(fusions[method].func, skip=1)
-    # Specification 003's RRF has no weights.
-    if method != "rrf" and (takes_any or "weights" in named):
+    if method != "rrf" and Fusing.checked(method, {}, ()).takes_weights:  # specification 003's RRF has none
         return HybridRetriever(vector, keyword, fusion_method=method, weights=weights)
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:

@@ -32,6 +32,7 @@ from lazyrag.validation import known_keywords, require, validate_choice, validat
 
 OutputFormat: TypeAlias = Literal["content", "dict"]
 _PARSED = "parsed filters"
+_FUSED_AT_LEAST = 50
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
@@ -151,11 +152,8 @@ class LazyStage:
 
         The record explains missing nodes until the call ends; after that it holds no state.
         """
-        if self._stage is None:
-            self._stage = self._record()
-        return self._stage
-
-    def _record(self) -> Stage:
+        if self._stage is not None:
+            return self._stage
         name, params, why = self.name, self.params, self.why
         if self.retriever is not None and self.query is not None:
             name, params = self.retriever.describe(self)
@@ -166,7 +164,9 @@ class LazyStage:
         nodes = self.nodes()
         shares = self._shares(nodes)
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
-        return Stage(self.kind, name, nodes, inputs, shares, params, self.seconds, retriever, self._origins(nodes), why)
+        origins = self._origins(nodes)
+        self._stage = Stage(self.kind, name, nodes, inputs, shares, params, self.seconds, retriever, origins, why)
+        return self._stage
 
     def _shares(self, nodes: Sequence[DocNode]) -> Any:
         """The contributions by uid, or by node where several Documents may have nodes of one uid."""
@@ -240,12 +240,15 @@ class BaseRetriever(Generic[T_co]):
 
     retrievers: tuple[BaseRetriever[Any], ...] = ()
     """The retrievers that it combines."""
+    running: tuple[BaseRetriever[Any], ...] = ()
+    """Those of them that run: not those of weight 0."""
     sources: Mapping[SnapshotSource, Needs] = {}
     """The Documents that it reads, and what must be built for that."""
     output_format: OutputFormat | None = None
     """The form of its results; None for nodes."""
     _join: bool | str = False
     _topk: int | None = None
+    _depth: int | None = None
     _answers_blank = False
     _is_built = False
 
@@ -255,7 +258,7 @@ class BaseRetriever(Generic[T_co]):
 
     def prepare(self, query: Query) -> None:
         """Call the models that a query needs: once a call, before the Documents are read."""
-        for one in self.retrievers:
+        for one in self.running:
             one.prepare(query)
 
     def bind_filters(self, query: Query) -> None:
@@ -378,6 +381,10 @@ class BaseRetriever(Generic[T_co]):
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
         return self._topk if query.topk is None else query.topk
 
+    def _fused_depth(self, limit: int) -> int:
+        """The number of nodes of each ranking that are fused."""
+        return max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
         return list(nodes) if self.output_format is None else render(nodes, self.output_format, self._join)
@@ -393,12 +400,13 @@ class BaseRetriever(Generic[T_co]):
     def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
         """Combine other retrievers and read what they read."""
         self.retrievers = tuple(retrievers)
-        self._read(self.retrievers)
+        self._set_running(self.retrievers)
 
-    def _read(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
-        """Read what some of the retrievers read."""
+    def _set_running(self, running: Iterable[BaseRetriever[Any]]) -> None:
+        """Run some of the retrievers, and build and read nothing for the others."""
+        self.running = tuple(running)
         found: dict[SnapshotSource, Needs] = {}
-        for one in retrievers:
+        for one in self.running:
             for source, needs in one.sources.items():
                 found[source] = found.get(source, NOTHING) | needs
         self._is_built = self._is_built and found == self.sources

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
@@ -75,7 +74,6 @@ SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Default weights of a vector and a BM25 retriever under ``"weighted"`` (spec 003)."""
 
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
-_FUSED_AT_LEAST = 50
 
 
 class HybridRetriever(BaseRetriever[list[DocNode]]):
@@ -223,24 +221,16 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
 
-    def prepare(self, query: Query) -> None:
-        """Prepare the retrievers that run."""
-        for one in self._running:
-            if one is not None:
-                one.prepare(query)
-
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""
         limit = self._limit(query)
-        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
         if not query.is_blank:
             deep = query.with_topk(depth)
             inputs = [
-                skipped_stage(one, snapshot, "its weight is 0", "weight")
-                if running is None
-                else running.run_part(deep, snapshot)
-                for one, running in zip(self.retrievers, self._running, strict=True)
+                one.run_part(deep, snapshot) if weight else skipped_stage(one, snapshot, "its weight is 0", "weight")
+                for one, weight in self._weighted()
             ]
         directions = [one.higher_is_better for one in self.retrievers[: len(inputs)]]
         last: LazyStage = self._weighted_fusing.fused("fusion", inputs, directions, depth, snapshot)
@@ -310,14 +300,15 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = weights
         self._weighted_fusing = self._fusing.with_weights(weights)
-        shares = weights or [1.0] * len(self.retrievers)
-        self._running = [one if share > 0 else None for one, share in zip(self.retrievers, shares, strict=True)]
-        self._read(one for one in self._running if one is not None)
+        self._set_running(one for one, weight in self._weighted() if weight)
+
+    def _weighted(self) -> Iterator[tuple[BaseRetriever[Any], float]]:
+        return zip(self.retrievers, self._weights or [1.0] * len(self.retrievers), strict=True)
 
     def _checked_weights(self, weights: Any) -> tuple[float, ...] | None:
         if weights is None:
             return None
-        if not self._fusing.takes("weights"):
+        if not self._fusing.takes_weights:
             raise ConfigError(f"The fusion {self._fusing.fusion.name!r} takes no weights; got {weights!r}. Omit them.")
         if isinstance(weights, Weights):
             return self._pair(*weights.shares)
@@ -438,10 +429,14 @@ class Fusing:
     Args:
         fusion: A registered fusion.
         keywords: Keywords of the fusion.
+        takes_weights: Whether it takes weights.
+        takes_depth: Whether it takes the number of nodes of each ranking.
     """
 
     fusion: Fusion
     keywords: Mapping[str, Any]
+    takes_weights: bool
+    takes_depth: bool
 
     @classmethod
     def checked(cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]) -> Fusing:
@@ -458,17 +453,13 @@ class Fusing:
         """
         fusion = fusions[name]
         fusion.check_kwargs(keywords, also_known)
-        return cls(fusion, keywords)
+        named, takes_any = keyword_names(fusion.func, skip=1)
+        return cls(fusion, keywords, takes_any or "weights" in named, "depth" in named)
 
     @property
     def reads_scores(self) -> bool:
         """Whether the fusion is a built-in one of scores; of others it is unknown."""
         return self.fusion.func in (weighted_shares, comb_mnz_shares, comb_max_shares)
-
-    def takes(self, keyword: str) -> bool:
-        """Whether the fusion takes a keyword."""
-        named, takes_any = _keyword_names(self.fusion.func)
-        return keyword in named or (takes_any and keyword != "depth")
 
     def with_weights(self, weights: Sequence[float] | None) -> Fusing:
         """Return the fusion with weights; None leaves them to the fusion."""
@@ -524,7 +515,7 @@ class Fusing:
                 keys.set(one)
         settings = {} if depth is None else {"depth": depth}
         fused = _FusedStage(kind, self.fusion.name, snapshot, found, inputs=tuple(inputs))
-        fused.contributions = self._contributions(found, settings if self.takes("depth") else {})
+        fused.contributions = self._contributions(found, settings if self.takes_depth else {})
         fused.hits = summed(fused.contributions)
         fused.params = {**self.keywords, **settings, **params}
         fused.seconds = time.perf_counter() - begun
@@ -546,11 +537,6 @@ class Fusing:
                     "node.with_score(...), descends= on your retriever, rescores= on your step, or fusion_method='rrf'."
                 ) from exc
             raise
-
-
-@functools.lru_cache(maxsize=64)  # reading a signature is slow
-def _keyword_names(function: Callable[..., Any]) -> tuple[list[str], bool]:
-    return keyword_names(function, skip=1)
 
 
 def _for_each(value: Any, count: int) -> list[Any]:
@@ -655,7 +641,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
     @property
     def higher_is_better(self) -> bool | None:
         """None where the retrievers differ."""
-        return common_direction(self._running())
+        return common_direction(self.running)
 
     @known_keywords
     def __call__(
@@ -690,17 +676,12 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
             made._set_weights(self._weights if weights is None else weights)
         return BaseRetriever.__call__(made, query, filters, topk)
 
-    def prepare(self, query: Query) -> None:
-        """Prepare the retrievers that run."""
-        for one in self._running():
-            one.prepare(query)
-
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fill the places."""
         if query.is_blank:
             return _blank_stage("weighted places", snapshot)
         limit = self._limit(query)
-        inputs = [one.run_part(query.with_topk(limit), snapshot) for one in self._running()]
+        inputs = [one.run_part(query.with_topk(limit), snapshot) for one in self.running]
         begun = time.perf_counter()
         given = iter(inputs)
         lists = [next(given).nodes()[:limit] if weight else () for weight in self._weights]
@@ -731,13 +712,10 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
             raise RetrievalError(f"combine returned the node {twice[0]!r} twice; each may be in a result once.")
         return list(nodes[:topk])
 
-    def _running(self) -> list[BaseRetriever[Any]]:
-        return [one for one, weight in zip(self.retrievers, self._weights, strict=True) if weight]
-
     def _set_weights(self, weights: Sequence[float] | None) -> None:
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = tuple(validate_weights(weights, len(self.retrievers), "retrievers"))
-        self._read(self._running())
+        self._set_running(one for one, weight in zip(self.retrievers, self._weights, strict=True) if weight)
 
 
 @known_arguments
@@ -776,16 +754,19 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         fits = is_list_of(given, object) and len(given) == len(retrievers)
         require(fits, "priorities", priorities, f"a list of one priority for each of {len(retrievers)} retrievers")
         self._priorities: tuple[Priority, ...] = tuple(validate_choice("priority", one, PRIORITIES) for one in given)
+        by_priority = zip(self._priorities, self.retrievers, strict=True)
+        ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
+        self._set_running(one for priority, one in ordered if priority != "ignore")
         self._topk = None if topk is None else validate_integer("topk", topk, 1)
 
     @property
     def higher_is_better(self) -> bool | None:
         """None where the retrievers differ."""
-        return common_direction(self._in_order())
+        return common_direction(self.running)
 
     def prepare(self, query: Query) -> None:
         """Prepare the first retriever: the others may never run."""
-        for one in self._in_order()[:1]:
+        for one in self.running[:1]:
             one.prepare(query)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
@@ -798,24 +779,19 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         if query.is_blank:
             return _blank_stage("priority", snapshot)
         limit = self._limit(query)
-        ordered, part_query = self._in_order(), query.with_topk(None)
+        part_query = query.with_topk(None)
         found: dict[tuple[str, int], DocNode] = {}
         inputs: list[LazyStage] = []
-        for one in ordered:
+        for one in self.running:
             if limit is None or len(found) < limit:
                 inputs.append(one.run_part(part_query, snapshot))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
         params = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
         ignored = [one for level, one in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
-        inputs += [skipped_stage(one, snapshot, "those before it gave enough") for one in ordered[len(inputs) :]]
+        inputs += [skipped_stage(one, snapshot, "those before it gave enough") for one in self.running[len(inputs) :]]
         inputs += [skipped_stage(one, snapshot, "its priority is 'ignore'") for one in ignored]
         return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), params=params)
-
-    def _in_order(self) -> list[BaseRetriever[Any]]:
-        """The retrievers that may run, the most important first."""
-        pairs = list(zip(self._priorities, self.retrievers, strict=True))
-        return [retriever for level in PRIORITIES[:-1] for priority, retriever in pairs if priority == level]
 
 
 def _checked_combine(combine: Any) -> Combine | None:

@@ -25,7 +25,15 @@ from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
 from lazyrag.retrieval.reranker import Reranker, token_embedders
-from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, Step, callable_name, validate_stage
+from lazyrag.retrieval.stages import (
+    NodeRetriever,
+    Stage,
+    StageKind,
+    Step,
+    callable_name,
+    validate_nodes,
+    validate_stage,
+)
 from lazyrag.types import Embedding
 from lazyrag.validation import is_list_of, known_keywords, require, validate_boolean, validate_integer, validate_number
 
@@ -417,10 +425,9 @@ def auto_merge(
         None if up_to is None else group_name(up_to),
         higher_is_better=validate_boolean("descend", descend),
     )
-    listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
-    require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", "Retrieve with output_format=None.")
+    listed = validate_nodes(nodes, "Retrieve with output_format=None.")
     readers: dict[int, Reader] = {}
-    for node in listed or ():
+    for node in listed:
         reader = _reader(node)
         known = readers.setdefault(id(reader.tree), reader)
         if known.scope != reader.scope:
@@ -430,7 +437,7 @@ def auto_merge(
         merged = []
         for position, part in enumerate(snapshot.parts):
             one = _Merging(part, rule)
-            for node in listed or ():
+            for node in listed:
                 if node.reader is not None and node.reader.tree is part.indexer:
                     one.add(node)
             merged += [(rule.order(node), node.uid, position, node) for node in one.merged()]
@@ -742,31 +749,24 @@ class MMR:
 
     def _vectors(self, nodes: Sequence[DocNode]) -> list[Embedding | None]:
         """A vector for each node; None for a blank text. The stored ones of a Document are read together."""
-        keys = [self._key(node) for node in nodes]
-        vectors = [
-            None if isinstance(one.reader, Reader) else one.embeddings.get(key)
-            for one, key in zip(nodes, keys, strict=True)
-        ]
-        stored: dict[tuple[int, str], list[int]] = {}
-        for at, (node, key) in enumerate(zip(nodes, keys, strict=True)):
-            if isinstance(node.reader, Reader):
-                stored.setdefault((id(node.reader), key), []).append(at)
-        for (_, key), places in stored.items():
-            found = _reader(nodes[places[0]]).vectors_of([nodes[at].segment for at in places], key)
-            for at, vector in zip(places, found, strict=True):
-                vectors[at] = vector
-        missing: dict[int, list[int]] = {}
-        for at, node in enumerate(nodes):
-            if vectors[at] is None and node.get_text().strip():
-                missing.setdefault(id(node.reader), []).append(at)
-        for places in missing.values():
-            first, key = nodes[places[0]], keys[places[0]]
-            if not isinstance(first.reader, Reader):
-                raise ConfigError(f"MMR needs vectors; {first!r} has none under {key!r} and belongs to no Document.")
-            [embedder] = first.reader.embedders([key])
-            for at, made in zip(places, embedder.embed([nodes[at].get_text() for at in places]), strict=True):
-                vectors[at] = made
-        return vectors
+        by_source: dict[tuple[int, str], list[DocNode]] = {}
+        for node in nodes:
+            by_source.setdefault((id(node.reader), self._key(node)), []).append(node)
+        vectors: dict[DocNode, Embedding | None] = {}
+        for (_, key), own in by_source.items():
+            reader = own[0].reader
+            if isinstance(reader, Reader):
+                vectors.update(zip(own, reader.vectors_of([node.segment for node in own], key), strict=True))
+            else:
+                vectors.update((node, node.embeddings.get(key)) for node in own)
+            missing = [node for node in own if vectors[node] is None and node.get_text().strip()]
+            if not missing:
+                continue
+            if not isinstance(reader, Reader):
+                raise ConfigError(f"MMR needs vectors; {missing[0]!r} belongs to no Document and has none as {key!r}.")
+            [embedder] = reader.embedders([key])
+            vectors.update(zip(missing, embedder.embed([node.get_text() for node in missing]), strict=True))
+        return [vectors[node] for node in nodes]
 
     def _key(self, node: DocNode) -> str:
         if self.embed_key is not None:

@@ -53,7 +53,6 @@ PROMPTS: Mapping[tuple[str, str], str] = {
 """The built-in prompts, by task and language."""
 
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
-_FUSED_AT_LEAST = 50
 
 _BEGINS_JSON = re.compile(r"(?:\A|\n|[:：])[ \t]*[\[{［｛]|[\]}］｝]`*\s*\Z")
 """JSON in an answer: at the beginning of a line, after a colon, or at the end; not inside a sentence."""
@@ -342,7 +341,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retriever for each query and fuse the results."""
         limit = self._limit(query)
-        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        depth = self._fused_depth(limit)
         queries, seconds = self._rewritten(query)
         inputs = [self._retriever.run_part(replace(query, text=one, topk=depth), snapshot) for one in queries]
         directions = [self._retriever.higher_is_better] * len(inputs)

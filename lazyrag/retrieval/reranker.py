@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
@@ -33,7 +33,7 @@ from lazyrag.models.rerank import (
 from lazyrag.ranking.fusion import NormaliseLike, fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import Fusing
-from lazyrag.retrieval.stages import Stage
+from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
     check_keywords,
@@ -60,17 +60,6 @@ _SECRET = re.compile(
 _NO_SECRETS = frozenset({"embed_key"})
 
 
-class RerankStep(Protocol):
-    """A built-in reranker with its model and settings."""
-
-    @property
-    def reads_scores(self) -> bool:
-        """Whether it uses the scores that nodes come with, a higher one being better."""
-
-    def trace(self, stage: Stage, query: str) -> Stage:
-        """Rerank a stage's nodes and return the resulting stage above it."""
-
-
 @dataclass(frozen=True, slots=True)
 class RerankFunction:
     """A registered reranker.
@@ -78,7 +67,7 @@ class RerankFunction:
     Args:
         name: Its name.
         func: With batch from a list of nodes to a list of nodes, else from a node to the node or None. Of a built-in
-            reranker with a model: from its settings to a `RerankStep`.
+            reranker with a model: from its settings to a `ModelStep` or a `FusionStep`.
         batch: Which of the two.
         check: Validates the keywords of a Reranker when it is made.
         makes_step: Whether func makes a step.
@@ -109,13 +98,6 @@ class RerankFunction:
 
 
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
-rerankers.declare("BM25Reranker", "lazyrag.retrieval.reranker:BM25_RERANKER")
-rerankers.declare("FusionReranker", "lazyrag.retrieval.reranker:FUSION_RERANKER")
-rerankers.declare("KeywordFilter", "lazyrag.retrieval.reranker:KEYWORD_FILTER")
-rerankers.declare("ListwiseReranker", "lazyrag.retrieval.reranker:LISTWISE_RERANKER")
-rerankers.declare("MaxSimReranker", "lazyrag.retrieval.reranker:MAX_SIM_RERANKER")
-rerankers.declare("ModuleReranker", "lazyrag.retrieval.reranker:MODULE_RERANKER")
-rerankers.declare("PointwiseReranker", "lazyrag.retrieval.reranker:POINTWISE_RERANKER")
 
 
 @overload
@@ -197,7 +179,7 @@ class Reranker:
             raise ConfigError(f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}.")
         if self._function.check is not None:
             self._function.check(**kwargs)
-        self._step: RerankStep | None = func(**kwargs) if self._function.makes_step else None
+        self._step: ModelStep | FusionStep | None = func(**kwargs) if self._function.makes_step else None
 
     def __repr__(self) -> str:
         return f"Reranker({self.name!r})"
@@ -240,9 +222,8 @@ class Reranker:
             ConfigError: If something in nodes is not a DocNode.
             RetrievalError: If the function fails.
         """
-        listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
-        require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", "Retrieve with output_format=None.")
-        return list(self.trace(Stage("step", "nodes", tuple(listed or ())), query).nodes)
+        listed = validate_nodes(nodes, "Retrieve with output_format=None.")
+        return list(self.trace(Stage("step", "nodes", tuple(listed)), query).nodes)
 
     def trace(self, stage: Stage, query: str = "") -> Stage:
         """Rerank the nodes of a stage and record how.
@@ -339,10 +320,6 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-KEYWORD_FILTER = RerankFunction(
-    "KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False
-)
-
 _Scores: TypeAlias = "dict[int, float]"  # by position among the incoming nodes
 
 
@@ -381,7 +358,7 @@ class ModelStep:
 
     @property
     def reads_scores(self) -> bool:
-        """See `RerankStep.reads_scores`."""
+        """Whether it uses the scores that nodes come with, a higher one being better."""
         return self.weight < 1
 
     def trace(self, stage: Stage, query: str) -> Stage:
@@ -673,12 +650,12 @@ class FusionStep:
 
     @property
     def reads_scores(self) -> bool:
-        """See `RerankStep.reads_scores`."""
+        """See `ModelStep.reads_scores`."""
         counts = self.fusing.reads_scores and (self.incoming or not all(one.rescores for one in self.rerankers))
         return counts or any(one.descend for one in self.rerankers)
 
     def trace(self, stage: Stage, query: str) -> Stage:
-        """See `RerankStep.trace`."""
+        """Rerank a stage's nodes and return the resulting stage above it."""
         ranked = [one.trace(stage, query) for one in self.rerankers]
         return _cut(self.fusing.fused_stages([stage, *ranked] if self.incoming else ranked), self.topk)
 
@@ -712,9 +689,13 @@ def fusion_reranker(
     return FusionStep(tuple(made), fusing, incoming, topk)
 
 
-BM25_RERANKER = RerankFunction("BM25Reranker", bm25_reranker, makes_step=True)
-FUSION_RERANKER = RerankFunction("FusionReranker", fusion_reranker, makes_step=True)
-LISTWISE_RERANKER = RerankFunction("ListwiseReranker", listwise_reranker, makes_step=True)
-MAX_SIM_RERANKER = RerankFunction("MaxSimReranker", max_sim_reranker, makes_step=True)
-MODULE_RERANKER = RerankFunction("ModuleReranker", module_reranker, makes_step=True)
-POINTWISE_RERANKER = RerankFunction("PointwiseReranker", pointwise_reranker, makes_step=True)
+for _function in (
+    RerankFunction("BM25Reranker", bm25_reranker, makes_step=True),
+    RerankFunction("FusionReranker", fusion_reranker, makes_step=True),
+    RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False),
+    RerankFunction("ListwiseReranker", listwise_reranker, makes_step=True),
+    RerankFunction("MaxSimReranker", max_sim_reranker, makes_step=True),
+    RerankFunction("ModuleReranker", module_reranker, makes_step=True),
+    RerankFunction("PointwiseReranker", pointwise_reranker, makes_step=True),
+):
+    rerankers.register(_function.name, _function)

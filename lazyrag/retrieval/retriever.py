@@ -40,7 +40,6 @@ from lazyrag.validation import is_list_of, require, validate_integer, validate_n
 
 T_co = TypeVar("T_co", covariant=True)
 
-_FUSED_AT_LEAST = 50
 _TERMS_SHOWN = 12
 _PARAMETERS = (
     "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join similarity_kw"
@@ -137,11 +136,11 @@ class Retriever(BaseRetriever[T_co]):
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
         self.search: Search = indexes[index](self.similarity, keywords)
         self._embed_keys = self._checked_embed_keys(embed_keys)
-        self._cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
+        self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
+        self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)
         self._topk = validate_integer("topk", topk, 1)
         self._set_output(output_format, join)
         self._check_groups()
-        self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
         self._embedders = {key: [one.reader.embedders([key])[0] for one in self._documents] for key in self._embed_keys}
         self._feedback: tuple[Sequence[DocNode], float] | None = None
         self.sources = dict.fromkeys((one.reader for one in self._documents), self._needs())
@@ -158,7 +157,7 @@ class Retriever(BaseRetriever[T_co]):
         if len(self._rankings) == 1:
             last = self._ranked(query, snapshot, self._rankings[0], topk)
         else:
-            depth = max(_FUSED_AT_LEAST, 4 * topk)
+            depth = self._fused_depth(topk)
             last = self._fused([self._ranked(query, snapshot, one, depth) for one in self._rankings], snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 
@@ -178,9 +177,7 @@ class Retriever(BaseRetriever[T_co]):
             retriever=self,
             query=query,
         )
-        if not self._cut_off:
-            return ranked
-        cut_off = self._cut_off_of(embed_key)
+        cut_off = self._cut_offs[embed_key]
         if cut_off == -math.inf:
             return ranked
         kept = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
@@ -330,10 +327,6 @@ class Retriever(BaseRetriever[T_co]):
                 except NotRegisteredError as exc:
                     raise NotRegisteredError(f"{exc} (in {document!r})") from exc
 
-    def _cut_off_of(self, embed_key: str | None) -> float:
-        """The cut-off of a ranking; minus infinity for none."""
-        return self._cut_off.get(embed_key or "", self._cut_off.get("", -math.inf))
-
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not in a ranking; nodes outside of a restricted view do not exist."""
         return _MissingNode(self, ranked, ranked.query or Query(""), uid).reason()
@@ -373,15 +366,16 @@ def _document_list(doc: Any) -> list[Document]:
     return list(documents)
 
 
-def _checked_cut_off(cut_off: Any, embed_keys: Sequence[str]) -> dict[str, float]:
-    """Cut-offs by embed key; under "" the one for all. Empty without any."""
-    given = dict(cut_off) if isinstance(cut_off, Mapping) else {"": cut_off}
-    for key, value in given.items():
-        if key and key not in embed_keys:
-            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), embed_keys)}")
+def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[str | None, float]:
+    """The cut-off of each ranking by its embed key, None for one by texts; minus infinity for no cut-off."""
+    cut_offs = dict.fromkeys(embed_keys, -math.inf)
+    for key, value in (cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)).items():
+        if key not in embed_keys:
+            known = [one for one in embed_keys if one is not None]
+            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), known)}")
         expected = "a number, or a mapping from embed key to number"
-        given[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
-    return {} if given == {"": -math.inf} else given
+        cut_offs[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
+    return cut_offs
 
 
 _Found: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
@@ -453,7 +447,7 @@ class _MissingNode:
         if at is None:
             return None
         rank, score = at + 1, ranking[at][1]
-        cut_off = retriever._cut_off_of(embed_key)
+        cut_off = retriever._cut_offs[embed_key]
         if cut_off != -math.inf and retriever.similarity.is_worse(score, cut_off):
             told = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
             return Reason(self.uid, "similarity_cut_off", told, rank, score, cause="cut-off")

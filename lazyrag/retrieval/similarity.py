@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
@@ -19,15 +19,14 @@ from lazyrag.errors import ConfigError, RetrievalError, TransformError, warn_use
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.registry import Registry
+from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
     check_keywords,
     function_name,
-    is_list_of,
     keyword_names,
     known_keywords,
-    require,
     validate_choice,
     validate_number,
 )
@@ -188,7 +187,7 @@ class Similarity:
     search: Callable[..., Search] | None = None
 
     def make_search(self, kwargs: Mapping[str, Any]) -> Search:
-        """Make the search that ranks by this similarity.
+        """Make the exact search: by the similarity's own index or, without one, node by node.
 
         Args:
             kwargs: Keywords of func, checked by `check_kwargs`.
@@ -320,10 +319,6 @@ def _best(nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, d
 
 
 similarities: Registry[Similarity] = Registry("similarity", entry_point_group="lazyrag.similarities")
-similarities.declare("bm25", "lazyrag.retrieval.similarity:BM25_ENGLISH")
-similarities.declare("bm25_chinese", "lazyrag.retrieval.similarity:BM25_CHINESE")
-similarities.declare("cosine", "lazyrag.retrieval.similarity:COSINE")
-similarities.declare("ip", "lazyrag.retrieval.similarity:INNER_PRODUCT")
 
 
 @overload
@@ -419,11 +414,6 @@ indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
 """From a similarity and its keywords to the search."""
 
 
-def exact(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"default"``: exact, by the similarity's own index or, without one, node by node."""
-    return similarity.make_search(kwargs)
-
-
 def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
 
@@ -458,7 +448,7 @@ def _vector_search(index: str, similarity: Similarity, kwargs: Mapping[str, Any]
 
 
 indexes.register("ann", of_graphs)
-indexes.register("default", exact)
+indexes.register("default", Similarity.make_search)
 indexes.register("native", of_server)
 indexes.register("smart_embedding_index", of_vector_store)
 
@@ -566,14 +556,15 @@ def _dense(vector: list[float] | Embedding) -> NDArray[np.float64]:
     return np.asarray(vector, np.float64)
 
 
-BM25_ENGLISH = Similarity("bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en"))
-BM25_CHINESE = Similarity(
-    "bm25_chinese", bm25_chinese, "text", descend=True, batch=True, search=partial(TermSearch, analyser="zh")
-)
-COSINE = Similarity(
-    "cosine", cosine, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="cosine")
-)
-INNER_PRODUCT = Similarity("ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip"))
+for _similarity in (
+    Similarity("bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en")),
+    Similarity(
+        "bm25_chinese", bm25_chinese, "text", descend=True, batch=True, search=partial(TermSearch, analyser="zh")
+    ),
+    Similarity("cosine", cosine, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="cosine")),
+    Similarity("ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip")),
+):
+    similarities.register(_similarity.name, _similarity)
 OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch)
 """The metric of each collection, where no similarity is named."""
 
@@ -651,7 +642,5 @@ def validate_feedback(nodes: Any, weight: Any) -> tuple[list[DocNode], float]:
     Raises:
         ConfigError: If these are no nodes, or the weight is below 0 or not finite.
     """
-    listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
-    require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", "Pass the result of a retriever.")
-    validate_number("weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf)
-    return listed or [], float(weight)
+    listed = validate_nodes(nodes, "Pass the result of a retriever.")
+    return listed, validate_number("weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
@@ -166,6 +166,17 @@ def validate_stage(stage: Any, what: str) -> Stage:
     require(isinstance(stage, Stage), what, stage, "a lazyrag.retrieval.stages.Stage", error=RetrievalError)
     checked: Stage = stage
     return checked
+
+
+def validate_nodes(nodes: Any, hint: str) -> list[DocNode]:
+    """Return nodes of any iterable as a list.
+
+    Raises:
+        ConfigError: If it is a single node, or something else than nodes.
+    """
+    listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
+    require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", hint)
+    return listed or []
 
 
 def check_query(query: Any) -> bool:
