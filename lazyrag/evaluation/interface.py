@@ -133,7 +133,7 @@ class RAGInterface(Generic[M_co]):
             ConfigError: If the queries are a single string.
         """
         _validate_queries(queries)
-        if not _implements(self, "batch_retrieve_with_metadata"):
+        if not _overrides(type(self), "batch_retrieve_with_metadata"):
             return [self.retrieve(query) for query in queries]
         return [result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)]
 
@@ -148,7 +148,7 @@ class RAGInterface(Generic[M_co]):
             the old form and `batch_retrieve`, the lists of the latter.
         """
         _validate_queries(queries)
-        if _implements(self, "retrieve_with_metadata") or not _implements(self, "batch_retrieve"):
+        if _overrides(type(self), "retrieve_with_metadata") or not _overrides(type(self), "batch_retrieve"):
             return [self.retrieve_with_metadata(query) for query in queries]
         return [RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)]
 
@@ -167,7 +167,7 @@ class RAGInterface(Generic[M_co]):
             ConfigError: If the numbers of queries and lists differ.
         """
         _validate_queries(queries, contexts_list)
-        if not _implements(self, "batch_generate_with_metadata"):
+        if not _overrides(type(self), "batch_generate_with_metadata"):
             return [self.generate(query, contexts) for query, contexts in zip(queries, contexts_list, strict=True)]
         results = _call_batch(self, "batch_generate_with_metadata", queries, contexts_list)
         return [result.response for result in results]
@@ -189,7 +189,7 @@ class RAGInterface(Generic[M_co]):
             ConfigError: If the numbers of queries and lists differ.
         """
         _validate_queries(queries, contexts_list)
-        if _implements(self, "generate_with_metadata") or not _implements(self, "batch_generate"):
+        if _overrides(type(self), "generate_with_metadata") or not _overrides(type(self), "batch_generate"):
             pairs = zip(queries, contexts_list, strict=True)
             return [self.generate_with_metadata(query, contexts) for query, contexts in pairs]
         return [GenerationResult(answer) for answer in _call_batch(self, "batch_generate", queries, contexts_list)]
@@ -204,12 +204,8 @@ _RETURNS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 """What each method must return."""
 
 
-def _implements(system: RAGInterface[Any], name: str) -> bool:
-    """Whether a system overrides a method of the interface."""
-    return _overrides(type(system), name)
-
-
 def _overrides(cls: type, name: str) -> bool:
+    """Whether a class overrides a method of the interface."""
     return getattr(cls, name) is not getattr(RAGInterface, name)
 
 
@@ -241,7 +237,7 @@ def _validate_queries(queries: Sequence[str], contexts_list: Sequence[list[str]]
 
 def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any) -> Any:
     """Call the other form from a default. If that is a default too, raise instead of recursing."""
-    if not _implements(system, other):
+    if not _overrides(type(system), other):
         msg = (
             f"The default {type(system).__name__}.{default}() calls {other}(), which is not implemented either. "
             f"Implement one of them without calling super().{default}()."

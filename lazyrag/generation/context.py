@@ -316,8 +316,12 @@ class ContextBuilder:
         packed = self._packed(page, hits, limit)
         sources = arranged(packed.hits, self.order)
         text = page.text(sources)
+        # `without` needs a template that was passed to one call.
+        own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
         metadata = {
-            **self._page_metadata(page),
+            "counter": self.counter.name,
+            "language": page.language,
+            **own,
             "max_tokens": limit,
             "cut": packed.cut,
             "left_out": packed.left_out,
@@ -410,16 +414,11 @@ class ContextBuilder:
         def cost(hit: Hit) -> int:
             return self.counter.count(page.text(arranged([*before, hit], self.order)))
 
+        cut = tuple(identifier for identifier in packed.cut if identifier != last.id)
         shorter = shortened(last, limit, cost)
         if shorter is not None:
-            return dataclasses.replace(packed, hits=(*before, shorter), cut=_with(packed.cut, last.id))
-        cut = tuple(one for one in packed.cut if one != last.id)
+            return dataclasses.replace(packed, hits=(*before, shorter), cut=(*cut, last.id))
         return dataclasses.replace(packed, hits=tuple(before), cut=cut, left_out=(*packed.left_out, last.id))
-
-    def _page_metadata(self, page: _Page) -> dict[str, Any]:
-        # `without` needs a template that was passed to one call.
-        own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
-        return {"counter": self.counter.name, "language": page.language, **own}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -439,10 +438,6 @@ class _Page:
     def written(self, number: int, hit: Hit) -> str:
         """One source."""
         return self.template.write(number, source_of(hit), harmless(hit.text.rstrip()))
-
-
-def _with(ids: tuple[str, ...], one: str) -> tuple[str, ...]:
-    return ids if one in ids else (*ids, one)
 
 
 def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:

@@ -128,11 +128,11 @@ class ContextTemplate:
         """
         frame = self.frame if query else _without_query(self.frame)
         listed = self.separator.join(self.write(*one) for one in sources) or self.nothing
-        return _filled(frame, {"sources": listed, "query": query})
+        return frame.format(sources=listed, query=query)
 
     def write(self, number: int, source: str, text: str) -> str:
         """Return the text of one source."""
-        return _filled(self.item, {"number": str(number), "source": source or self.unknown, "text": text})
+        return self.item.format(number=number, source=source or self.unknown, text=text)
 
 
 # Line ends are those of str.splitlines: a model may read any of them as a new line. Markdown's marks of emphasis,
@@ -179,11 +179,6 @@ def _validate_fields(name: str, text: str, known: tuple[str, ...], *, once: str)
     count = [field for _, field, _, _ in parsed].count(once)
     if count != 1:
         raise ConfigError(f"The template's {name} has {{{once}}} {count} times; write it once.")
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    parts = string.Formatter().parse(text)
-    return "".join(literal + ("" if field is None else values[field]) for literal, field, _, _ in parts)
 
 
 def _without_query(frame: str) -> str:

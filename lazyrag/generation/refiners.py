@@ -168,18 +168,11 @@ def refine_by_chat(
         if not text.strip() or not share:
             kept.append("")
             continue
-        sent = _filled(prompt, query, text)
+        sent = prompt.format(text=text, query=query)
         choice = chat.chat(sent, ChatOptions(temperature=0, max_tokens=None)).choices[0]
         excerpt = read_answer(choice.text, sent, choice.finish_reason).text.strip()
         kept.append("" if excerpt.strip(" .。") == _NOTHING else cut(excerpt, share, counter))
     return kept
-
-
-def _filled(prompt: str, query: str, text: str) -> str:
-    """Fill both fields at once: braces in texts and queries have no meaning."""
-    before, _, rest = prompt.partition("{text}")
-    between, _, after = rest.partition("{query}")
-    return f"{before}{text}{between}{query}{after}"
 
 
 # Refiners

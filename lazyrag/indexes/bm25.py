@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import StoreError
 from lazyrag.indexes.postings import (
     LiveRows,
     Mask,
@@ -30,6 +29,7 @@ from lazyrag.indexes.postings import (
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking
+from lazyrag.validation import validate_choice, validate_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,13 +65,9 @@ class BM25:
     variant: Variant = "lucene"
 
     def __post_init__(self) -> None:
-        known = all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in (self.k1, self.b))
-        if not (known and 0.0 <= self.k1 < math.inf and 0.0 <= self.b <= 1.0):
-            msg = f"BM25 got k1={self.k1!r}, b={self.b!r}; k1 is a number >= 0, b lies in [0, 1]."
-            raise ConfigError(msg)
-        if self.variant not in VARIANTS:
-            msg = f"BM25 has no variant {self.variant!r}. Known: {', '.join(VARIANTS)}."
-            raise ConfigError(msg)
+        validate_number("k1 of BM25", self.k1, "a finite number >= 0", lambda k1: 0 <= k1 < math.inf)
+        validate_number("b of BM25", self.b, "a number from 0 to 1", lambda b: 0 <= b <= 1)
+        validate_choice("variant of BM25", self.variant, VARIANTS)
 
 
 @dataclass(frozen=True, slots=True)

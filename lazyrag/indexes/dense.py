@@ -22,6 +22,7 @@ from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_la
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
+from lazyrag.validation import require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -537,9 +538,7 @@ class DenseBlock(RowPart):
         Raises:
             ConfigError: If a number is not finite.
         """
-        if not np.isfinite(vectors).all():
-            msg = "add() got a vector with nan or infinity in it; every number must be finite."
-            raise ConfigError(msg)
+        require(bool(np.isfinite(vectors).all()), "vectors", vectors, "finite numbers")
         rows = RowBlock.of(keys, fields)
         order = rows.keys.argsort()
         matrix = np.asarray(vectors, np.float32)[order]
@@ -859,12 +858,9 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
     def __init__(
         self, parts: Sequence[DenseBlock], alive: Sequence[Mask | None], dimension: int, metric: Metric
     ) -> None:
-        if metric not in METRICS or dimension < 1:
-            msg = f"A DenseIndex got dimension={dimension!r}, metric={metric!r}; allowed: >= 1, {', '.join(METRICS)}."
-            raise ConfigError(msg)
         super().__init__(parts, alive)
-        self.dimension = dimension
-        self.metric: Metric = metric
+        self.dimension = validate_integer("dimension", dimension, 1)
+        self.metric: Metric = validate_choice("metric", metric, METRICS)
 
     def search(self, query: NDArray[np.floating], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
         """The best live rows by the metric.
@@ -1000,12 +996,9 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
         ConfigError: If topk or their shape is wrong, or one is not finite.
     """
     exact = np.asarray(queries).astype(np.float64)
-    if topk < 1 or exact.shape[1:] != (dimension,) or not np.isfinite(exact).all():
-        msg = (
-            f"search() got topk={topk} and a query of shape {exact.shape[1:]}; "
-            f"topk is at least 1 and a query is {dimension} finite numbers."
-        )
-        raise ConfigError(msg)
+    require(topk >= 1, "topk", topk, "an integer >= 1")
+    is_valid = exact.shape[1:] == (dimension,) and bool(np.isfinite(exact).all())
+    require(is_valid, "Each query", exact, f"{dimension} finite numbers")
     return exact
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, ReadOnly
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import StoreError
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields
+from lazyrag.validation import require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,10 +40,8 @@ def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
         >>> encoded_keys(["b", "é"]).dtype.itemsize
         2
     """
-    cut = next((key for key in keys if key.endswith("\0")), None)
-    if cut is not None:
-        msg = f"A key is {cut!r:.80}; give one that does not end in a NUL."
-        raise ConfigError(msg)
+    padded = next((key for key in keys if key.endswith("\0")), None)
+    require(padded is None, "A key", padded, "a text that does not end in a NUL")
     try:
         return np.array(keys, np.bytes_)  # plain ASCII, in one go
     except UnicodeEncodeError:

@@ -30,6 +30,7 @@ from lazyrag.indexes.postings import (
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking, SparseVector
+from lazyrag.validation import require, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -213,9 +214,7 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
     except (OverflowError, TypeError, ValueError) as exc:
         msg = f"A sparse vector has a weight that is no number ({exc})."
         raise ConfigError(msg) from exc
-    if not np.isfinite(found).all():
-        msg = "A sparse vector has nan or infinity in it; every weight must be finite, as float32 too."
-        raise ConfigError(msg)
+    require(bool(np.isfinite(found).all()), "The weights of a sparse vector", found, "finite, as float32 too")
     return found
 
 
@@ -272,9 +271,7 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         Raises:
             ConfigError: If topk is below 1, or a dimension or weight is out of its range.
         """
-        if topk < 1:
-            msg = f"topk is {topk}; give at least 1."
-            raise ConfigError(msg)
+        validate_integer("topk", topk, 1)
         parsed = self._query(query)
         if not parsed.weights:
             return []

@@ -621,7 +621,7 @@ class QAPromptor(Operator):
 
 
 @known_arguments
-class OpenAIGenerator(Operator):
+class OpenAIGenerator(_AsyncOperator):
     """Answer the prompt with a chat model (spec 000's generation stage).
 
     Reads ``prompt``, which is all that the model gets, and appends ``generated`` and ``generation_time``. Thoughts
@@ -660,12 +660,6 @@ class OpenAIGenerator(Operator):
 
     def __repr__(self) -> str:
         return f"OpenAIGenerator({self.generator.model!r})"
-
-    def process(self, data: RAGData) -> Mapping[str, Any]:
-        """Answer."""
-        started = time.perf_counter()
-        result = self.generator.generate(_prompt_context(data))
-        return {"generated": result.response, "generation_time": time.perf_counter() - started}
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
         """Answer; cancelling the task ends the model's call.

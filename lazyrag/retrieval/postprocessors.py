@@ -27,7 +27,6 @@ from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
 from lazyrag.retrieval.reranker import Reranker, token_embedders
 from lazyrag.retrieval.stages import (
     NodeRetriever,
-    Stage,
     StageKind,
     Step,
     callable_name,
@@ -241,10 +240,8 @@ class RetrievalChain(BaseRetriever[T_co]):
         """The retriever's stage with its nodes loaded; with its record, where one is wanted."""
         limit = self._limit(query)
         found = self.retrievers[0].run_part(query.with_topk(self._fetched(limit)), snapshot)
-        if query.is_explained:
-            record = found.record()
-            return LoadedStage(found.kind, found.name, record.nodes, found.snapshot, stage=record)
-        return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot)
+        record = found.record() if query.is_explained else None
+        return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot, stage=record)
 
     def _stepped(self, at: int, found: LoadedStage, query: Query) -> LoadedStage:
         """The stage of a step; a reranker does not run twice for the same nodes."""
@@ -295,38 +292,32 @@ def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
-    """Run a step, with its record where one is wanted.
+    """Run a step, or its own trace where a record is wanted.
 
     Raises:
         RetrievalError: If it raises, or returns something else than nodes.
     """
-    if query.is_explained:
-        return LoadedStage.of(_step_stage(step, found.record(), query.text), found.snapshot)
-    return LoadedStage(_step_kind(step), _step_name(step), _step_nodes(step, found.nodes(), query.text), found.snapshot)
-
-
-def _step_nodes(step: Step, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
-    with errors_of(f"The step {_step_name(step)!r}", RetrievalError):
-        result: Any = step(list(nodes), query)
-    if not is_list_of(result, DocNode):
-        raise RetrievalError(f"The step {_step_name(step)!r} must return a list of nodes; it returned {result!r:.80}.")
-    return list(result)
-
-
-def _step_stage(step: Step, stage: Stage, query: str) -> Stage:
-    """The stage of a step: its own trace, or one made of its input and output."""
-    trace = getattr(step, "trace", None)
-    if callable(trace):
-        with errors_of(f"The step {_step_name(step)!r}", RetrievalError):
-            traced = trace(stage, query)
-        return validate_stage(traced, f"The trace of the step {_step_name(step)!r}")
-    started = time.perf_counter()
-    nodes = _step_nodes(step, stage.nodes, query)
-    seconds = time.perf_counter() - started
-    origins = getattr(step, "origins", None)
-    found = origins(stage.nodes, nodes) if callable(origins) else {}
-    kind, name, said = _step_kind(step), _step_name(step), _step_settings(step)
-    return Stage(kind, name, tuple(nodes), (stage,), said=said, seconds=seconds, origins=found)
+    name, trace, origins = _step_name(step), getattr(step, "trace", None), getattr(step, "origins", None)
+    if query.is_explained and callable(trace):
+        with errors_of(f"The step {name!r}", RetrievalError):
+            traced = trace(found.record(), query.text)
+        return LoadedStage.of(validate_stage(traced, f"The trace of the step {name!r}"), found.snapshot)
+    begun = time.perf_counter()
+    with errors_of(f"The step {name!r}", RetrievalError):
+        nodes: Any = step(list(found.nodes()), query.text)
+    seconds = time.perf_counter() - begun
+    if not is_list_of(nodes, DocNode):
+        raise RetrievalError(f"The step {name!r} must return a list of nodes; it returned {nodes!r:.80}.")
+    return LoadedStage(
+        _step_kind(step),
+        name,
+        nodes,
+        found.snapshot,
+        inputs=(found,),
+        params=_step_settings(step),
+        seconds=seconds,
+        origins=origins(found.nodes(), nodes) if query.is_explained and callable(origins) else {},
+    )
 
 
 def _step_kind(step: Any) -> StageKind:
