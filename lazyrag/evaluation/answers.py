@@ -158,7 +158,7 @@ def _best(answer: str, references: Sequence[str], measure: Callable[[list[str], 
     """Best value over the references that have a token."""
     require(isinstance(answer, str), "answer", answer, "a string", error=EvaluationError)
     given = answer_tokens(answer)
-    golds = [gold for one in _texts("references", references) if (gold := answer_tokens(one))]
+    golds = [gold for reference in _texts("references", references) if (gold := answer_tokens(reference))]
     return max((measure(given, gold) for gold in golds), default=None)
 
 

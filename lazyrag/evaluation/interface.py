@@ -489,7 +489,7 @@ class Sample:
             if value is None:
                 continue
             if name in _ID_FIELDS:
-                right = is_list_of(value, (str, numbers.Integral)) and not any(isinstance(one, bool) for one in value)
+                right = is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
                 require(right, f"Sample.{name}", value, "a list of ids (strings or integers) or None")
             elif name == "rubrics":
                 right = isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
@@ -516,11 +516,11 @@ class Sample:
         plain = self.to_dict()
         for name in _ID_FIELDS:
             if name in plain:  # ragas does not accept numpy's integers
-                plain[name] = [one if isinstance(one, str) else int(one) for one in plain[name]]
+                plain[name] = [uid if isinstance(uid, str) else int(uid) for uid in plain[name]]
         return SingleTurnSample(**plain)
 
 
-FIELDS = tuple(one.name for one in fields(Sample))
+FIELDS = tuple(field.name for field in fields(Sample))
 """The twelve fields, in RAGAS's order."""
 
 SYSTEM_FIELDS = ("retrieved_contexts", "retrieved_context_ids", "response", "multi_responses")

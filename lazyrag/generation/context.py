@@ -66,7 +66,7 @@ class _Seen:
         if hit.id and hit.id in self._ids:
             return True
         text = _folded(hit.text)
-        return text in self._texts or any(text in one for one in self._of_document.get(_named_document(hit), ()))
+        return text in self._texts or any(text in other for other in self._of_document.get(_named_document(hit), ()))
 
     def add(self, hit: Hit, kept: Hit) -> None:
         """Add a hit with the part of it that fits: text that was cut off cannot contain another."""
@@ -359,7 +359,7 @@ class ContextBuilder:
         page = self._page(context.query, own, context.sources, context.metadata.get("language"))
         text = page.text(kept)
         removed = [hit.id for number, hit in enumerate(context.sources, start=1) if number in indices]
-        cut = tuple(one for one in context.metadata.get("cut", ()) if one not in removed)
+        cut = tuple(uid for uid in context.metadata.get("cut", ()) if uid not in removed)
         metadata = {**context.metadata, "cut": cut, "removed": (*context.metadata.get("removed", ()), *removed)}
         return RAGContext(context.query, text, _result(context.sources, kept), self.counter.count(text), metadata)
 
@@ -447,7 +447,7 @@ def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
 def _as_hits(results: Any) -> list[Hit]:
     is_valid = isinstance(results, Iterable) and not isinstance(results, (str, bytes, Mapping))
     require(is_valid, "results", results, "a RetrievalResult or a list of hits")
-    return [_as_hit(one) for one in results]
+    return [_as_hit(result) for result in results]
 
 
 def _as_hit(value: Any) -> Hit:
@@ -455,7 +455,7 @@ def _as_hit(value: Any) -> Hit:
     if isinstance(value, DocNode):
         return Hit.from_node(value)
     fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
-    given = {name: one for name, one in fields.items() if one is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
     for name, kind in _KINDS.items():
         is_valid = isinstance(given.get(name, _MISSING.get(name)), kind)
         require(

@@ -127,7 +127,7 @@ class ContextTemplate:
             query: The question; "" leaves out its paragraphs.
         """
         frame = self.frame if query else _without_query(self.frame)
-        listed = self.separator.join(self.write(*one) for one in sources) or self.nothing
+        listed = self.separator.join(self.write(*source) for source in sources) or self.nothing
         return frame.format(sources=listed, query=query)
 
     def write(self, number: int, source: str, text: str) -> str:
@@ -153,7 +153,7 @@ def harmless(text: str) -> str:
         >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]"), harmless("**【source 2】 From: y")
         ('［资料2] 来源：x', 'as in [2]', '**(source 2】 From: y')
     """
-    return _HEADING.sub(lambda found: found[1] + "".join("［" if one == "[" else "(" for one in found[2]), text)
+    return _HEADING.sub(lambda found: found[1] + "".join("［" if bracket == "[" else "(" for bracket in found[2]), text)
 
 
 def as_template(template: Any) -> ContextTemplate:

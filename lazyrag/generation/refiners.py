@@ -101,18 +101,18 @@ def refine_by_sentences(
     spans = [(at, span) for at, text in enumerate(texts) for span in sentence_spans(text) if text[slice(*span)].strip()]
     sentences = [texts[at][slice(*span)].strip() for at, span in spans]
     scores = scores_of(query, sentences, model)
-    best_first = sorted(range(len(spans)), key=lambda one: (-scores[one], one))
+    best_first = sorted(range(len(spans)), key=lambda at: (-scores[at], at))
     chosen: list[list[tuple[int, int]]] = [[] for _ in texts]
     tokens = [0] * len(texts)
-    for one in best_first:
-        at, span = spans[one]
+    for number in best_first:
+        at, span = spans[number]
         tried = sorted([*chosen[at], span])
         count = counter.count(_joined(texts[at], tried))
         if sum(tokens) - tokens[at] + count <= budget:
             chosen[at], tokens[at] = tried, count
     if spans and not any(chosen):
         at, _ = spans[best_first[0]]
-        return [cut(sentences[best_first[0]], budget, counter) if one == at else "" for one in range(len(texts))]
+        return [cut(sentences[best_first[0]], budget, counter) if number == at else "" for number in range(len(texts))]
     return [_joined(text, kept) for text, kept in zip(texts, chosen, strict=True)]
 
 
@@ -391,7 +391,7 @@ def part_of_node(node: DocNode, *groups: str) -> Part:
         problem = f"{node.group!r} has no child group {groups[0]!r:.60}, or it is not built"
         names = known_names(groups[0], children)
         raise ConfigError(f"{problem}. {names} Build it by docs.activate_group({groups[0]!r:.60}).")
-    parts = tuple(part_of_node(one, *groups[1:]) for one in children[groups[0]]) if groups else ()
+    parts = tuple(part_of_node(child, *groups[1:]) for child in children[groups[0]]) if groups else ()
     title = node.metadata.get("title")
     return Part(node.text, title if isinstance(title, str) else "", parts)
 
@@ -455,25 +455,25 @@ class TreeRefiner:
         scores = self._scores(query, rows)
         taken: list[list[int]] = [[] for _ in trees]
         tokens = [0] * len(trees)
-        for at in sorted(range(len(rows)), key=lambda one: (-scores[one], one)):
+        for at in sorted(range(len(rows)), key=lambda at: (-scores[at], at)):
             row = rows[at]
             own = taken[row.tree]
-            if not row.part.text.strip() or any(rows[one].first <= row.first < rows[one].last for one in own):
+            if not row.part.text.strip() or any(rows[number].first <= row.first < rows[number].last for number in own):
                 continue  # a part that contains it is selected
             first = at - row.first
-            kept = [one for one in own if not at <= one < first + row.last]
+            kept = [number for number in own if not at <= number < first + row.last]
             tried = sorted([*kept, at])
-            count = counter.count("\n".join(rows[one].part.text for one in tried))
+            count = counter.count("\n".join(rows[number].part.text for number in tried))
             if sum(tokens) - tokens[row.tree] + count <= budget:
                 taken[row.tree], tokens[row.tree] = tried, count
-        return [[rows[one].part for one in own] for own in taken]
+        return [[rows[number].part for number in own] for own in taken]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> list[float]:
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         found = dict(zip(leaves, scores_of(query, [rows[at].part.text for at in leaves], self.model), strict=True))
         scores: dict[int, float] = {}
         for at in reversed(range(len(rows))):  # the parts of a part follow it
-            below = [scores[at + 1 + one] for one in rows[at].steps]
+            below = [scores[at + 1 + step] for step in rows[at].steps]
             scores[at] = math.fsum(below) / len(below) if below else found[at]
         terms_of = term_function(spoken("auto", query))
         query_terms = {*terms_of(query)}
@@ -506,9 +506,9 @@ class _Row:
 def _rows(part: Part, tree: int, first: int = 0) -> list[_Row]:
     below: list[_Row] = []
     steps = []
-    for one in part.parts:
+    for child in part.parts:
         steps.append(len(below))
-        below += _rows(one, tree, first + 1 + len(below))
+        below += _rows(child, tree, first + 1 + len(below))
     return [_Row(part, tree, first, first + 1 + len(below), tuple(steps)), *below]
 
 

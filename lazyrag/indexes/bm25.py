@@ -167,11 +167,11 @@ class Saturation:
             near: Others of the same postings, one of which may serve.
         """
         norms = _norms(model.k1, model.b, lengths, mean_length)
-        for one in near:
-            k1, b, mean = one.made_for
+        for saturation in near:
+            k1, b, mean = saturation.made_for
             drift = max(mean / mean_length, mean_length / mean) - 1.0
             if (k1, b) == (model.k1, model.b) and drift <= _MOST_SCORE_DRIFT:
-                return cls(norms, one.shares, one.made_for, drift)
+                return cls(norms, saturation.shares, saturation.made_for, drift)
         return cls(norms, _shares(postings, norms), (model.k1, model.b, mean_length))
 
     def moved(self, lengths: NDArray[np.int32], mean_length: float) -> Saturation:
@@ -608,7 +608,7 @@ class LexicalState:
                 if self._restricts is None
                 else self._restricts._saturated(model, self._restricts.tokens / self._restricts.live)
             )
-            found = tuple(one.moved(part.lengths, mean_length) for one, part in zip(shared, self.parts, strict=False))
+            found = tuple(near.moved(part.lengths, mean_length) for near, part in zip(shared, self.parts, strict=False))
             found = found or tuple(
                 Saturation.of(part.postings, part.lengths, model, mean_length, self._known(part)) for part in self.parts
             )
@@ -622,8 +622,8 @@ class LexicalState:
         own = [
             saturation
             for of_parts in reversed(self._saturations.values())
-            for one, saturation in zip(self.parts, of_parts, strict=True)
-            if one is part
+            for owner, saturation in zip(self.parts, of_parts, strict=True)
+            if owner is part
         ]
         return (own or self._inherited.get(id(part), []))[:2]
 

@@ -179,7 +179,7 @@ class CodeScan:
         rotated = directions @ codes.rotation.T
         self._codes = codes
         self._heads, self._tails = (part.astype(np.float32) for part in (rotated[:, :split], rotated[:, split:]))
-        self._lengths = [(float(np.linalg.norm(one[:split])), float(np.linalg.norm(one[split:]))) for one in rotated]
+        self._lengths = [(float(np.linalg.norm(row[:split])), float(np.linalg.norm(row[split:]))) for row in rotated]
         # Products of float32 numbers, whole numbers among them, are added up in any order: the error is at most
         # (d + 2) 2^-24 of the lengths' product (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The few
         # operations after that, and the rotation in float64, are covered by doubling it, and doubling again.
@@ -589,10 +589,10 @@ class DenseBlock(RowPart):
         count, dimension = matrix.shape
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
-        known = sorted(known, key=lambda one: -len(one.rows))
+        known = sorted(known, key=lambda codes: -len(codes.rows))
         if known and len(known[0].rows) < _ROTATION_SERVES * count:
             known = []
-        known = [one for one in known if np.array_equal(one.codes.rotation, known[0].codes.rotation)]
+        known = [codes for codes in known if np.array_equal(codes.codes.rotation, known[0].codes.rotation)]
         return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, known))
 
     def vector(self, row: int) -> Vector:
@@ -912,7 +912,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         rows = np.arange(len(self._rows)) if mask is None else np.flatnonzero(mask)
         step = max(1, _PRODUCTS_AT_ONCE // max(1, len(self._rows)))
         for start in range(0, len(exact), step):
-            some = [VectorQuery(one, self.metric) for one in exact[start : start + step]]
+            some = [VectorQuery(vector, self.metric) for vector in exact[start : start + step]]
             yield from self._answers(some, rows, topk)
 
     def _answers(
@@ -926,7 +926,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             if query.length and searches:
                 found = [(first, search.contenders(number, topk)) for first, search in searches]
                 left = _can_be_best(found, topk)
-                read = sum(one.bytes_read for _, one in found)
+                read = sum(contenders.bytes_read for _, contenders in found)
             scores = self._scores(left, query)
             yield ranked(self._rows.keys, left, scores, topk), read + left.size * self.dimension * 4
 
@@ -1004,8 +1004,8 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
 
 def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
     """The rows that can be among the topk best of all parts, given those of each with the number of its first row."""
-    worth = np.concatenate([one.worth for _, one in found])
-    errors = np.concatenate([one.errors for _, one in found])
-    rows = np.concatenate([one.rows + first for first, one in found])
+    worth = np.concatenate([contenders.worth for _, contenders in found])
+    errors = np.concatenate([contenders.errors for _, contenders in found])
+    rows = np.concatenate([contenders.rows + first for first, contenders in found])
     best: NDArray[np.intp] = rows[worth + errors >= kth_largest(worth - errors, topk)]
     return best

@@ -126,8 +126,8 @@ class FieldTable:
         if self._values is None:
             decoded = json.loads(f"[{','.join(self.lines())}]")
             self._values = [
-                ReadOnly({name: tuple(value) if isinstance(value, list) else value for name, value in one.items()})
-                for one in decoded
+                ReadOnly({name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
+                for line in decoded
             ]
         return self._values
 
@@ -139,7 +139,7 @@ class FieldTable:
                 self._lines = text.split("\n") if text else []
             else:
                 self._lines = [
-                    json.dumps(dict(one), ensure_ascii=False, separators=(",", ":")) for one in self._values or ()
+                    json.dumps(dict(value), ensure_ascii=False, separators=(",", ":")) for value in self._values or ()
                 ]
         return self._lines
 
@@ -177,11 +177,11 @@ class RowBlock:
         numbers: dict[int, int] = {}
         distinct: list[Fields] = []
         found = []
-        for one in fields if fields is not None else [EMPTY] * len(keys):
-            number = numbers.get(id(one))  # comparing the mappings would cost more than it saves
+        for own in fields if fields is not None else [EMPTY] * len(keys):
+            number = numbers.get(id(own))  # comparing the mappings would cost more than it saves
             if number is None:
-                number = numbers[id(one)] = len(distinct)
-                distinct.append(one)
+                number = numbers[id(own)] = len(distinct)
+                distinct.append(own)
             found.append(number)
         return cls(encoded_keys(keys), np.array(found, np.int32), FieldTable(distinct))
 
@@ -208,7 +208,7 @@ class RowBlock:
         mask = self.masks.get(filter)
         if mask is None:
             values = self.fields.values()
-            verdicts = np.fromiter((matches(filter, one) for one in values), np.bool_, len(values))
+            verdicts = np.fromiter((matches(filter, value) for value in values), np.bool_, len(values))
             mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
             with self.remembering:
                 if len(self.masks) >= _MOST_CACHED_MASKS:

@@ -88,7 +88,7 @@ def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> l
     results = data.get(f"{stage}_results") or [{} for _ in docs]
     is_valid = is_list_of(results, Mapping) and len(results) == len(docs)
     require(is_valid, f"{stage}_results", results, f"one dict for each of the {len(docs)} texts of {stage}_docs")
-    return [{**one, "text": text} for one, text in zip(results, docs, strict=True)]
+    return [{**row, "text": text} for row, text in zip(results, docs, strict=True)]
 
 
 def query_of(data: Mapping[str, Any]) -> str:

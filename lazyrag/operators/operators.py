@@ -201,21 +201,21 @@ class OperatorChain(Operator):
     def __init__(self, *operators: Operator | Callable[[Any], Any]) -> None:
         if not operators:
             raise ConfigError("The chain has no operators; pass at least one.")
-        self.operators: tuple[Operator, ...] = tuple(one for given in operators for one in _steps(given))
+        self.operators: tuple[Operator, ...] = tuple(step for given in operators for step in _steps(given))
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
         """Run all operators."""
-        for one in self.operators:
-            data = one.execute(data)
+        for operator in self.operators:
+            data = operator.execute(data)
         return data
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
         """Run all operators in any event loop."""
-        for one in self.operators:
-            data = await one.aexecute(data)
+        for operator in self.operators:
+            data = await operator.aexecute(data)
         return data
 
     def execute(self, data: Mapping[str, Any]) -> RAGData:
@@ -556,17 +556,17 @@ class RefinerOperator(Operator):
         seconds = time.perf_counter() - started
         results = [
             {
-                **rows[one.index],
-                "text": one.text,
-                "original_length": one.original_length,
-                "refined_length": one.refined_length,
-                "compression_ratio": one.compression_ratio,
+                **rows[text.index],
+                "text": text.text,
+                "original_length": text.original_length,
+                "refined_length": text.refined_length,
+                "compression_ratio": text.compression_ratio,
             }
-            for one in refined
+            for text in refined
         ]
         return {
             "refining_results": results,
-            "refining_docs": [one.text for one in refined],
+            "refining_docs": [text.text for text in refined],
             "refining_time": seconds,
         }
 

@@ -456,7 +456,7 @@ async def _run_queries(
 
 def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
     given = {"embedding_manager": manager, "milvus_client": client, "retriever": retriever}
-    names = [name for name, one in given.items() if one is not None]
+    names = [name for name, value in given.items() if value is not None]
     if names == ["retriever"]:
         return RetrieverFinder(retriever)
     if names == ["embedding_manager", "milvus_client"]:
@@ -470,7 +470,7 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
 
 def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
     """The retriever of `RAGPipeline.over`."""
-    has_embeddings = all(one.embed_keys for one in documents)
+    has_embeddings = all(document.embed_keys for document in documents)
     if settings is None:
         if has_embeddings:
             return RetrievalChain.over(documents, group_name)

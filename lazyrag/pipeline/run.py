@@ -61,9 +61,9 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 def _by_nodes(reranker: Reranker) -> Rerank:
     async def rerank(query: str, found: Found, topk: int) -> Found:
         items: Sequence[DocNode | Hit] = found.items
-        given = [one if isinstance(one, DocNode) else _as_node(one, at) for at, one in enumerate(items)]
+        given = [item if isinstance(item, DocNode) else _as_node(item, at) for at, item in enumerate(items)]
         kept = (await in_thread(reranker, given, query))[:topk]
-        if all(isinstance(one, DocNode) for one in found.items):
+        if all(isinstance(item, DocNode) for item in found.items):
             return Found(kept)
         of = {node.uid: at for at, node in enumerate(given)}
         return Found([_reranked_hit(node, found, of.get(node.uid)) for node in kept])
@@ -335,9 +335,9 @@ class Run:
 def warned(result: T) -> T:
     """Warn of the problems of an answer, or of a list of answers, at the user's own line; return the result."""
     answers: list[Any] = result if isinstance(result, list) else [result]
-    for one in answers:
-        for problem in one.problems if isinstance(one, Answer) else ():
-            warn_user(f"{one.query!r:.60}: {problem}", AnswerWarning)
+    for answer in answers:
+        for problem in answer.problems if isinstance(answer, Answer) else ():
+            warn_user(f"{answer.query!r:.60}: {problem}", AnswerWarning)
     return result
 
 

@@ -32,11 +32,11 @@ class Found:
 
     def texts(self) -> list[str]:
         """Return their texts."""
-        return [_text(one) for one in self.items]
+        return [_text(item) for item in self.items]
 
     def brief(self) -> list[Hit]:
         """Return hits with only id, text and score, for traces."""
-        return [one if isinstance(one, Hit) else Hit(one.uid, _text(one), _score(one)) for one in self.items]
+        return [item if isinstance(item, Hit) else Hit(item.uid, _text(item), _score(item)) for item in self.items]
 
     def picked(self, ranking: Sequence[tuple[int, float]]) -> Found:
         """Select some by index, with new scores."""
@@ -45,10 +45,10 @@ class Found:
 
     async def hits(self) -> list[Hit]:
         """Return complete hits, of one state of their Documents."""
-        nodes = [one for one in self.items if isinstance(one, DocNode)]
+        nodes = [item for item in self.items if isinstance(item, DocNode)]
         if nodes:
             return await in_thread(hits_of, nodes)
-        return [one for one in self.items if isinstance(one, Hit)]
+        return [item for item in self.items if isinstance(item, Hit)]
 
 
 def _text(item: DocNode | Hit) -> str:
@@ -124,6 +124,6 @@ class RetrieverFinder:
                 if inspect.isawaitable(given):
                     given = await given
         found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
-        if not any(all(isinstance(one, kind) for one in found) for kind in (DocNode, Hit)):
+        if not any(all(isinstance(item, kind) for item in found) for kind in (DocNode, Hit)):
             raise RetrievalError(f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or hits.")
         return Found(found)

@@ -81,7 +81,7 @@ class Span:
         metadata = result.metadata if isinstance(result.metadata, Mapping) else {}
         usage = metadata.get("usage")
         usage = usage if isinstance(usage, Mapping) else {}
-        reasons = [str(one or "unknown") for one in metadata.get("finish_reasons") or ()]
+        reasons = [str(reason or "unknown") for reason in metadata.get("finish_reasons") or ()]
         self.set(
             {
                 "gen_ai.response.model": metadata.get("model"),
@@ -296,7 +296,7 @@ def chat_span(
             "gen_ai.request.max_tokens": options.max_tokens,
             "gen_ai.request.seed": options.seed,
         }
-    sent = [_as_message(one.role, one.content) for one in messages] if capture_content else []
+    sent = [_as_message(message.role, message.content) for message in messages] if capture_content else []
     return span(
         f"chat {model}" if model else "chat",
         attributes,
@@ -341,6 +341,6 @@ def _json(value: Any) -> str:
 def _places(error: BaseException) -> list[str]:
     """The places in the code that an error passed, innermost last, without source lines, which may contain texts."""
     return [
-        f'  File "{one.filename}", line {one.lineno}, in {one.name}\n'
-        for one in traceback.extract_tb(error.__traceback__)
+        f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
+        for frame in traceback.extract_tb(error.__traceback__)
     ]

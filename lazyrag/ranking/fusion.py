@@ -350,7 +350,9 @@ def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[f
         return [1.0] * count
     given = weights.tolist() if hasattr(weights, "tolist") else weights  # a numpy array is no Sequence
     listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
-    are_numbers = all(isinstance(one, numbers.Real) and not isinstance(one, bool) and float(one) >= 0 for one in listed)
+    are_numbers = all(
+        isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0 for value in listed
+    )
     fits = len(listed) == count and are_numbers and 0 < sum(map(float, listed)) < math.inf
     require(fits, "weights", given, f"one number >= 0 for each of {count} {what}, not all 0")
     return list(map(float, listed))

@@ -160,7 +160,7 @@ class LazyStage:
             why = functools.partial(self.retriever.explain_missing, self)
         if why is not None and self.query is not None:
             why = self.query.during_call(why)
-        inputs = tuple(one.record() for one in self.inputs)
+        inputs = tuple(stage.record() for stage in self.inputs)
         nodes = self.nodes()
         shares = self._shares(nodes)
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
@@ -216,7 +216,7 @@ class LoadedStage(LazyStage):
         if not self.by_key:
             listed = [(node_key(node, self.snapshot), node) for node in self.nodes()]
             self.by_key = dict(reversed(listed))  # of duplicates the first
-            self.hits = [(key, math.nan if one.score is None else one.score) for key, one in listed]
+            self.hits = [(key, math.nan if node.score is None else node.score) for key, node in listed]
 
     def then(self, kind: StageKind, name: str, topk: int | None = None, **more: Any) -> LazyStage:
         """See `LazyStage.then`."""
@@ -258,13 +258,13 @@ class BaseRetriever(Generic[T_co]):
 
     def prepare(self, query: Query) -> None:
         """Call the models that a query needs: once a call, before the Documents are read."""
-        for one in self.running:
-            one.prepare(query)
+        for retriever in self.running:
+            retriever.prepare(query)
 
     def bind_filters(self, query: Query) -> None:
         """Bind the filters to the schemas of the Documents; a ConfigError if they do not fit."""
-        for one in self.retrievers:
-            one.bind_filters(query)
+        for retriever in self.retrievers:
+            retriever.bind_filters(query)
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -406,8 +406,8 @@ class BaseRetriever(Generic[T_co]):
         """Run some of the retrievers, and build and read nothing for the others."""
         self.running = tuple(running)
         found: dict[SnapshotSource, Needs] = {}
-        for one in self.running:
-            for source, needs in one.sources.items():
+        for retriever in self.running:
+            for source, needs in retriever.sources.items():
                 found[source] = found.get(source, NOTHING) | needs
         self._is_built = self._is_built and found == self.sources
         self.sources = found
@@ -499,12 +499,12 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever
     """
     if not retrievers:
         raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
-    for one in retrievers:
-        is_callable = callable(one) and not isinstance(one, type)
-        require(is_callable, f"{what}'s retriever", one, "a callable (query, filters=None, topk=None) -> nodes")
-        if getattr(one, "output_format", None) is not None:
-            raise ConfigError(f"{what} needs retrievers with output_format=None; got {one.output_format!r}.")
-    return [as_retriever(one) for one in retrievers]
+    for retriever in retrievers:
+        is_callable = callable(retriever) and not isinstance(retriever, type)
+        require(is_callable, f"{what}'s retriever", retriever, "a callable (query, filters=None, topk=None) -> nodes")
+        if getattr(retriever, "output_format", None) is not None:
+            raise ConfigError(f"{what} needs retrievers with output_format=None; got {retriever.output_format!r}.")
+    return [as_retriever(retriever) for retriever in retrievers]
 
 
 def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "unasked") -> LazyStage:
@@ -526,7 +526,7 @@ def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, c
 
 def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:
     """`BaseRetriever.higher_is_better` of several retrievers; None where they differ or one is unknown."""
-    found = {one.higher_is_better for one in retrievers}
+    found = {retriever.higher_is_better for retriever in retrievers}
     return found.pop() if len(found) == 1 else None
 
 

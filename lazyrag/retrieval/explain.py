@@ -111,9 +111,9 @@ class ExplainedHit(Record):
     _last: ClassVar[str] = "standings"
 
     def __str__(self) -> str:
-        there = [one for one in self.standings if one.rank is not None and one.kind != "cut"]
-        best = {one.stage: one for one in reversed(there)}  # of the nodes that it stands for
-        standings = [f"{one.name} {one}" for one in reversed(best.values())]
+        there = [standing for standing in self.standings if standing.rank is not None and standing.kind != "cut"]
+        best = {standing.stage: standing for standing in reversed(there)}  # of the nodes that it stands for
+        standings = [f"{standing.name} {standing}" for standing in reversed(best.values())]
         last = f"#{self.rank} {number_text(self.score)} {self.path} {self.group} {self.number}".rstrip()
         return f"{last}: {' > '.join(standings)}" if standings else last
 
@@ -240,7 +240,7 @@ def explained(last: Stage, query: str, filters: FilterLike | None = None) -> Exp
             )
             for number, stage in enumerate(tracks.stages, start=1)
         ),
-        tuple(one for some in dropped for one in some),
+        tuple(node for some in dropped for node in some),
         math.fsum(stage.seconds for stage in tracks.stages),
     )
 
@@ -276,20 +276,20 @@ class Tracks:
         if node in stage.origins:
             found += stage.origins[node]
         else:
-            found += [one for uid in node.merged_from for one in given.get(uid, ()) if _tree(one) is _tree(node)]
+            found += [other for uid in node.merged_from for other in given.get(uid, ()) if _tree(other) is _tree(node)]
         return list(dict.fromkeys(found))
 
     def dropped(self, stage: Stage) -> list[DocNode]:
         """The nodes of a stage's inputs that none of its nodes stands for."""
         kept = {origin for node in stage.nodes for origin in self.origins(stage, node)}
-        given = dict.fromkeys(node for one in stage.inputs for node in one.nodes)
+        given = dict.fromkeys(node for source in stage.inputs for node in source.nodes)
         return [node for node in given if node not in kept]
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
         """The nodes of a stage that have a uid or stand for a node with it, in the stage's order."""
         known = self._carriers.get((id(stage), uid))
         if known is None:
-            before = {node for one in stage.inputs for node in self.carriers(one, uid)}
+            before = {node for source in stage.inputs for node in self.carriers(source, uid)}
             known = self._carriers[id(stage), uid] = [
                 node
                 for node in stage.nodes
@@ -309,7 +309,7 @@ class Tracks:
         ]
         if not ranked:
             return None
-        rank, _, stage, node = min(ranked, key=lambda one: one[:2])
+        rank, _, stage, node = min(ranked, key=lambda place: place[:2])
         return stage, node, rank
 
     def reason(self, uid: str) -> Reason:
@@ -327,8 +327,8 @@ class Tracks:
         told = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
         stage = self.last
         while True:
-            before = [one for one in stage.inputs if self.carriers(one, uid)]
-            found = self.best(before, [node for one in before for node in one.nodes if node.uid == uid])
+            before = [source for source in stage.inputs if self.carriers(source, uid)]
+            found = self.best(before, [node for stage in before for node in stage.nodes if node.uid == uid])
             if found is not None:
                 return Reason(uid, stage.name, told, found[2], self.place(found[0], found[1])[1], cause="merged")
             if not before:
@@ -345,7 +345,7 @@ class Tracks:
     def _reason_of(self, stage: Stage, uid: str) -> Reason:
         if stage.why is not None:
             return stage.why(uid)
-        found = self.best(stage.inputs, [node for one in stage.inputs for node in self.carriers(one, uid)])
+        found = self.best(stage.inputs, [node for source in stage.inputs for node in self.carriers(source, uid)])
         if found is not None:
             where, node, rank = found
             score = self.place(where, node)[1]
@@ -356,7 +356,7 @@ class Tracks:
             return Reason(uid, stage.name, told, rank, score)
         if not stage.inputs:
             return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="untold")
-        reasons = tuple(dict.fromkeys(self._lost(one, uid) for one in stage.inputs))
+        reasons = tuple(dict.fromkeys(self._lost(source, uid) for source in stage.inputs))
         if len(reasons) == 1:
             return reasons[0]
         told = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
@@ -369,7 +369,7 @@ def _inputs_first(last: Stage) -> list[Stage]:
     pending = [last]
     while pending:
         stage = pending[-1]
-        below = [] if id(stage) in found else [one for one in stage.inputs if id(one) not in found]
+        below = [] if id(stage) in found else [source for source in stage.inputs if id(source) not in found]
         if below:
             pending += reversed(below)
         else:
@@ -388,8 +388,8 @@ def _places(nodes: Sequence[DocNode]) -> dict[DocNode, tuple[int | None, float |
 def _input_nodes(stage: Stage) -> dict[str, dict[DocNode, None]]:
     """The nodes of a stage's inputs, by uid."""
     found: dict[str, dict[DocNode, None]] = {}
-    for one in stage.inputs:
-        for node in one.nodes:
+    for source in stage.inputs:
+        for node in source.nodes:
             found.setdefault(node.uid, {})[node] = None
     return found
 
@@ -413,14 +413,16 @@ def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
         if best is not None:
             labels = tracks.number(stage), stage.name, node.uid, node.path, node.group, node.number
             found.append(DroppedNode(*labels, best[2], tracks.place(best[0], node)[1]))
-    return sorted(found, key=lambda one: one.rank)
+    return sorted(found, key=lambda node: node.rank)
 
 
 def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     track = _HitTrack(tracks)
     track.follow(node)
-    standings = tuple(sorted(track.seen.values(), key=lambda one: (one.stage, one.rank or math.inf)))
-    retrieved = [one.uid for one in standings if one.uid != node.uid and not tracks.stages[one.stage - 1].inputs]
+    standings = tuple(sorted(track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)))
+    retrieved = [
+        place.uid for place in standings if place.uid != node.uid and not tracks.stages[place.stage - 1].inputs
+    ]
     return ExplainedHit(
         rank,
         node.uid,
@@ -463,13 +465,13 @@ class _HitTrack:
             if is_fusion or id(stage) in under_fusion:
                 under_fusion.update(map(id, stage.inputs))
             before = [origin for node in there for origin in self._best_first(stage, node)]
-            for one in stage.inputs:
-                nodes.setdefault(id(one), {}).update(dict.fromkeys(before))
+            for source in stage.inputs:
+                nodes.setdefault(id(source), {}).update(dict.fromkeys(before))
 
     def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
         """The nodes that a node stands for; the one whose score it took first."""
-        best = {one: self._tracks.best(stage.inputs, [one]) for one in self._tracks.origins(stage, node)}
-        return sorted(best, key=lambda one: math.inf if (found := best[one]) is None else found[2])
+        best = {origin: self._tracks.best(stage.inputs, [origin]) for origin in self._tracks.origins(stage, node)}
+        return sorted(best, key=lambda origin: math.inf if (found := best[origin]) is None else found[2])
 
     def _note(self, stage: Stage, node: DocNode, place: tuple[int | None, float | None]) -> Standing:
         number = self._tracks.number(stage)
@@ -486,10 +488,10 @@ class _HitTrack:
         if shares is None:
             return False
         number, score = self._tracks.number(stage), self._tracks.place(stage, node)[1]
-        sources = [_uncut(one) for one in stage.inputs]
+        sources = [_uncut(source) for source in stage.inputs]
         added: dict[int, list[float]] = {}
-        for one, source, share in zip(stage.inputs, sources, shares, strict=True):
-            is_given = self._tracks.place(one, node)[0] is not None
+        for input_stage, source, share in zip(stage.inputs, sources, shares, strict=True):
+            is_given = self._tracks.place(input_stage, node)[0] is not None
             standing = self._note(source, node, self._tracks.place(source, node) if is_given else (None, None))
             parts = added.setdefault(standing.stage, [])
             parts.append(share)
@@ -581,7 +583,7 @@ def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> 
 
 def _cell(hit: ExplainedHit, stage: StageSummary) -> str:
     """The best standing of a hit in a stage."""
-    ranked = [one for one in hit.standings if one.stage == stage.number and one.rank is not None]
+    ranked = [standing for standing in hit.standings if standing.stage == stage.number and standing.rank is not None]
     if not ranked:
         return "-"
     return str(ranked[0]) if len(ranked) == 1 else f"{ranked[0]} and {len(ranked) - 1} more"
@@ -601,16 +603,16 @@ def _stage_table(explanation: Explanation) -> str:
         rows.append([f"{stage.number} {stage.name}", inputs, *counts, clipped(settings, _WIDTH)])
     lines = _table(rows, right=[2, 3, 4])
     for stage in explanation.stages:
-        dropped = [one for one in explanation.dropped if one.stage == stage.number]
+        dropped = [node for node in explanation.dropped if node.stage == stage.number]
         if dropped:
-            named = [f"#{one.rank} {number_text(one.score)} {_node_text(one)}" for one in dropped[:_DROPPED_SHOWN]]
+            named = [f"#{node.rank} {number_text(node.score)} {_node_text(node)}" for node in dropped[:_DROPPED_SHOWN]]
             more = f"; and {len(dropped) - len(named)} more" if len(dropped) > len(named) else ""
             lines.append(f"{stage.number} {stage.name} dropped {'; '.join(named)}{more}")
     return "\n".join(lines)
 
 
-def _node_text(one: ExplainedHit | DroppedNode) -> str:
-    return f"{clipped(_line(one.path), 40)} {_line(one.group)} {one.number}" if one.path else one.uid
+def _node_text(item: ExplainedHit | DroppedNode) -> str:
+    return f"{clipped(_line(item.path), 40)} {_line(item.group)} {item.number}" if item.path else item.uid
 
 
 def _table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
@@ -662,4 +664,4 @@ def _character_width(character: str) -> int:
 
 def _line(text: str) -> str:
     """A text on one line, without terminal control characters."""
-    return "".join(one if one.isprintable() else " " for one in " ".join(text.split()))
+    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))

@@ -129,7 +129,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             if fusion_method not in ("rrf", given[-1]):
                 raise ConfigError(f"Two fusions: {given[-1]!r} and fusion_method={fusion_method!r}. Pass one.")
             fusion_method = given.pop()
-        given = [one for one in (vector_retriever, *given, bm25_retriever) if one is not None]
+        given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
         self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._topk = validate_integer("topk", topk, 1)
@@ -140,7 +140,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if checked is None and fusion_method == "weighted" and len(given) == 2:
             checked = SPEC_WEIGHTS
         self._fusing.with_weights(checked).try_out(len(given))
-        self._fusing.check_directions([one.higher_is_better for one in self.retrievers])
+        self._fusing.check_directions([retriever.higher_is_better for retriever in self.retrievers])
         self._set_weights(checked)
 
     @classmethod
@@ -229,10 +229,10 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if not query.is_blank:
             deep = query.with_topk(depth)
             inputs = [
-                one.run_part(deep, snapshot) if weight else skipped_stage(one, snapshot, "its weight is 0", "weight")
-                for one, weight in self._weighted()
+                part.run_part(deep, snapshot) if weight else skipped_stage(part, snapshot, "its weight is 0", "weight")
+                for part, weight in self._weighted()
             ]
-        directions = [one.higher_is_better for one in self.retrievers[: len(inputs)]]
+        directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
         last: LazyStage = self._weighted_fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:
             first = {node.text: node for node in reversed(last.nodes())}
@@ -279,13 +279,13 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     @property
     def supports_feedback(self) -> bool:
         """True if one of the retrievers supports it."""
-        return any(one.supports_feedback for one in self.retrievers)
+        return any(retriever.supports_feedback for retriever in self.retrievers)
 
     def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
         """Return a copy whose retrievers move the vectors of queries towards nodes; see `Retriever.towards`."""
         retrievers: list[Any] = list(self.retrievers)
         made = copy.copy(self)
-        made.retrievers = tuple(one.towards(nodes, weight) if one.supports_feedback else one for one in retrievers)
+        made.retrievers = tuple(part.towards(nodes, weight) if part.supports_feedback else part for part in retrievers)
         made._set_weights(self._weights)
         return made
 
@@ -300,7 +300,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = weights
         self._weighted_fusing = self._fusing.with_weights(weights)
-        self._set_running(one for one, weight in self._weighted() if weight)
+        self._set_running(part for part, weight in self._weighted() if weight)
 
     def _weighted(self) -> Iterator[tuple[BaseRetriever[Any], float]]:
         return zip(self.retrievers, self._weights or [1.0] * len(self.retrievers), strict=True)
@@ -375,21 +375,21 @@ class _FusedStage(LazyStage):
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
-        for one in sorted(self._found, key=lambda one: one.stands_in):  # a Document's own nodes first
-            own = [(key, missing.pop(key)) for key, _ in one.hits if key in missing]
+        for source in sorted(self._found, key=lambda source: source.stands_in):  # a Document's own nodes first
+            own = [(key, missing.pop(key)) for key, _ in source.hits if key in missing]
             if own:
-                nodes.update(zip((key for key, _ in own), one.load(own), strict=True))
+                nodes.update(zip((key for key, _ in own), source.load(own), strict=True))
         return [nodes[key] for key, _ in hits]
 
     def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
         """For a Document's nodes those outside of any that stood in for them."""
         fused = dict(zip((key for key, _ in self.hits), nodes, strict=True))
         found: dict[DocNode, tuple[DocNode, ...]] = {}
-        for one in self._found:
-            if one.stands_in and isinstance(one.ranked, LoadedStage):
-                for key, own in one.own.items():
+        for source in self._found:
+            if source.stands_in and isinstance(source.ranked, LoadedStage):
+                for key, own in source.own.items():
                     if own[1] == OUTSIDE and key in fused:
-                        found[fused[key]] = (*found.get(fused[key], ()), one.ranked.by_key[own])
+                        found[fused[key]] = (*found.get(fused[key], ()), source.ranked.by_key[own])
         return found
 
 
@@ -413,13 +413,13 @@ class _Keys:
         uid, part, _ = key
         return self._first[uid, self._owner.get(uid, OUTSIDE) if part == OUTSIDE else part]
 
-    def set(self, one: _FusedInput) -> None:
+    def set(self, source: _FusedInput) -> None:
         """Give the hits of a stage their keys."""
-        own = {new: key for key, _ in reversed(one.hits) if (new := self[key]) != key}
+        own = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
         if own:
-            one.own = own
-            one.stands_in = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in own.items())
-            one.hits = [(self[key], score) for key, score in one.hits]
+            source.own = own
+            source.stands_in = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in own.items())
+            source.hits = [(self[key], score) for key, score in source.hits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,11 +508,11 @@ class Fusing:
             params: Settings that the stage names beside those of the fusion.
         """
         begun = time.perf_counter()
-        found = [_FusedInput.of(one, depth, higher_is_better=up) for one, up in zip(inputs, directions, strict=True)]
-        if any(isinstance(one, LoadedStage) for one in inputs):
-            keys = _Keys(key for one in found for key, _ in one.hits)
-            for one in found:
-                keys.set(one)
+        found = [_FusedInput.of(part, depth, higher_is_better=up) for part, up in zip(inputs, directions, strict=True)]
+        if any(isinstance(stage, LoadedStage) for stage in inputs):
+            keys = _Keys(key for source in found for key, _ in source.hits)
+            for source in found:
+                keys.set(source)
         settings = {} if depth is None else {"depth": depth}
         fused = _FusedStage(kind, self.fusion.name, snapshot, found, inputs=tuple(inputs))
         fused.contributions = self._contributions(found, settings if self.takes_depth else {})
@@ -524,14 +524,14 @@ class Fusing:
     def fused_stages(self, stages: Sequence[Stage]) -> Stage:
         """Fuse recorded stages, outside of any read; a higher score is better in all of them."""
         nowhere = UnionSnapshot(ActiveRead(None), ())
-        inputs = [LoadedStage.of(one, nowhere) for one in stages]
+        inputs = [LoadedStage.of(stage, nowhere) for stage in stages]
         return self.fused("fusion", inputs, [True] * len(inputs), None, nowhere).record()
 
     def _contributions(self, found: Sequence[_FusedInput], more: Mapping[str, Any]) -> dict[NodeKey, tuple[float, ...]]:
         try:
-            return self.fusion.shares([one.hits for one in found], **{**self.keywords, **more}) if found else {}
+            return self.fusion.shares([source.hits for source in found], **{**self.keywords, **more}) if found else {}
         except (ConfigError, RetrievalError) as exc:
-            if any(math.isnan(score) for one in found for _, score in one.hits):
+            if any(math.isnan(score) for source in found for _, score in source.hits):
                 raise RetrievalError(
                     f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Use "
                     "node.with_score(...), descends= on your retriever, rescores= on your step, or fusion_method='rrf'."
@@ -681,15 +681,15 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         if query.is_blank:
             return _blank_stage("weighted places", snapshot)
         limit = self._limit(query)
-        inputs = [one.run_part(query.with_topk(limit), snapshot) for one in self.running]
+        inputs = [retriever.run_part(query.with_topk(limit), snapshot) for retriever in self.running]
         begun = time.perf_counter()
         given = iter(inputs)
         lists = [next(given).nodes()[:limit] if weight else () for weight in self._weights]
         nodes = self._combined(_distinct(lists, snapshot), limit, snapshot)
         seconds = time.perf_counter() - begun
         params = {"weights": self._weights, "topk": limit}
-        skipped = [one for one, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
-        inputs += [skipped_stage(one, snapshot, "its weight is 0", "weight") for one in skipped]
+        skipped = [retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
+        inputs += [skipped_stage(retriever, snapshot, "its weight is 0", "weight") for retriever in skipped]
         return LoadedStage(
             "step", "weighted places", nodes, snapshot, inputs=tuple(inputs), params=params, seconds=seconds
         )
@@ -698,9 +698,11 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         """As many nodes of each list as it has places, combined."""
         lengths = list(map(len, lists))
         quotas = lengths if topk is None else _quotas(lengths, self._weights, topk)
-        taken = [one[:quota] for one, quota in zip(lists, quotas, strict=True)]
+        taken = [nodes[:quota] for nodes, quota in zip(lists, quotas, strict=True)]
         if self._combine is None:
-            due = [((rank + 0.5) / len(one), at, rank) for at, one in enumerate(taken) for rank in range(len(one))]
+            due = [
+                ((rank + 0.5) / len(picks), at, rank) for at, picks in enumerate(taken) for rank in range(len(picks))
+            ]
             return [taken[at][rank] for _, at, rank in sorted(due)]  # each list spread evenly
         with errors_of("combine", RetrievalError):
             nodes: Any = self._combine(taken)
@@ -715,7 +717,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
     def _set_weights(self, weights: Sequence[float] | None) -> None:
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = tuple(validate_weights(weights, len(self.retrievers), "retrievers"))
-        self._set_running(one for one, weight in zip(self.retrievers, self._weights, strict=True) if weight)
+        self._set_running(retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if weight)
 
 
 @known_arguments
@@ -753,10 +755,12 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         given = ["normal"] * len(retrievers) if priorities is None else priorities
         fits = is_list_of(given, object) and len(given) == len(retrievers)
         require(fits, "priorities", priorities, f"a list of one priority for each of {len(retrievers)} retrievers")
-        self._priorities: tuple[Priority, ...] = tuple(validate_choice("priority", one, PRIORITIES) for one in given)
+        self._priorities: tuple[Priority, ...] = tuple(
+            validate_choice("priority", level, PRIORITIES) for level in given
+        )
         by_priority = zip(self._priorities, self.retrievers, strict=True)
         ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
-        self._set_running(one for priority, one in ordered if priority != "ignore")
+        self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
         self._topk = None if topk is None else validate_integer("topk", topk, 1)
 
     @property
@@ -766,8 +770,8 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
 
     def prepare(self, query: Query) -> None:
         """Prepare the first retriever: the others may never run."""
-        for one in self.running[:1]:
-            one.prepare(query)
+        for retriever in self.running[:1]:
+            retriever.prepare(query)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run one retriever after the other.
@@ -782,15 +786,15 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         part_query = query.with_topk(None)
         found: dict[tuple[str, int], DocNode] = {}
         inputs: list[LazyStage] = []
-        for one in self.running:
+        for retriever in self.running:
             if limit is None or len(found) < limit:
-                inputs.append(one.run_part(part_query, snapshot))
+                inputs.append(retriever.run_part(part_query, snapshot))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
         params = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
-        ignored = [one for level, one in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
-        inputs += [skipped_stage(one, snapshot, "those before it gave enough") for one in self.running[len(inputs) :]]
-        inputs += [skipped_stage(one, snapshot, "its priority is 'ignore'") for one in ignored]
+        ignored = [part for level, part in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
+        inputs += [skipped_stage(part, snapshot, "those before it gave enough") for part in self.running[len(inputs) :]]
+        inputs += [skipped_stage(part, snapshot, "its priority is 'ignore'") for part in ignored]
         return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), params=params)
 
 
@@ -857,7 +861,7 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
     """
     parts = [Fraction(weight) for weight in weights]  # floats would break ties by their rounding
     exact = [seats * part / sum(parts) for part in parts]
-    allotted = [int(one) for one in exact]
+    allotted = [int(seat_share) for seat_share in exact]
     by_remainder = sorted(range(len(weights)), key=lambda index: (allotted[index] - exact[index], index))
     for index in by_remainder[: seats - sum(allotted)]:
         allotted[index] += 1
@@ -924,7 +928,7 @@ def retriever_for(
         >>> [node.path for node in retriever_for("keyword_search", docs, "FineChunk")("tea from Wuyi")]
         ['b', 'a']
     """
-    name = validate_choice("retrieval method", method, [one.value for one in RetrievalMethod])
+    name = validate_choice("retrieval method", method, [member.value for member in RetrievalMethod])
     wanted = RetrievalMethod(name)
     if wanted is RetrievalMethod.SEMANTIC_SEARCH:
         return Retriever(doc, group_name, topk=topk)

@@ -159,7 +159,7 @@ class RetrievalChain(BaseRetriever[T_co]):
         """
         hybrid = HybridRetriever.over(doc, group_name, topk, embed_keys=embed_keys)
         documents = [doc] if isinstance(doc, Document) else list(doc)
-        able = [token_embedders(one.reader.embedders(embed_keys)) for one in documents]
+        able = [token_embedders(document.reader.embedders(embed_keys)) for document in documents]
         common = sorted(set(able[0]).intersection(*able[1:]))
         if not common:
             return RetrievalChain(hybrid, topk=topk)
@@ -335,7 +335,7 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     said = getattr(step, "said", None)
     if isinstance(said, Mapping):
         return said
-    values = {one.name: getattr(step, one.name) for one in fields(step)} if is_dataclass(step) else {}
+    values = {field.name: getattr(step, field.name) for field in fields(step)} if is_dataclass(step) else {}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -427,11 +427,11 @@ def auto_merge(
     def merge(snapshot: Snapshot) -> list[DocNode]:
         merged = []
         for position, part in enumerate(snapshot.parts):
-            one = _Merging(part, rule)
+            merging = _Merging(part, rule)
             for node in listed:
                 if node.reader is not None and node.reader.tree is part.indexer:
-                    one.add(node)
-            merged += [(rule.order(node), node.uid, position, node) for node in one.merged()]
+                    merging.add(node)
+            merged += [(rule.order(node), node.uid, position, node) for node in merging.merged()]
         return [node for *_, node in sorted(merged, key=lambda item: item[:3])]
 
     return read(dict.fromkeys(readers.values(), NOTHING), merge) if readers else []
@@ -515,19 +515,21 @@ class _Merging:
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
-        self._snapshot.look_above([one.segment for one in self._found.values()])
-        deepest = max((self._depth(one) for one in self._found.values()), default=0)
+        self._snapshot.look_above([item.segment for item in self._found.values()])
+        deepest = max((self._depth(item) for item in self._found.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
                 self._lift(children)
-        groups = {one.segment.group for one in self._found.values()}
+        groups = {item.segment.group for item in self._found.values()}
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
             self._absorb(self._found[found.segment.uid], groups)  # which may have absorbed others meanwhile
         return [
-            one.given
-            if one.given is not None
-            else DocNode.from_segment(one.segment, self._snapshot.source, score=one.score, merged_from=one.merged_from)
-            for one in self._found.values()
+            item.given
+            if item.given is not None
+            else DocNode.from_segment(
+                item.segment, self._snapshot.source, score=item.score, merged_from=item.merged_from
+            )
+            for item in self._found.values()
         ]
 
     def _depth(self, found: _Found) -> int:
@@ -536,9 +538,9 @@ class _Merging:
     def _families(self, depth: int) -> list[list[_Found]]:
         """The nodes at a depth of the tree, by parent and group."""
         families: dict[tuple[str | None, str], list[_Found]] = {}
-        for one in self._found.values():
-            if self._depth(one) == depth:
-                families.setdefault((one.segment.parent, one.segment.group), []).append(one)
+        for item in self._found.values():
+            if self._depth(item) == depth:
+                families.setdefault((item.segment.parent, item.segment.group), []).append(item)
         return list(families.values())
 
     def _lift(self, children: list[_Found]) -> None:
@@ -553,8 +555,8 @@ class _Merging:
         siblings = self._snapshot.few_children(parent, group, int(len(children) / self._rule.ratio) + 1)
         if siblings is None:
             return
-        all_uids = {one.uid for one in siblings}
-        children = [one for one in children if one.segment.uid in all_uids]  # a merged window is no child
+        all_uids = {sibling.uid for sibling in siblings}
+        children = [child for child in children if child.segment.uid in all_uids]  # a merged window is no child
         if len(children) >= self._rule.least and len(children) / len(all_uids) >= self._rule.ratio:
             self._replace(children, parent)
 
@@ -572,10 +574,10 @@ class _Merging:
         known = self._found.get(segment.uid)
         if known is None:
             known = _Found(segment, None, None)
-        score = self._rule.best([one.score for one in (known, *lower)])
-        uids = [*known.merged_from, *(uid for one in lower for uid in one.stands_for)]
-        for one in lower:
-            del self._found[one.segment.uid]
+        score = self._rule.best([found.score for found in (known, *lower)])
+        uids = [*known.merged_from, *(uid for child in lower for uid in child.stands_for)]
+        for child in lower:
+            del self._found[child.segment.uid]
         self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=known.is_hit)
 
 
@@ -657,7 +659,7 @@ class Windows:
         for places in by_tree.values():
             own = [nodes[at] for at in places]
             found += [(places[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
-        return [node for _, window in sorted(found, key=lambda one: one[0]) for node in window]
+        return [node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window]
 
     def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:
         return windows(snapshot, nodes, self.before, self.after, merge=self.merge)
@@ -670,9 +672,9 @@ class Windows:
         known = set(given)
         return {
             node: tuple(
-                one
-                for one in beside.get(_location(node), ())
-                if one.number - self.before <= node.number <= one.number + self.after
+                neighbour
+                for neighbour in beside.get(_location(node), ())
+                if neighbour.number - self.before <= node.number <= neighbour.number + self.after
             )
             for node in gave
             if node not in known and not node.merged_from
@@ -763,7 +765,7 @@ class MMR:
         if self.embed_key is not None:
             return self.embed_key
         reader = node.reader
-        known = [one.key for one in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
+        known = [own.key for own in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
         if len(known) != 1:
             names = known_names("", known) if known else "It has none at all."
             raise ConfigError(f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(known)}. {names}")
@@ -785,9 +787,9 @@ def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) 
 
 def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
     """Vectors as rows of one length, zeros where there is none; sparse ones over the dimensions that they have."""
-    sparse = [one for one in vectors if isinstance(one, dict)]
+    sparse = [vector for vector in vectors if isinstance(vector, dict)]
     columns = {dimension: at for at, dimension in enumerate(sorted({*chain.from_iterable(sparse)}))}
-    length = len(columns) if sparse else next((len(one) for one in vectors if one is not None), 0)
+    length = len(columns) if sparse else next((len(vector) for vector in vectors if vector is not None), 0)
     rows = [np.zeros(length) for _ in vectors]
     for row, vector in zip(rows, vectors, strict=True):
         if isinstance(vector, dict):

@@ -174,7 +174,7 @@ class Reranker:
         named, takes_any = keyword_names(func, skip=skip)
         self._takes_query = takes_any or "query" in named
         check_keywords(f"The reranker {name!r}", func, kwargs, skip=skip)
-        missing = [one for one in required_names(func, skip=skip) if one not in {"query", *kwargs}]
+        missing = [keyword for keyword in required_names(func, skip=skip) if keyword not in {"query", *kwargs}]
         if missing:
             raise ConfigError(f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}.")
         if self._function.check is not None:
@@ -267,7 +267,7 @@ def _is_secret(name: object, value: Any) -> bool:
 def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
         return shown_keywords(value)
-    return [_shown(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 _CJK = re.compile(f"[{CJK_LETTERS}]")
@@ -544,8 +544,8 @@ class _DocumentModels:
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
-        found = list({id(one): one for one in map(self._embedder, readers.values())}.values())
-        if len(found) > 1 and len(identities := {one.identity or str(id(one)) for one in found}) > 1:
+        found = list({id(embedder): embedder for embedder in map(self._embedder, readers.values())}.values())
+        if len(found) > 1 and len(identities := {embedder.identity or str(id(embedder)) for embedder in found}) > 1:
             raise ConfigError(f"The nodes' Documents have different models: {sorted(identities)}. Pass one embedder=.")
         last = self._last
         if last is not None and last.embedder is found[0]:
@@ -559,9 +559,9 @@ class _DocumentModels:
             raise ConfigError("MaxSimReranker got nodes outside a Document. Pass embedder=, such as an OnnxEmbedder.")
         embedders = reader.embedders(None if self._key is None else [self._key])
         able = token_embedders(embedders)
-        if len({id(one) for one in able.values()}) == 1:
+        if len({id(embedder) for embedder in able.values()}) == 1:
             return next(iter(able.values()))
-        keys = ", ".join(sorted(able or {one.key for one in embedders}))
+        keys = ", ".join(sorted(able or {embedder.key for embedder in embedders}))
         if able:
             raise ConfigError(f"Several embed keys give token embeddings: {keys}. Pass one as embed_key=.")
         raise ConfigError(
@@ -572,8 +572,8 @@ class _DocumentModels:
 
 def token_embedders(embedders: Iterable[CheckedEmbedder]) -> dict[str, Any]:
     """Those of a Document's embedders that give token embeddings, by embed key."""
-    inner = {one.key: _inner(one.embedder) for one in embedders}
-    return {key: one for key, one in inner.items() if _gives_tokens(one)}
+    inner = {embedder.key: _inner(embedder.embedder) for embedder in embedders}
+    return {key: embedder for key, embedder in inner.items() if _gives_tokens(embedder)}
 
 
 def _inner(embedder: Any) -> Any:
@@ -651,12 +651,12 @@ class FusionStep:
     @property
     def reads_scores(self) -> bool:
         """See `ModelStep.reads_scores`."""
-        counts = self.fusing.reads_scores and (self.incoming or not all(one.rescores for one in self.rerankers))
-        return counts or any(one.descend for one in self.rerankers)
+        counts = self.fusing.reads_scores and (self.incoming or not all(step.rescores for step in self.rerankers))
+        return counts or any(step.descend for step in self.rerankers)
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """Rerank a stage's nodes and return the resulting stage above it."""
-        ranked = [one.trace(stage, query) for one in self.rerankers]
+        ranked = [step.trace(stage, query) for step in self.rerankers]
         return _cut(self.fusing.fused_stages([stage, *ranked] if self.incoming else ranked), self.topk)
 
 
@@ -682,7 +682,7 @@ def fusion_reranker(
     """
     fits = bool(rerankers) and is_list_of(rerankers, (Reranker, str))
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
-    made = [Reranker(one) if isinstance(one, str) else one for one in rerankers]
+    made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
     fusing = Fusing.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
     _check_topk(topk)
     fusing.try_out(len(made) + validate_boolean("incoming", incoming))

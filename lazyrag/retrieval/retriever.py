@@ -141,9 +141,9 @@ class Retriever(BaseRetriever[T_co]):
         self._topk = validate_integer("topk", topk, 1)
         self._set_output(output_format, join)
         self._check_groups()
-        self._embedders = {key: [one.reader.embedders([key])[0] for one in self._documents] for key in self._embed_keys}
+        self._embedders = {key: [doc.reader.embedders([key])[0] for doc in self._documents] for key in self._embed_keys}
         self._feedback: tuple[Sequence[DocNode], float] | None = None
-        self.sources = dict.fromkeys((one.reader for one in self._documents), self._needs())
+        self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())
 
     def prepare(self, query: Query) -> None:
         """Embed the query."""
@@ -158,7 +158,7 @@ class Retriever(BaseRetriever[T_co]):
             last = self._ranked(query, snapshot, self._rankings[0], topk)
         else:
             depth = self._fused_depth(topk)
-            last = self._fused([self._ranked(query, snapshot, one, depth) for one in self._rankings], snapshot, topk)
+            last = self._fused([self._ranked(query, snapshot, key, depth) for key in self._rankings], snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 
     def _ranked(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> LazyStage:
@@ -194,19 +194,19 @@ class Retriever(BaseRetriever[T_co]):
     def _vectors(self, query: Query, embed_key: str) -> list[Embedding]:
         """The query's vector for each Document."""
         embedders = self._embedders[embed_key]
-        vectors = [query_vector(one, query.text, query.memo) for one in embedders]
+        vectors = [query_vector(embedder, query.text, query.memo) for embedder in embedders]
         feedback = query.feedback or self._feedback
         if feedback is None:
             return vectors
-        trees = {id(one.reader.tree) for one in self._documents}
+        trees = {id(doc.reader.tree) for doc in self._documents}
         nodes = [node for node in feedback[0] if node.reader is not None and id(node.reader.tree) in trees]
         pairs = zip(vectors, embedders, strict=True)
-        return [feedback_vector(plain, one, embed_key, nodes, feedback[1]) for plain, one in pairs]
+        return [feedback_vector(plain, embedder, embed_key, nodes, feedback[1]) for plain, embedder in pairs]
 
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
         """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
-        shares = fusions["rrf"].shares([one.hits for one in rankings])
+        shares = fusions["rrf"].shares([ranking.hits for ranking in rankings])
         fused = LazyStage("fusion", "rrf", summed(shares), snapshot, self.group, inputs=tuple(rankings))
         fused.contributions = shares
         fused.seconds = time.perf_counter() - begun
@@ -308,7 +308,7 @@ class Retriever(BaseRetriever[T_co]):
                 raise ConfigError(f"The similarity {self.similarity.name!r} compares texts; omit embed_keys.")
             return ()
         require(wanted != (), "embed_keys", embed_keys, "a list with at least one embed key", "Omit it for all.")
-        keys = [[one.key for one in document.reader.embedders(wanted)] for document in self._documents]
+        keys = [[embedder.key for embedder in document.reader.embedders(wanted)] for document in self._documents]
         if any(set(other) != set(keys[0]) for other in keys):
             raise ConfigError(f"The Documents have different embed keys: {keys}. Pass common ones as embed_keys=[...].")
         for key in keys[0]:  # a bare callable does not name its model
@@ -335,11 +335,11 @@ class Retriever(BaseRetriever[T_co]):
         """Explain why a node is not among those that the hits of a stage were mapped to."""
         tracks = Tracks(last.record())
         sources = self._leading_to(last, uid)
-        uids = {one.uid for _, _, one in sources}
+        uids = {segment.uid for _, _, segment in sources}
         found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids  # by one embed key, and then cut
         if found:
-            reasons = [tracks.reason(one) for one in sorted(found)]
-            best = min(reasons, key=lambda one: math.inf if one.rank is None else one.rank)
+            reasons = [tracks.reason(uid) for uid in sorted(found)]
+            best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
             return replace(best, uid=uid, told=not_led(self.group, len(sources), best.told))
         reason = tracks.reason(uid)
         if reason.cause != "found":
@@ -351,9 +351,9 @@ class Retriever(BaseRetriever[T_co]):
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
         """The nodes of the searched group that lead to a node of the target group."""
         found = []
-        for part, _, one in _find(ranked, uid):
-            if one.group == self.target:
-                below = part.relating(self.group)(DocNode.from_segment(one, part.source))
+        for part, _, segment in _find(ranked, uid):
+            if segment.group == self.target:
+                below = part.relating(self.group)(DocNode.from_segment(segment, part.source))
                 found += [(part, (source.uid, part.part, source.key), source) for source in below]
         return found
 
@@ -361,7 +361,7 @@ class Retriever(BaseRetriever[T_co]):
 def _document_list(doc: Any) -> list[Document]:
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
-    if len({id(one.reader.tree) for one in documents}) != len(documents):
+    if len({id(document.reader.tree) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)
 
@@ -371,7 +371,7 @@ def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[s
     cut_offs = dict.fromkeys(embed_keys, -math.inf)
     for key, value in (cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)).items():
         if key not in embed_keys:
-            known = [one for one in embed_keys if one is not None]
+            known = [key for key in embed_keys if key is not None]
             raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), known)}")
         expected = "a number, or a mapping from embed key to number"
         cut_offs[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
@@ -384,7 +384,7 @@ _Found: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
 
 def _find(ranked: LazyStage, uid: str) -> list[_Found]:
     """The nodes with a uid, of all groups."""
-    return [(part, key, one) for part in ranked.snapshot.parts for key, one in part.find(uid)]
+    return [(part, key, segment) for part in ranked.snapshot.parts for key, segment in part.find(uid)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,10 +405,10 @@ class _MissingNode:
             where = "the Document" if len(self.ranked.snapshot.parts) == 1 else "the Documents"
             return self._because("unknown", f"There is no node {self.uid!r} in {where}.")
         group, target = self.retriever.group, self.retriever.target
-        own = [one for one in found if one[2].group == group]
+        own = [part for part in found if part[2].group == group]
         if own:
             return self._reason_of(own)
-        if target not in [one.group for _, _, one in found]:
+        if target not in [segment.group for _, _, segment in found]:
             told = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
             return self._because("group", told)
         own = self.retriever._leading_to(self.ranked, self.uid)
@@ -422,7 +422,7 @@ class _MissingNode:
         """The best reason of some nodes of the searched group."""
         wanted = [part.source.bind(self.query.parsed_filters()) for part, _, _ in own]
         matching = [
-            one for one, bound in zip(own, wanted, strict=True) if bound is None or matches(bound, one[2].fields)
+            found for found, bound in zip(own, wanted, strict=True) if bound is None or matches(bound, found[2].fields)
         ]
         if matching:
             return self._too_low(matching) or self._unranked(matching)
@@ -466,7 +466,7 @@ class _MissingNode:
             if not terms:
                 return self._because("query", "The query has no terms that could be looked for.")
             return self._because("terms", f"It shares no term with the query, whose terms are {named}.")
-        if embed_key is not None and not any(embed_key in part.embeddings(one) for part, _, one in own):
+        if embed_key is not None and not any(embed_key in part.embeddings(segment) for part, _, segment in own):
             return self._because("embedding", f"It has no embedding under the key {embed_key!r}.")
         if isinstance(search, VectorSearch):
             return self._because("terms", "Its vector shares no dimension with the query's.")

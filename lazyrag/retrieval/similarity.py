@@ -589,7 +589,7 @@ def feedback_vector(
     if isinstance(plain, dict):
         return plain
     vectors = [node.embeddings.get(embed_key) for node in nodes if _embeds_alike(node, embedder, embed_key)]
-    return moved(plain, [one for one in vectors if isinstance(one, np.ndarray)], weight)
+    return moved(plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight)
 
 
 def moved(vector: Vector, towards: Sequence[Vector], weight: float) -> Vector:
@@ -616,7 +616,7 @@ def moved(vector: Vector, towards: Sequence[Vector], weight: float) -> Vector:
     """
     if not towards or weight == 0:
         return vector
-    mean = _unit(np.mean([_unit(one.astype(np.float64)) for one in towards], axis=0))
+    mean = _unit(np.mean([_unit(vector.astype(np.float64)) for vector in towards], axis=0))
     plain = vector.astype(np.float64)
     direction = _unit(_unit(plain) + weight * mean)
     return (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector

@@ -56,10 +56,10 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return its fields, ready for JSON."""
-        shown = [one for one in fields(cast("Any", self)) if one.repr]
+        shown = [field for field in fields(cast("Any", self)) if field.repr]
         return {
-            one.name: json_ready(getattr(self, one.name))
-            for one in sorted(shown, key=lambda one: bool(one.name == self._last))
+            field.name: json_ready(getattr(self, field.name))
+            for field in sorted(shown, key=lambda field: bool(field.name == self._last))
         }
 
 
@@ -119,7 +119,7 @@ class Reason(Record):
 
     def __str__(self) -> str:
         lines = [f"{self.stage}: {self.told}"]
-        lines += ["  " + line for one in self.inputs for line in str(one).splitlines()]
+        lines += ["  " + line for reason in self.inputs for line in str(reason).splitlines()]
         return "\n".join(lines)
 
 
@@ -232,9 +232,9 @@ def json_ready(value: Any) -> Any:
         number = int(value) if isinstance(value, numbers.Integral) else float(value)
         return number if math.isfinite(number) else str(number)
     if isinstance(value, Mapping):
-        return {str(key): json_ready(one) for key, one in value.items()}
+        return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        listed = [json_ready(one) for one in value]
+        listed = [json_ready(item) for item in value]
         return sorted(listed, key=repr) if isinstance(value, (set, frozenset)) else listed
     text = repr(value)
     return callable_name(value) if callable(value) or " at 0x" in text else text
