@@ -190,5 +190,5 @@ def mean(values: Sequence[float | None]) -> float | None:
         >>> mean([1.0, None, 0.0]), mean([None])
         (0.5, None)
     """
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None

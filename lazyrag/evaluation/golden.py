@@ -165,9 +165,9 @@ def golden_measure(name: str) -> GoldenMeasure:
     is_answer = metric.lower() == "answer"
     if is_answer and at and not (depth.isdecimal() and int(depth) >= 1):
         raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10.")
-    known = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
-    labels: Labels = "references" if is_answer else "places" if known.startswith(("char_", "span_")) else "ids"
-    return GoldenMeasure(known, labels, int(depth) if at else None)
+    normal_name = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
+    labels: Labels = "references" if is_answer else "places" if normal_name.startswith(("char_", "span_")) else "ids"
+    return GoldenMeasure(normal_name, labels, int(depth) if at else None)
 
 
 def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = None) -> float:
@@ -336,12 +336,12 @@ class _Entry:
         self.validated(_validate_type, dict, "a mapping of names to values")
         return {name: _Entry(name, value) for name, value in self.value.items()}
 
-    def fields(self, *known: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
+    def fields(self, *allowed: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
         """The entries of a mapping with fixed names."""
         entries = self.entries()
         for name, entry in entries.items():
-            if name not in known:
-                problem = f"{self.name} has no entry {name!r}. {known_names(name, known)}"
+            if name not in allowed:
+                problem = f"{self.name} has no entry {name!r}. {known_names(name, allowed)}"
                 raise ConfigError(f"line {entry.line}: {problem}")
         for name in required:
             if name not in entries:

@@ -733,10 +733,10 @@ def measure(name: str) -> Measure:
         0.5
     """
     metric, at, depth = str(name).partition("@")
-    known = {metric.lower(): metric for metric in _METRICS}
-    if metric.lower() not in known:
+    by_lower = {metric.lower(): metric for metric in _METRICS}
+    if metric.lower() not in by_lower:
         raise ConfigError(f"Unknown metric {metric!r}. {known_names(metric, _METRICS)}")
-    metric = known[metric.lower()]
+    metric = by_lower[metric.lower()]
     function, needs_k = _METRICS[metric], metric in ("precision", "span_precision")
     if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
         raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10.")

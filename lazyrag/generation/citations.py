@@ -273,11 +273,11 @@ def _plain(text: str) -> tuple[str, list[int]]:
     for place, character in enumerate(text):
         for letter in unicodedata.normalize("NFKC", character).casefold():
             if not letter.isalnum() and unicodedata.category(letter)[0] in "PZCM" and letter != "%":
-                kept = _of_number(text, place, letter)
-                if not kept:
+                replacement = _of_number(text, place, letter)
+                if not replacement:
                     is_parted = is_parted or unicodedata.category(letter)[0] in "PZC"
                     continue
-                letter = kept  # noqa: PLW2901  all dashes are one
+                letter = replacement  # noqa: PLW2901  all dashes are one
             if is_parted and plain and _one_word(plain[-1], letter):
                 plain.append(" ")
                 places.append(place)

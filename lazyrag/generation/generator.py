@@ -565,8 +565,8 @@ class Generator:
 
     def _language(self, context: RAGContext) -> Spoken:
         """The language of the system message: the same as the context's."""
-        known = context.metadata.get("language")
-        return known if self.language == "auto" and known in ("en", "zh") else spoken(self.language, context.query)
+        own = context.metadata.get("language")
+        return own if self.language == "auto" and own in ("en", "zh") else spoken(self.language, context.query)
 
     def _call_options(self) -> ChatOptions | None:
         """The given options, else the model's own, with n and logprobs set; None if all are defaults."""

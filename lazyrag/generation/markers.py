@@ -158,9 +158,9 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         '[Source 2: tea.txt, Source 1: milk.txt]'
     """
     numbers = marker.numbers
-    kept = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
-    if tuple(kept) == numbers or not kept:
-        return marker.text if kept else ""
+    remaining = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
+    if tuple(remaining) == numbers or not remaining:
+        return marker.text if remaining else ""
     opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
     closer = CLOSER_OF[opener[0]] * len(opener)
     old = marker.text[len(opener) : -len(closer)]
@@ -168,9 +168,9 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
     if found is None:
         raise ValueError(f"{marker.text!r} has a fault.")
     body = _rewritten_notes(_noted(old), mapping)
-    body = body or found["head"] + _items(kept, found) + found["tail"]
+    body = body or found["head"] + _items(remaining, found) + found["tail"]
     if len(body) > LONGEST_BODY:  # it would not be read again
-        return "".join(f"{opener}{number}{closer}" for number in kept)
+        return "".join(f"{opener}{number}{closer}" for number in remaining)
     return f"{opener}{body}{closer}"
 
 
@@ -196,12 +196,12 @@ def _noted(body: str) -> list[tuple[re.Match[str], str]]:
 
 def _rewritten_notes(items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]) -> str:
     """Items with texts of their own, each with its new number; removed ones are left out."""
-    kept: list[str] = []
+    remaining: list[str] = []
     for item, separator in items:
         marker = Marker(0, 0, f"[{item.group()}]", _ranges(item["items"]))
         if written := rewritten(marker, mapping)[1:-1]:
-            kept.append((separator if kept else "") + written)
-    return "".join(kept)
+            remaining.append((separator if remaining else "") + written)
+    return "".join(remaining)
 
 
 def _ranges(items: str) -> tuple[tuple[int, int], ...]:

@@ -167,14 +167,14 @@ def as_template(template: Any) -> ContextTemplate:
     return ContextTemplate(template) if isinstance(template, str) else template
 
 
-def _validate_fields(name: str, text: str, known: tuple[str, ...], *, once: str) -> None:
+def _validate_fields(name: str, text: str, allowed: tuple[str, ...], *, once: str) -> None:
     try:
         parsed = [part for part in string.Formatter().parse(text) if part[1] is not None]
     except ValueError as exc:
         raise ConfigError(f"The template's {name} cannot be read: {exc}. Write {{{{ and }}}} for braces.") from exc
     for _, field, spec, conversion in parsed:
-        if field not in known or spec or conversion:
-            names = known_names(field or "", known)
+        if field not in allowed or spec or conversion:
+            names = known_names(field or "", allowed)
             raise ConfigError(f"The template's {name} has {{{field}}}. {names} Write {{{{ and }}}} for braces.")
     count = [field for _, field, _, _ in parsed].count(once)
     if count != 1:
@@ -183,12 +183,12 @@ def _validate_fields(name: str, text: str, known: tuple[str, ...], *, once: str)
 
 def _without_query(frame: str) -> str:
     paragraphs = re.split(r"(\n[ \t]*\n\s*)", frame)
-    kept: list[str] = []
+    remaining: list[str] = []
     for at in range(0, len(paragraphs), 2):
         if "{query}" not in paragraphs[at] or "{sources}" in paragraphs[at]:
-            kept += [paragraphs[at - 1]] if kept else []
-            kept.append(paragraphs[at])
-    return "".join(kept)
+            remaining += [paragraphs[at - 1]] if remaining else []
+            remaining.append(paragraphs[at])
+    return "".join(remaining)
 
 
 TEMPLATES: Mapping[Spoken, ContextTemplate] = {

@@ -113,7 +113,7 @@ def refine_by_sentences(
     if spans and not any(chosen):
         at, _ = spans[best_first[0]]
         return [cut(sentences[best_first[0]], budget, counter) if number == at else "" for number in range(len(texts))]
-    return [_joined(text, kept) for text, kept in zip(texts, chosen, strict=True)]
+    return [_joined(text, spans_of_text) for text, spans_of_text in zip(texts, chosen, strict=True)]
 
 
 def _joined(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -162,17 +162,17 @@ def refine_by_chat(
     chat = as_chat_model(model)
     prompt = _PROMPTS[spoken("auto", query)]
     tokens = [counter.count(text) for text in texts]
-    kept = []
+    excerpts = []
     for text, count in zip(texts, tokens, strict=True):
         share = budget * count // max(1, sum(tokens))
         if not text.strip() or not share:
-            kept.append("")
+            excerpts.append("")
             continue
         sent = prompt.format(text=text, query=query)
         choice = chat.chat(sent, ChatOptions(temperature=0, max_tokens=None)).choices[0]
         excerpt = read_answer(choice.text, sent, choice.finish_reason).text.strip()
-        kept.append("" if excerpt.strip(" .。") == _NOTHING else cut(excerpt, share, counter))
-    return kept
+        excerpts.append("" if excerpt.strip(" .。") == _NOTHING else cut(excerpt, share, counter))
+    return excerpts
 
 
 # Refiners
@@ -297,21 +297,21 @@ class Refiner:
         checked_query(query)
         given, _ = checked_documents(texts, None)
         before = [self.counter.count(text) for text in given]
-        kept = given if sum(before) <= self.budget else self._refined(query, given)
-        after = [self.counter.count(text) for text in kept]
+        refined = given if sum(before) <= self.budget else self._refined(query, given)
+        after = [self.counter.count(text) for text in refined]
         if sum(after) > self.budget:
             raise GenerationError(f"The refiner {self.name!r} gave {sum(after)} tokens; the budget is {self.budget}.")
-        rows = enumerate(zip(kept, before, after, strict=True))
+        rows = enumerate(zip(refined, before, after, strict=True))
         return [Refined(at, text, was, left) for at, (text, was, left) in rows if text.strip()]
 
     def _refined(self, query: str, texts: list[str]) -> list[str]:
         with errors_of(f"The refiner {self.name!r}", GenerationError):
-            kept = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
-        if not is_list_of(kept, str) or len(kept) != len(texts):
+            refined = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
+        if not is_list_of(refined, str) or len(refined) != len(texts):
             raise GenerationError(
-                f"The refiner {self.name!r} returned {kept!r:.80}; return a list of {len(texts)} texts."
+                f"The refiner {self.name!r} returned {refined!r:.80}; return a list of {len(texts)} texts."
             )
-        return list(kept)
+        return list(refined)
 
 
 # Trees
@@ -461,8 +461,8 @@ class TreeRefiner:
             if not row.part.text.strip() or any(rows[number].first <= row.first < rows[number].last for number in own):
                 continue  # a part that contains it is selected
             first = at - row.first
-            kept = [number for number in own if not at <= number < first + row.last]
-            tried = sorted([*kept, at])
+            remaining = [number for number in own if not at <= number < first + row.last]
+            tried = sorted([*remaining, at])
             count = counter.count("\n".join(rows[number].part.text for number in tried))
             if sum(tokens) - tokens[row.tree] + count <= budget:
                 taken[row.tree], tokens[row.tree] = tried, count
@@ -486,10 +486,10 @@ class TreeRefiner:
         rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number) if not row.part.parts]
         scores = scores_of(query, [row.part.text for row in rows], self.model)
         best = max(range(len(rows)), key=lambda at: (bool(rows[at].part.text.strip()), scores[at], -at), default=None)
-        kept = [""] * len(trees)
+        texts = [""] * len(trees)
         if best is not None:
-            kept[rows[best].tree] = cut(rows[best].part.text, budget, counter)
-        return kept
+            texts[rows[best].tree] = cut(rows[best].part.text, budget, counter)
+        return texts
 
 
 @dataclass(frozen=True, slots=True)

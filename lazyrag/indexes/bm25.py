@@ -334,18 +334,18 @@ class TermPart(RowPart):
         return cls(RowBlock.of(keys, fields), lengths, Vocabulary(list(numbers)), Postings.of_rows(flat, lengths))
 
     @classmethod
-    def joined(cls, parts: Sequence[TermPart], kept: Sequence[Mask | None]) -> TermPart:
+    def joined(cls, parts: Sequence[TermPart], masks: Sequence[Mask | None]) -> TermPart:
         """Several parts as one, their rows in the same order.
 
         Args:
             parts: At least one.
-            kept: For each of them a mask of the rows to keep; None for all.
+            masks: For each of them a mask of the rows to keep; None for all.
 
         Raises:
             ConfigError: If there is no part, or a mask does not fit its part.
         """
         left = [
-            part if mask is None or mask.all() else part._kept(mask) for part, mask in zip(parts, kept, strict=True)
+            part if mask is None or mask.all() else part._select(mask) for part, mask in zip(parts, masks, strict=True)
         ]
         numbers: dict[str, int] = {}
         new_numbers = [
@@ -395,11 +395,11 @@ class TermPart(RowPart):
         at = [numbers.get(term, -1) for term in terms]
         return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
 
-    def _kept(self, mask: Mask) -> TermPart:
-        postings, left = self.postings.kept(mask)
+    def _select(self, mask: Mask) -> TermPart:
+        postings, left = self.postings.select(mask)
         terms = self.vocabulary.terms()
         vocabulary = Vocabulary([terms[number] for number in left.tolist()])
-        return TermPart(self.rows.kept(mask), self.lengths[mask], vocabulary, postings)
+        return TermPart(self.rows.select(mask), self.lengths[mask], vocabulary, postings)
 
 
 class LexicalState:
@@ -443,7 +443,7 @@ class LexicalState:
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
         if previous is not None:
-            self._inherited = {id(part): previous._known(part) for part in self.parts}
+            self._inherited = {id(part): previous._recent(part) for part in self.parts}
 
     def __len__(self) -> int:
         return self.live
@@ -454,16 +454,16 @@ class LexicalState:
         Its statistics, and so its scores, are those of an index that never held the other rows. The last ones are
         cached.
         """
-        known = self._scoped
-        found = known.get(scope)
-        if found is None or next(reversed(known)) is not scope:
+        cached = self._scoped
+        found = cached.get(scope)
+        if found is None or next(reversed(cached)) is not scope:
             if found is None:
                 alive = [
                     part.rows.mask(scope) if mask is None else part.rows.mask(scope) & mask
                     for part, mask in zip(self.parts, self.alive, strict=True)
                 ]
                 found = LexicalState(self.parts, alive, restricts=self)
-            others = [(other, state) for other, state in known.items() if other != scope]
+            others = [(other, state) for other, state in cached.items() if other != scope]
             # A new dict: other threads may be reading the old one.
             self._scoped = {**dict(others[1 - _MOST_SCOPES :]), scope: found}
         return found
@@ -505,12 +505,12 @@ class LexicalState:
         repeats = Counter(terms)
         distinct = list(repeats)
         ranges = [part.ranges(distinct) for part in self.parts]
-        known = self._statistics(len(distinct), ranges, model) if statistics is None else statistics
-        if not self.live or not any(known.frequencies):
+        counted = self._statistics(len(distinct), ranges, model) if statistics is None else statistics
+        if not self.live or not any(counted.frequencies):
             return []
         factor = model.k1 + 1.0 if model.variant == "okapi" else 1.0
-        weights = [idf * times * factor for idf, times in zip(known.idf(model), repeats.values(), strict=True)]
-        saturations = self._saturated(model, known.tokens / known.rows)
+        weights = [idf * times * factor for idf, times in zip(counted.idf(model), repeats.values(), strict=True)]
+        saturations = self._saturated(model, counted.tokens / counted.rows)
         rows = self._candidates(ranges, weights, saturations, topk, self._rows.mask(filter))
         rows.sort()
         scores = self._exact_scores(rows, ranges, weights, saturations)
@@ -610,14 +610,15 @@ class LexicalState:
             )
             found = tuple(near.moved(part.lengths, mean_length) for near, part in zip(shared, self.parts, strict=False))
             found = found or tuple(
-                Saturation.of(part.postings, part.lengths, model, mean_length, self._known(part)) for part in self.parts
+                Saturation.of(part.postings, part.lengths, model, mean_length, self._recent(part))
+                for part in self.parts
             )
             # Two at most: the rows' own, and that of a search over several Documents. The dict is never changed, since
             # a later state may be reading it.
             self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
         return found
 
-    def _known(self, part: TermPart) -> list[Saturation]:
+    def _recent(self, part: TermPart) -> list[Saturation]:
         """The computed saturations of a part, here or in an earlier state; the latest ones."""
         own = [
             saturation

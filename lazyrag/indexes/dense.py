@@ -80,7 +80,7 @@ class Codes:
 
     @classmethod
     def of_matrix(
-        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, known: Sequence[KnownCodes] = ()
+        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, sources: Sequence[KnownCodes] = ()
     ) -> Codes:
         """The codes of vectors.
 
@@ -88,11 +88,11 @@ class Codes:
             matrix: (n, d) float32, finite, d at least 2.
             norms: (n,) their lengths; a vector without length has no direction, and codes of 0.
             room: Where the codes are put.
-            known: Codes that some of the rows have already, all under one rotation: it serves the others, too.
+            sources: Codes that some of the rows have already, all under one rotation: it serves the others, too.
         """
         count, dimension = matrix.shape
-        rotation = known[0].codes.rotation if known else _rotation(matrix, norms, _split(dimension))
-        split = known[0].codes.head.shape[1] if known else _split(dimension)
+        rotation = sources[0].codes.rotation if sources else _rotation(matrix, norms, _split(dimension))
+        split = sources[0].codes.head.shape[1] if sources else _split(dimension)
         made = cls(
             rotation,
             room((count, split), np.int8),
@@ -100,7 +100,7 @@ class Codes:
             room((5, count), np.float32),
         )
         missing = np.ones(count, np.bool_)
-        for codes, rows, places in known:
+        for codes, rows, places in sources:
             made.head[places], made.tail[places] = codes.head[rows], codes.tail[rows]
             made.facts[:, places] = codes.facts[:, rows]
             missing[places] = False
@@ -542,28 +542,28 @@ class DenseBlock(RowPart):
         rows = RowBlock.of(keys, fields)
         order = rows.keys.argsort()
         matrix = np.asarray(vectors, np.float32)[order]
-        return cls._coded(rows.kept(order), matrix, np.sqrt(row_dots(matrix, matrix)))
+        return cls._coded(rows.select(order), matrix, np.sqrt(row_dots(matrix, matrix)))
 
     @classmethod
-    def joined(cls, blocks: Sequence[DenseBlock], kept: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
+    def joined(cls, blocks: Sequence[DenseBlock], masks: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
         """At least one block as one.
 
         Args:
             blocks: The blocks.
-            kept: For each a mask of the rows to keep; None for all.
+            masks: For each a mask of the rows to keep; None for all.
             room: Where the vectors and their codes are put.
         """
         chosen = [
             np.arange(len(block)) if mask is None else np.flatnonzero(mask)
-            for block, mask in zip(blocks, kept, strict=True)
+            for block, mask in zip(blocks, masks, strict=True)
         ]
-        rows = RowBlock.joined([block.rows.kept(own) for block, own in zip(blocks, chosen, strict=True)])
+        rows = RowBlock.joined([block.rows.select(own) for block, own in zip(blocks, chosen, strict=True)])
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
         places = np.empty(len(order), np.intp)
         places[order] = np.arange(len(order))
         matrix = room((len(order), blocks[0].matrix.shape[1]), np.float32)
         norms = np.empty(len(order))
-        known = []
+        sources = []
         first = 0
         for block, own in zip(blocks, chosen, strict=True):
             to = places[first : first + len(own)]
@@ -572,9 +572,9 @@ class DenseBlock(RowPart):
                 some = slice(start, start + _ROWS_MOVED)
                 matrix[to[some]] = block.matrix[own[some]]
             if block.codes is not None:
-                known.append(KnownCodes(block.codes, own, to))
+                sources.append(KnownCodes(block.codes, own, to))
             first += len(own)
-        return cls._coded(rows.kept(order), matrix, norms, room, known)
+        return cls._coded(rows.select(order), matrix, norms, room, sources)
 
     @classmethod
     def _coded(
@@ -583,17 +583,17 @@ class DenseBlock(RowPart):
         matrix: Matrix,
         norms: NDArray[np.float64],
         room: Room = np.empty,
-        known: Sequence[KnownCodes] = (),
+        sources: Sequence[KnownCodes] = (),
     ) -> DenseBlock:
         """A block, with codes if it is large; by the rotation of the largest block in it, if that is a good part."""
         count, dimension = matrix.shape
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
-        known = sorted(known, key=lambda codes: -len(codes.rows))
-        if known and len(known[0].rows) < _ROTATION_SERVES * count:
-            known = []
-        known = [codes for codes in known if np.array_equal(codes.codes.rotation, known[0].codes.rotation)]
-        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, known))
+        sources = sorted(sources, key=lambda codes: -len(codes.rows))
+        if sources and len(sources[0].rows) < _ROTATION_SERVES * count:
+            sources = []
+        sources = [codes for codes in sources if np.array_equal(codes.codes.rotation, sources[0].codes.rotation)]
+        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, sources))
 
     def vector(self, row: int) -> Vector:
         """The vector of a row; a copy."""
@@ -816,15 +816,15 @@ def _best(
     if errors.ndim:
         if len(rows) > topk:
             bound = max(bound, kth_largest(worth - errors, topk))
-        kept = np.flatnonzero(worth + errors >= bound)
+        left = np.flatnonzero(worth + errors >= bound)
     else:
         error = float(errors)
         if len(rows) > topk:
             bound = max(bound, kth_largest(worth, topk) - error)
         # Compared in the type of worth, of which the next number below the bound is not above it.
-        kept = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
+        left = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
         errors = np.broadcast_to(errors, len(rows))
-    return Contenders(rows[kept], worth[kept].astype(np.float64), errors[kept].astype(np.float64), bytes_read)
+    return Contenders(rows[left], worth[left].astype(np.float64), errors[left].astype(np.float64), bytes_read)
 
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")

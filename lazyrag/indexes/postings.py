@@ -199,7 +199,7 @@ class RowBlock:
         keys = np.concatenate([block.keys for block in blocks])
         return cls(keys, np.concatenate(ids), FieldTable(lines=list(numbers)))
 
-    def kept(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
+    def select(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
         """Some of the rows, by mask or by number."""
         return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
 
@@ -245,8 +245,8 @@ class RowBlock:
     def _order(self) -> NDArray[np.intp] | None:
         """The rows in the order of their keys; None if they are sorted."""
         if not self.orders:  # several threads may find it at once; each finds the same
-            lie_so = bool((self.keys[:-1] < self.keys[1:]).all())
-            self.orders.append(None if lie_so else self.keys.argsort())
+            is_sorted = bool((self.keys[:-1] < self.keys[1:]).all())
+            self.orders.append(None if is_sorted else self.keys.argsort())
         return self.orders[0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -387,7 +387,7 @@ class Postings:
         rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         return cls(_starts(np.bincount(flat)), rows[order], weights[order])
 
-    def kept(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
+    def select(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
         """Without the postings of the other rows, whose numbers the rows behind them take; and the terms left."""
         of_kept = mask[self.rows]
         starts = np.append(0, np.cumsum(of_kept))[self.starts]
@@ -645,9 +645,9 @@ def cut(
 ) -> NDArray[np.int32]:
     """Those of some rows, the topk best among them, that can be among the topk best; see `contenders`."""
     if len(rows) > topk:
-        kept = scores[rows]
-        bound = float(np.partition(kept, len(kept) - topk)[len(kept) - topk]) * (1.0 - slack) - missing
-        rows = rows[kept >= bound]
+        values = scores[rows]
+        bound = float(np.partition(values, len(values) - topk)[len(values) - topk]) * (1.0 - slack) - missing
+        rows = rows[values >= bound]
     return rows.astype(np.int32)
 
 
@@ -666,7 +666,7 @@ def ranked(
         topk: At least 1.
     """
     if len(rows) > topk:
-        kept = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
-        rows, scores = rows[kept], scores[kept]
+        mask = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
+        rows, scores = rows[mask], scores[mask]
     best = sorted(zip((-scores).tolist(), keys(rows), strict=True))
     return [(key, -negative) for negative, key in best[:topk]]

@@ -89,16 +89,16 @@ class SparsePart(RowPart):
         return cls._made(RowBlock.of(keys, fields), dimensions, Postings.of_weights(numbers, lengths, weights))
 
     @classmethod
-    def joined(cls, parts: Sequence[SparsePart], kept: Sequence[Mask | None]) -> SparsePart:
+    def joined(cls, parts: Sequence[SparsePart], masks: Sequence[Mask | None]) -> SparsePart:
         """Several parts as one, their rows in the same order.
 
         Args:
             parts: At least one.
-            kept: For each of them a mask of the rows to keep; None for all.
+            masks: For each of them a mask of the rows to keep; None for all.
         """
         left = [
-            (part.rows, part.dimensions, part.postings) if mask is None or mask.all() else part._kept(mask)
-            for part, mask in zip(parts, kept, strict=True)
+            (part.rows, part.dimensions, part.postings) if mask is None or mask.all() else part._select(mask)
+            for part, mask in zip(parts, masks, strict=True)
         ]
         blocks, own_dimensions, postings = zip(*left, strict=True)
         dimensions = np.unique(np.concatenate(own_dimensions))
@@ -149,15 +149,15 @@ class SparsePart(RowPart):
         names = ("dimensions", "starts", "rows", "weights", "row_starts", "places", "lowest", "highest")
         dimensions, starts, rows, weights, row_starts, places, lowest, highest = pick(arrays, *names)
         block = RowBlock.from_arrays(arrays)
-        size, known = int(starts[-1]) if len(starts) else -1, len(dimensions)
+        size, count = int(starts[-1]) if len(starts) else -1, len(dimensions)
         fitting = (
-            len(starts) - 1 == len(lowest) == len(highest) == known
+            len(starts) - 1 == len(lowest) == len(highest) == count
             and len(rows) == len(weights) == len(places) == size
             and len(row_starts) == len(block) + 1
         )
         if not fitting:
             msg = (
-                f"A part of an index has {len(block)} rows and {known} dimensions with {size} weights, and arrays of "
+                f"A part of an index has {len(block)} rows and {count} dimensions with {size} weights, and arrays of "
                 f"other lengths: {', '.join(f'{name} {len(arrays[name])}' for name in names)}. Its file is damaged."
             )
             raise StoreError(msg)
@@ -176,9 +176,9 @@ class SparsePart(RowPart):
         )
         return cls(rows, dimensions, postings, row_starts, places, lowest, highest)
 
-    def _kept(self, mask: Mask) -> tuple[RowBlock, NDArray[np.uint64], Postings]:
-        postings, left = self.postings.kept(mask)
-        return self.rows.kept(mask), self.dimensions[left], postings
+    def _select(self, mask: Mask) -> tuple[RowBlock, NDArray[np.uint64], Postings]:
+        postings, left = self.postings.select(mask)
+        return self.rows.select(mask), self.dimensions[left], postings
 
 
 def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]:

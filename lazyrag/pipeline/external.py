@@ -251,15 +251,15 @@ class MilvusFinder:
             return await _call(getattr(self._given.client, method), **arguments)
 
 
-def _choose(what: str, given: str | None, known: Sequence[str], likely: Sequence[str], *, is_dynamic: bool) -> str:
+def _choose(what: str, given: str | None, names: Sequence[str], likely: Sequence[str], *, is_dynamic: bool) -> str:
     """The field that was given, or the only likely one."""
     if given is not None:
-        if given not in known and not is_dynamic:
-            raise ConfigError(f"The collection has no field {given!r} for {what}. {known_names(given, known)}")
+        if given not in names and not is_dynamic:
+            raise ConfigError(f"The collection has no field {given!r} for {what}. {known_names(given, names)}")
         return given
     if len(likely) != 1:
         problem = f"{len(likely)} fields are possible" if likely else "no field has a usual name"
-        raise ConfigError(f"The collection's {what} is unclear: {problem}. Give {what}=.... {known_names('', known)}")
+        raise ConfigError(f"The collection's {what} is unclear: {problem}. Give {what}=.... {known_names('', names)}")
     return likely[0]
 
 

@@ -62,11 +62,11 @@ def _by_nodes(reranker: Reranker) -> Rerank:
     async def rerank(query: str, found: Found, topk: int) -> Found:
         items: Sequence[DocNode | Hit] = found.items
         given = [item if isinstance(item, DocNode) else _as_node(item, at) for at, item in enumerate(items)]
-        kept = (await in_thread(reranker, given, query))[:topk]
+        reranked = (await in_thread(reranker, given, query))[:topk]
         if all(isinstance(item, DocNode) for item in found.items):
-            return Found(kept)
+            return Found(reranked)
         of = {node.uid: at for at, node in enumerate(given)}
-        return Found([_reranked_hit(node, found, of.get(node.uid)) for node in kept])
+        return Found([_reranked_hit(node, found, of.get(node.uid)) for node in reranked])
 
     return rerank
 

@@ -93,7 +93,7 @@ def read_settings(env_file: str | os.PathLike[str] | None = None) -> PipelineSet
 
 def _validate_variables(variables: Iterable[str], where: str) -> None:
     """Refuse a variable with the prefix of settings that is none. Values are not shown."""
-    known = [(_PREFIX + name).upper() for name in Settings.model_fields]
+    allowed = [(_PREFIX + name).upper() for name in Settings.model_fields]
     for name in variables:
-        if name.upper().startswith(_FAMILIES) and name.upper() not in known:
-            raise ConfigError(f"There is no setting {name}, found in {where}. {known_names(name.upper(), known)}")
+        if name.upper().startswith(_FAMILIES) and name.upper() not in allowed:
+            raise ConfigError(f"There is no setting {name}, found in {where}. {known_names(name.upper(), allowed)}")

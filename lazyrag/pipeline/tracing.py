@@ -62,7 +62,7 @@ class Span:
     def set(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes; None values are left out. Never put texts of users here."""
         if self._otel is not None and self._otel.is_recording():
-            self._otel.set_attributes(_known(attributes))
+            self._otel.set_attributes(_without_none(attributes))
 
     def hits(self, hits: Sequence[Hit], name: str = "gen_ai.retrieval.documents") -> None:
         """Record what was found: ids and scores, best first; with ``capture_content`` also the texts."""
@@ -162,8 +162,8 @@ def span(
         return
     tracer = api.get_tracer("lazyrag", __version__)
     context = None if parent is None or parent._otel is None else api.set_span_in_context(parent._otel)
-    known = _known({**(attributes or {}), **(content if content and capture_content else {})})
-    otel = tracer.start_span(name, context, api.SpanKind[kind.upper()], known)
+    present = _without_none({**(attributes or {}), **(content if content and capture_content else {})})
+    otel = tracer.start_span(name, context, api.SpanKind[kind.upper()], present)
     begun = Span(otel, capture_content=capture_content)
     try:
         with begun.as_current() if current else nullcontext():
@@ -321,7 +321,7 @@ def _api() -> ModuleType | None:
     return trace
 
 
-def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 

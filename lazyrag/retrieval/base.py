@@ -474,8 +474,8 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """A function records no reasons."""
-        told = f"{ranked.name} did not give it, and keeps no record that would tell why."
-        return Reason(uid, ranked.name, told, cause="untold")
+        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
+        return Reason(uid, ranked.name, message, cause="untold")
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
         check_query(text)  # the function checks the rest

@@ -281,23 +281,23 @@ class Tracks:
 
     def dropped(self, stage: Stage) -> list[DocNode]:
         """The nodes of a stage's inputs that none of its nodes stands for."""
-        kept = {origin for node in stage.nodes for origin in self.origins(stage, node)}
+        used = {origin for node in stage.nodes for origin in self.origins(stage, node)}
         given = dict.fromkeys(node for source in stage.inputs for node in source.nodes)
-        return [node for node in given if node not in kept]
+        return [node for node in given if node not in used]
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
         """The nodes of a stage that have a uid or stand for a node with it, in the stage's order."""
-        known = self._carriers.get((id(stage), uid))
-        if known is None:
+        cached = self._carriers.get((id(stage), uid))
+        if cached is None:
             before = {node for source in stage.inputs for node in self.carriers(source, uid)}
-            known = self._carriers[id(stage), uid] = [
+            cached = self._carriers[id(stage), uid] = [
                 node
                 for node in stage.nodes
                 if node.uid == uid
                 or uid in node.merged_from  # a neighbour that a window brought need not be among the inputs
                 or (before and not before.isdisjoint(self.origins(stage, node)))
             ]
-        return known
+        return cached
 
     def best(self, stages: Sequence[Stage], nodes: Sequence[DocNode]) -> tuple[Stage, DocNode, int] | None:
         """The best rank of some nodes in some stages: stage, node, rank."""
@@ -324,23 +324,23 @@ class Tracks:
     def _merged(self, uid: str, carrier: DocNode) -> Reason:
         """The reason for a node that another one stands for: the stage that merged it."""
         rank, _ = self.place(self.last, carrier)
-        told = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
+        message = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
         stage = self.last
         while True:
             before = [source for source in stage.inputs if self.carriers(source, uid)]
             found = self.best(before, [node for stage in before for node in stage.nodes if node.uid == uid])
             if found is not None:
-                return Reason(uid, stage.name, told, found[2], self.place(found[0], found[1])[1], cause="merged")
+                return Reason(uid, stage.name, message, found[2], self.place(found[0], found[1])[1], cause="merged")
             if not before:
-                return Reason(uid, stage.name, told, cause="merged")
+                return Reason(uid, stage.name, message, cause="merged")
             stage = before[0]
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
         """The reason for a node that a stage did not return; cached, as two stages may share an input."""
-        known = self._reasons.get((id(stage), uid))
-        if known is None:
-            known = self._reasons[id(stage), uid] = self._reason_of(stage, uid)
-        return known
+        cached = self._reasons.get((id(stage), uid))
+        if cached is None:
+            cached = self._reasons[id(stage), uid] = self._reason_of(stage, uid)
+        return cached
 
     def _reason_of(self, stage: Stage, uid: str) -> Reason:
         if stage.why is not None:
@@ -349,18 +349,18 @@ class Tracks:
         if found is not None:
             where, node, rank = found
             score = self.place(where, node)[1]
-            told = f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
-            told += "." if score is None else f", its score was {score:.4g}."
+            text = f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
+            text += "." if score is None else f", its score was {score:.4g}."
             if node.uid != uid:
-                told += f" The node {node.uid} stood for it there."
-            return Reason(uid, stage.name, told, rank, score)
+                text += f" The node {node.uid} stood for it there."
+            return Reason(uid, stage.name, text, rank, score)
         if not stage.inputs:
             return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="untold")
         reasons = tuple(dict.fromkeys(self._lost(source, uid) for source in stage.inputs))
         if len(reasons) == 1:
             return reasons[0]
-        told = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
-        return Reason(uid, stage.name, told, inputs=reasons, cause="inputs")
+        text = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
+        return Reason(uid, stage.name, text, inputs=reasons, cause="inputs")
 
 
 def _inputs_first(last: Stage) -> list[Stage]:
@@ -647,13 +647,13 @@ def clipped(text: str, width: int) -> str:
     """
     if text_width(text) <= width:
         return text
-    taken, kept = 3, []
+    taken, shown = 3, []
     for character in text:
         taken += _character_width(character)
         if taken > width:
             break
-        kept.append(character)
-    return "".join(kept).rstrip() + "..."
+        shown.append(character)
+    return "".join(shown).rstrip() + "..."
 
 
 def _character_width(character: str) -> int:

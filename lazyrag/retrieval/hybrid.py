@@ -816,23 +816,23 @@ def _blank_stage(name: str, snapshot: Snapshot) -> LazyStage:
 def _distinct(lists: Sequence[Sequence[DocNode]], snapshot: Snapshot) -> list[list[DocNode]]:
     """The lists with each node only where it ranks best, of equal ranks in the first list."""
     own = [[node_key(node, snapshot) for node in nodes] for nodes in lists]
-    known = _Keys(key for keys in own for key in keys)
+    merged = _Keys(key for keys in own for key in keys)
     best: dict[NodeKey, tuple[int, int]] = {}
     for number, keys in enumerate(own):
         for rank, key in enumerate(keys):
-            best[known[key]] = min(best.get(known[key], (rank, number)), (rank, number))
+            best[merged[key]] = min(best.get(merged[key], (rank, number)), (rank, number))
     return [
-        [node for rank, (key, node) in enumerate(zip(keys, nodes, strict=True)) if best[known[key]] == (rank, number)]
+        [node for rank, (key, node) in enumerate(zip(keys, nodes, strict=True)) if best[merged[key]] == (rank, number)]
         for number, (keys, nodes) in enumerate(zip(own, lists, strict=True))
     ]
 
 
 def _add_new(found: dict[tuple[str, int], DocNode], nodes: Sequence[DocNode], snapshot: Snapshot) -> None:
     """Add nodes that are not there yet, and that no node of a Document stands for."""
-    known = {uid for uid, part in found if part != OUTSIDE}
+    owned = {uid for uid, part in found if part != OUTSIDE}
     for node in nodes:
         uid, part = node.uid, snapshot.part_of(node)
-        if (uid, OUTSIDE) not in found and not (part == OUTSIDE and uid in known):
+        if (uid, OUTSIDE) not in found and not (part == OUTSIDE and uid in owned):
             found.setdefault((uid, part), node)
 
 

@@ -217,12 +217,12 @@ class RetrievalChain(BaseRetriever[T_co]):
     def _prefix(self, query: Query, snapshot: Snapshot) -> tuple[LoadedStage, int, Any]:
         """The stage in front of a reranker that has to run, its number, and the version of the Documents."""
         version, key = snapshot.version, (id(self), query.text)
-        known = query.memo.get(key)
-        if known is None or known[0] != version:
-            known = query.memo[key] = version, self._retrieved(query, snapshot)
-        found: LoadedStage = known[1]
+        cached = query.memo.get(key)
+        if cached is None or cached[0] != version:
+            cached = query.memo[key] = version, self._retrieved(query, snapshot)
+        found: LoadedStage = cached[1]
         for at, step in enumerate(self._steps):
-            if isinstance(step, Reranker) and self._known(at, found, query) is None:
+            if isinstance(step, Reranker) and self._earlier_stage(at, found, query) is None:
                 return found, at, version
             found = self._stepped(at, found, query)
         return found, len(self._steps), version
@@ -248,19 +248,19 @@ class RetrievalChain(BaseRetriever[T_co]):
         step = self._steps[at]
         if not isinstance(step, Reranker):
             return _run_step(step, found, query)
-        known = self._known(at, found, query)
-        if known is not None:  # a copy: a stage that occurs twice has two places
-            stage = copy.copy(known.record()) if query.is_explained else None
-            return LoadedStage(known.kind, known.name, known.nodes(), found.snapshot, stage=stage)
-        known = _run_step(step, found, query)
-        query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), known))
-        return known
+        earlier = self._earlier_stage(at, found, query)
+        if earlier is not None:  # a copy: a stage that occurs twice has two places
+            stage = copy.copy(earlier.record()) if query.is_explained else None
+            return LoadedStage(earlier.kind, earlier.name, earlier.nodes(), found.snapshot, stage=stage)
+        earlier = _run_step(step, found, query)
+        query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), earlier))
+        return earlier
 
-    def _known(self, at: int, found: LoadedStage, query: Query) -> LoadedStage | None:
+    def _earlier_stage(self, at: int, found: LoadedStage, query: Query) -> LoadedStage | None:
         """The stage of a reranker for the very same nodes, if it ran for them."""
         before = query.memo.get((id(self), at, query.text), ())
         given = _identity(found) if before else None
-        return next((known for nodes, known in before if nodes == given), None)
+        return next((stage for nodes, stage in before if nodes == given), None)
 
     def _cut(self, found: LoadedStage, query: Query) -> LazyStage:
         limit = self._limit(query)
@@ -332,9 +332,9 @@ def _step_name(step: Any) -> str:
 
 def _step_settings(step: Any) -> Mapping[str, Any]:
     """The attribute ``said`` of a step, or the fields of a dataclass."""
-    said = getattr(step, "said", None)
-    if isinstance(said, Mapping):
-        return said
+    settings = getattr(step, "said", None)
+    if isinstance(settings, Mapping):
+        return settings
     values = {field.name: getattr(step, field.name) for field in fields(step)} if is_dataclass(step) else {}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -420,9 +420,9 @@ def auto_merge(
     readers: dict[int, Reader] = {}
     for node in listed:
         reader = _reader(node)
-        known = readers.setdefault(id(reader.tree), reader)
-        if known.scope != reader.scope:
-            raise ConfigError(f"Nodes come through different filters of a Document: {known.scope!r}, {reader.scope!r}.")
+        first = readers.setdefault(id(reader.tree), reader)
+        if first.scope != reader.scope:
+            raise ConfigError(f"Nodes come through different filters of a Document: {first.scope!r}, {reader.scope!r}.")
 
     def merge(snapshot: Snapshot) -> list[DocNode]:
         merged = []
@@ -458,8 +458,8 @@ class _Rule:
     higher_is_better: bool
 
     def best(self, scores: Sequence[float | None]) -> float | None:
-        known = [score for score in scores if score is not None]
-        return None if not known else max(known) if self.higher_is_better else min(known)
+        numbers = [score for score in scores if score is not None]
+        return None if not numbers else max(numbers) if self.higher_is_better else min(numbers)
 
     def order(self, node: DocNode) -> float:
         if node.score is None or math.isnan(node.score):
@@ -509,8 +509,8 @@ class _Merging:
 
     def add(self, node: DocNode) -> None:
         """Add a hit; of duplicates the best."""
-        known = self._found.get(node.uid)
-        if known is None or (known.score != node.score and self._rule.best([known.score, node.score]) == node.score):
+        old = self._found.get(node.uid)
+        if old is None or (old.score != node.score and self._rule.best([old.score, node.score]) == node.score):
             self._found[node.uid] = _Found(node.segment, node.score, node, node.merged_from, is_hit=True)
 
     def merged(self) -> list[DocNode]:
@@ -571,14 +571,14 @@ class _Merging:
             above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.above(above)
 
     def _replace(self, lower: list[_Found], segment: Segment) -> None:
-        known = self._found.get(segment.uid)
-        if known is None:
-            known = _Found(segment, None, None)
-        score = self._rule.best([found.score for found in (known, *lower)])
-        uids = [*known.merged_from, *(uid for child in lower for uid in child.stands_for)]
+        present = self._found.get(segment.uid)
+        if present is None:
+            present = _Found(segment, None, None)
+        score = self._rule.best([found.score for found in (present, *lower)])
+        uids = [*present.merged_from, *(uid for child in lower for uid in child.stands_for)]
         for child in lower:
             del self._found[child.segment.uid]
-        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=known.is_hit)
+        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -669,7 +669,7 @@ class Windows:
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
         for node in given:
             beside.setdefault(_location(node), []).append(node)
-        known = set(given)
+        before = set(given)
         return {
             node: tuple(
                 neighbour
@@ -677,7 +677,7 @@ class Windows:
                 if neighbour.number - self.before <= node.number <= neighbour.number + self.after
             )
             for node in gave
-            if node not in known and not node.merged_from
+            if node not in before and not node.merged_from
         }
 
 
@@ -765,11 +765,11 @@ class MMR:
         if self.embed_key is not None:
             return self.embed_key
         reader = node.reader
-        known = [own.key for own in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
-        if len(known) != 1:
-            names = known_names("", known) if known else "It has none at all."
-            raise ConfigError(f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(known)}. {names}")
-        return known[0]
+        keys = [own.key for own in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
+        if len(keys) != 1:
+            names = known_names("", keys) if keys else "It has none at all."
+            raise ConfigError(f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(keys)}. {names}")
+        return keys[0]
 
 
 def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) -> None:

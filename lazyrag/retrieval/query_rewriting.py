@@ -184,10 +184,10 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
 
 def _bare_lines(text: str) -> list[str]:
     lines = [line for line in read_lines(text, is_cut=False) if not line.endswith((":", "："))]
-    kept = [line for line in lines if not _CHATTER.fullmatch(line)]
-    if kept and _REFUSAL.match(kept[0]):
-        raise UnreadableAnswerError(f"it refuses: {kept[0]!r:.80}")
-    return kept
+    queries = [line for line in lines if not _CHATTER.fullmatch(line)]
+    if queries and _REFUSAL.match(queries[0]):
+        raise UnreadableAnswerError(f"it refuses: {queries[0]!r:.80}")
+    return queries
 
 
 def _is_json(value: Any) -> bool:
@@ -352,9 +352,9 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
     def _rewritten(self, query: Query) -> tuple[list[str], float]:
         """The queries for a question, written once a call, and the duration of that."""
         key = id(self), query.text
-        known: tuple[list[str], float] | None = query.memo.get(key)
-        if known is None:
+        cached: tuple[list[str], float] | None = query.memo.get(key)
+        if cached is None:
             begun = time.perf_counter()
             queries = self.queries(query.text)
-            known = query.memo[key] = queries, time.perf_counter() - begun
-        return known
+            cached = query.memo[key] = queries, time.perf_counter() - begun
+        return cached

@@ -88,13 +88,13 @@ class RerankFunction:
             RetrievalError: If the function raises, or returns something else than its prototype says.
         """
         with errors_of(f"The reranker {self.name!r}", RetrievalError):
-            kept = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
+            returned = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
         if not self.batch:
-            kept = [node for node in kept if node is not None]
-        if not is_list_of(kept, DocNode):
+            returned = [node for node in returned if node is not None]
+        if not is_list_of(returned, DocNode):
             wanted = "a list of nodes" if self.batch else "the node or None"
-            raise RetrievalError(f"The reranker {self.name!r} must return {wanted}; it returned {kept!r:.80}.")
-        return list(kept)
+            raise RetrievalError(f"The reranker {self.name!r} must return {wanted}; it returned {returned!r:.80}.")
+        return list(returned)
 
 
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
@@ -295,8 +295,8 @@ def keyword_filter(
     """
     _check_keyword_filter(required_keys, exclude_keys, language)
     text = _folded(node.get_text())
-    kept = all(_pattern(key).search(text) for key in required_keys)
-    return node if kept and not any(_pattern(key).search(text) for key in exclude_keys) else None
+    has_all = all(_pattern(key).search(text) for key in required_keys)
+    return node if has_all and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
 
 def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:

@@ -180,11 +180,11 @@ class Retriever(BaseRetriever[T_co]):
         cut_off = self._cut_offs[embed_key]
         if cut_off == -math.inf:
             return ranked
-        kept = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
+        passing = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
         why = partial(self.explain_missing, ranked)
         params = {"similarity_cut_off": cut_off}
         return LazyStage(
-            "cut", "similarity_cut_off", kept, snapshot, inputs=(ranked,), params=params, query=query, why=why
+            "cut", "similarity_cut_off", passing, snapshot, inputs=(ranked,), params=params, query=query, why=why
         )
 
     def _request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
@@ -345,8 +345,8 @@ class Retriever(BaseRetriever[T_co]):
         if reason.cause != "found":
             return reason
         target = str(self.target)
-        told = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
-        return replace(reason, stage=target, told=told, cause="dropped")
+        message = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
+        return replace(reason, stage=target, told=message, cause="dropped")
 
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
         """The nodes of the searched group that lead to a node of the target group."""
@@ -371,8 +371,8 @@ def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[s
     cut_offs = dict.fromkeys(embed_keys, -math.inf)
     for key, value in (cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)).items():
         if key not in embed_keys:
-            known = [key for key in embed_keys if key is not None]
-            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), known)}")
+            names = [key for key in embed_keys if key is not None]
+            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), names)}")
         expected = "a number, or a mapping from embed key to number"
         cut_offs[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
     return cut_offs
@@ -409,12 +409,12 @@ class _MissingNode:
         if own:
             return self._reason_of(own)
         if target not in [segment.group for _, _, segment in found]:
-            told = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
-            return self._because("group", told)
+            message = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
+            return self._because("group", message)
         own = self.retriever._leading_to(self.ranked, self.uid)
         if not own:
-            told = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
-            return self._because("group", told)
+            message = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
+            return self._because("group", message)
         reason = self._reason_of(own)
         return replace(reason, told=not_led(group, len(own), reason.told))
 
@@ -427,11 +427,11 @@ class _MissingNode:
         if matching:
             return self._too_low(matching) or self._unranked(matching)
         last = wanted[-1]
-        told = "The filter excludes it." if last is None else excluded(last, own[-1][2].fields)
-        return Reason(self.uid, "filter", told, cause="filter")
+        message = "The filter excludes it." if last is None else excluded(last, own[-1][2].fields)
+        return Reason(self.uid, "filter", message, cause="filter")
 
-    def _because(self, cause: Cause, told: str, rank: int | None = None, score: float | None = None) -> Reason:
-        return Reason(self.uid, self.retriever._ranking_name(self.ranked), told, rank, score, cause=cause)
+    def _because(self, cause: Cause, message: str, rank: int | None = None, score: float | None = None) -> Reason:
+        return Reason(self.uid, self.retriever._ranking_name(self.ranked), message, rank, score, cause=cause)
 
     def _too_low(self, own: Sequence[_Found]) -> Reason | None:
         """The rank of the node in the ranking of all nodes; None if it has none."""
@@ -449,13 +449,15 @@ class _MissingNode:
         rank, score = at + 1, ranking[at][1]
         cut_off = retriever._cut_offs[embed_key]
         if cut_off != -math.inf and retriever.similarity.is_worse(score, cut_off):
-            told = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
-            return Reason(self.uid, "similarity_cut_off", told, rank, score, cause="cut-off")
+            message = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
+            return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
         if rank <= depth:
-            told = f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+            message = (
+                f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+            )
         else:
-            told = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
-        return self._because("depth", told, rank, score)
+            message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
+        return self._because("depth", message, rank, score)
 
     def _unranked(self, own: Sequence[_Found]) -> Reason:
         """Why a node has no rank in the ranking of all nodes."""
@@ -473,7 +475,7 @@ class _MissingNode:
         return self._because("terms", f"The similarity {self.retriever.similarity.name!r} gave it no score.")
 
 
-def not_led(group: str, count: int, told: str) -> str:
+def not_led(group: str, count: int, message: str) -> str:
     """The reason for a node of the target group, from the reason for the best node that leads to it.
 
     Example:
@@ -481,7 +483,7 @@ def not_led(group: str, count: int, told: str) -> str:
         "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
-    return f"No hit of {group!r} leads to it. Of {which} that would: {told[:1].lower()}{told[1:]}"
+    return f"No hit of {group!r} leads to it. Of {which} that would: {message[:1].lower()}{message[1:]}"
 
 
 def excluded(wanted: Filter, fields: Fields) -> str:

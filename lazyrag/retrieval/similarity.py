@@ -231,18 +231,18 @@ class Similarity:
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
         if len(pairs) == len(nodes) and all(map(_is_pair_of, pairs, nodes)):
             return nodes, self._scores([score for _, score in pairs])
-        known = {node.uid: node for node in nodes}
+        nodes_by_uid = {node.uid: node for node in nodes}
         by_uid: dict[str, Any] = {}
         for pair in pairs:
             node, value = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
             uid = node.uid if isinstance(node, DocNode) else ""
-            if uid not in known or uid in by_uid:
+            if uid not in nodes_by_uid or uid in by_uid:
                 raise RetrievalError(
                     f"The similarity {self.name!r} returned {pair!r:.80}; a batch function must return a list of pairs "
                     "(node, score), each of the given nodes at most once."
                 )
             by_uid[uid] = value
-        return [known[uid] for uid in by_uid], self._scores(list(by_uid.values()))
+        return [nodes_by_uid[uid] for uid in by_uid], self._scores(list(by_uid.values()))
 
     def is_worse(self, score: float, cut_off: float) -> bool:
         """Whether a score is worse than a cut-off; an equal one is not."""
@@ -299,9 +299,9 @@ class _FunctionSearch:
             nodes: list[DocNode] = []
             scores = [np.zeros(0)]
             for page in part.scan(request.group, request.filters, request.embed_key):
-                found, theirs = self._similarity.scored(query, page, **kwargs)
+                found, page_scores = self._similarity.scored(query, page, **kwargs)
                 nodes += found
-                scores.append(theirs)
+                scores.append(page_scores)
             best = _best(nodes, np.concatenate(scores), request.topk, descend=descend)
             rankings.append(keyed(best, part.part))
         return merged(rankings, request.topk, descend=descend)
@@ -517,9 +517,9 @@ def cosine(query: list[float], node: DocNode) -> float:
         >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
         1.0
     """
-    ours, theirs = _dense(query), _dense(node.embedding)
-    lengths = math.sqrt(float(ours @ ours) * float(theirs @ theirs))
-    return max(-1.0, min(1.0, float(ours @ theirs) / lengths)) if lengths else 0.0
+    ours, second = _dense(query), _dense(node.embedding)
+    lengths = math.sqrt(float(ours @ ours) * float(second @ second))
+    return max(-1.0, min(1.0, float(ours @ second) / lengths)) if lengths else 0.0
 
 
 def ip(query: list[float] | SparseVector, node: DocNode) -> float:
@@ -531,12 +531,12 @@ def ip(query: list[float] | SparseVector, node: DocNode) -> float:
         >>> ip({3: 2.0, 9: 1.0}, DocNode(text="x", embeddings={"default": {3: 0.5, 7: 2.0}}))
         1.0
     """
-    theirs = node.embedding
-    if not isinstance(query, dict) or not isinstance(theirs, dict):
-        return float(_dense(query) @ _dense(theirs))
+    vector = node.embedding
+    if not isinstance(query, dict) or not isinstance(vector, dict):
+        return float(_dense(query) @ _dense(vector))
     score = 0.0
-    for dimension in sorted(query.keys() & theirs.keys()):  # sum() need not add up as the index does
-        score += query[dimension] * theirs[dimension]
+    for dimension in sorted(query.keys() & vector.keys()):  # sum() need not add up as the index does
+        score += query[dimension] * vector[dimension]
     return score
 
 
@@ -626,9 +626,9 @@ def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> b
     """Whether a node's Document uses the same embedding model; vectors of another model do not compare."""
     if not isinstance(node.reader, Reader):
         return False
-    [theirs] = node.reader.embedders([embed_key])
+    [other] = node.reader.embedders([embed_key])
     identity = embedder.embedder.identity
-    return theirs.given is embedder.given or (identity != "" and theirs.embedder.identity == identity)
+    return other.given is embedder.given or (identity != "" and other.embedder.identity == identity)
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
