@@ -131,6 +131,7 @@ class Database:
             self._check_place()
         self._process = os.getpid()
         self._turn = threading.RLock()
+        self._commits = 0  # of writing transactions
         try:
             self._open()
         except (UnicodeDecodeError, sqlite3.Error) as exc:
@@ -190,7 +191,8 @@ class Database:
     def data_version(self) -> int:
         """A number that changes when another connection of any process has changed the file.
 
-        Transactions of this object do not change it. Compare only numbers of one object.
+        Transactions of this object do not change it, except in memory, where nobody else commits. Compare only numbers
+        of one object.
 
         Raises:
             StoreError: If SQLite fails, or the database is closed.
@@ -199,6 +201,8 @@ class Database:
             https://sqlite.org/pragma.html#pragma_data_version
         """
         self.check_open()
+        if self.in_memory:
+            return self._commits
         with self._turn:
             try:
                 [version] = self._connection.execute("PRAGMA data_version").fetchone()
@@ -256,6 +260,7 @@ class Database:
                     try:
                         yield connection
                         connection.execute("COMMIT")
+                        self._commits += begin != "BEGIN"
                     except BaseException:
                         if connection.in_transaction:  # SQLite has ended it by itself where the disk failed
                             connection.execute("ROLLBACK")

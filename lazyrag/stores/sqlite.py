@@ -605,8 +605,6 @@ class StoreFile:
         self, path: str | os.PathLike[str] | None, *, read_only: bool = False, timeout_s: float = 30.0
     ) -> None:
         self.read_only = read_only
-        self._commits = 0  # of this object, in memory
-        self._counting = threading.Lock()
         with ExitStack() as undo:
             self._writer = undo.enter_context(Database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
             self._reader = self._writer
@@ -616,9 +614,9 @@ class StoreFile:
             undo.pop_all()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
-        # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
-        # of the writer.
-        self.changed: Callable[[], int] = self._committed if self.path is None else self._reader.data_version
+        self.writing: Callable[..., AbstractContextManager[sqlite3.Connection]] = self._writer.writing
+        """A transaction that writes; see `Database.writing`."""
+        self.changed: Callable[[], int] = self._reader.data_version
         """A number of this object that changes with every commit, of this process or another one."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
@@ -630,21 +628,6 @@ class StoreFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @contextmanager
-    def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that writes: committed at its end, rolled back after an error.
-
-        Args:
-            durable: Wait until the disk has it, and with it every transaction that ended before.
-
-        Raises:
-            StoreError: If SQLite fails in it, the file stays locked, or it is closed or read-only.
-        """
-        with self._writer.writing(durable=durable) as connection:
-            yield connection
-        with self._counting:
-            self._commits += 1
 
     def damage(self) -> str:
         """Check all of the file; "" if it is undamaged."""
@@ -685,10 +668,6 @@ class StoreFile:
             return self.arrays.age_s(name)
         except StoreError:
             return 0.0
-
-    def _committed(self) -> int:
-        self._reader.check_open()
-        return self._commits
 
     def close(self) -> None:
         """Close the file. Waits for transactions of other threads. Idempotent.
