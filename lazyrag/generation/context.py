@@ -209,7 +209,7 @@ _MISSING: Mapping[str, Any] = {"source": "", "document_id": "", "chunk_id": 0, "
 class ContextBuilder:
     """Writes the context of a question: as many hits as fit, with numbers to cite them by (spec 003).
 
-    The budget holds for the final text: template, question, headings and texts together never take more tokens by
+    The budget applies to the final text: template, question, headings and texts together never take more tokens by
     ``counter``. The best hits come first. The first one that does not fit is cut at the end of a sentence. The
     context's metadata name the hits that were cut and left out.
 

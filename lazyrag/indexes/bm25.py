@@ -451,7 +451,7 @@ class LexicalState:
     def restricted_to(self, scope: Filter) -> LexicalState:
         """The same index with only the live rows that satisfy a bound filter.
 
-        Its statistics, and so its scores, are those of an index that never held the other rows. The last ones are
+        Its statistics, and so its scores, are those of an index without the other rows. The last ones are
         cached.
         """
         cached = self._scoped
@@ -490,7 +490,7 @@ class LexicalState:
         """The best live rows that share a term with the query.
 
         Args:
-            terms: The query's terms; one that stands twice counts twice.
+            terms: The query's terms; one that occurs twice counts twice.
             topk: At least 1.
             filter: A bound filter over the rows' fields. It narrows what is ranked and changes no statistic.
             model: BM25's parameters.
@@ -528,7 +528,7 @@ class LexicalState:
         firsts = self._rows.firsts.tolist()
         drift = max(saturation.drift for saturation in saturations)
         if min(weights) <= 0 or drift > _MOST_DRIFT:
-            # Only okapi's idf can be 0 or less; then a score does not tell whether a row shares a term. And shares that
+            # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be 0. And shares that
             # are too far from the true ones, as a scope may have them, name no candidates.
             rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Codes: one byte for each number of a rotated vector, which separate most rows from the nearest ones.
 #
-# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, holds most of
+# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, has most of
 # a vector's length. With the head's codes, every row's cosine to a query is known up to rounding errors and the tail;
 # with the tail's codes up to rounding errors. Rows that cannot be among the nearest by these bounds are not read. A
 # search reads a tenth of the bytes of the vectors, and is as exact as one that reads them all.
@@ -743,7 +743,7 @@ class BlockSearch:
         vector, block = self._queries[query], self._block
         cosines, errors = scan.heads(self._some, query)
         worth, uncertain = vector.worth(cosines, errors, self._norms)
-        # Some rows that are probably among the best tell how good a row must be.
+        # Some rows that are probably among the best bound how good a row must be.
         probes = np.flatnonzero(worth >= kth_largest(worth, max(_PROBES * topk, _LEAST_PROBES)))
         bound = self._bound_of(vector, self._rows[probes], query, topk)
         left = np.flatnonzero(worth + uncertain >= bound)
@@ -799,7 +799,7 @@ def _cosines(
         cosines = np.divide(products, norms, out=np.zeros(len(norms)), where=there)
         lost = np.divide(block.matrix.shape[1] * 2.0**-149, norms, out=np.zeros(len(norms)), where=there)
     errors = np.where(there, relative + lost, 0.0)
-    beyond = ~np.isfinite(cosines)  # a sum has left float32's range: only the exact pass can tell
+    beyond = ~np.isfinite(cosines)  # a sum has left float32's range: only the exact pass can rank it
     cosines[beyond], errors[beyond] = 0.0, np.inf
     return cosines, errors
 
@@ -938,7 +938,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
 
     def _by_block(self, rows: NDArray[np.intp]) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
         """For each block with some of the rows, which are ascending: the number of its first row, its own numbers of
-        them, and where they stand.
+        them, and their places among them.
         """
         firsts = self._rows.firsts
         ends = rows.searchsorted(firsts).tolist()

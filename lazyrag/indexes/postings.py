@@ -72,12 +72,12 @@ def array_text(array: NDArray[np.uint8]) -> str:
     """The text that `text_array` was given.
 
     Raises:
-        StoreError: If the array holds no text.
+        StoreError: If the array is not a text.
     """
     try:
         return array.tobytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as exc:
-        msg = "An array of an index holds no text: its file is damaged. Run verify() and repair()."
+        msg = "An array of an index is not a text: its file is damaged. Run verify() and repair()."
         raise StoreError(msg) from exc
 
 
@@ -617,7 +617,7 @@ def contenders(
     if bound <= 0.0:
         return None
     tall = np.flatnonzero(maxima >= bound)
-    if at_most is not None and len(tall) > at_most:  # each of them holds a row at least
+    if at_most is not None and len(tall) > at_most:  # each of them has a row at least
         return None
     layer, column = np.nonzero(dealt[:, tall] >= bound)
     rest = np.flatnonzero(scores[piles * _PILE :] >= bound) + piles * _PILE

@@ -168,7 +168,7 @@ class SparsePart(RowPart):
         sizes = np.bincount(postings.rows, minlength=len(rows))
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         places = sorted_order(postings.rows).astype(np.uint32)
-        # Every dimension has postings, so each slice that is reduced holds one at least.
+        # Every dimension has postings, so no reduced slice is empty.
         firsts, weights = postings.starts[:-1], postings.values
         lowest, highest = (
             reduced.reduceat(weights, firsts) if len(firsts) else np.zeros(0, np.float32)
@@ -304,7 +304,7 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         scale = 1.0 / float(np.maximum(-parsed.least, parsed.most).sum())
         weights = [weight * scale for weight in parsed.weights]
         if not all(_SMALLEST <= abs(weight) <= _LARGEST for weight in weights):
-            return matching()  # float32 would tell too little
+            return matching()  # too large or too small for float32
         scores = scratch_zeros(len(self._rows))
 
         def add_up(some: list[int]) -> None:

@@ -196,7 +196,7 @@ class MilvusFinder:
         Args:
             query: The query.
             topk: Maximum number of hits.
-            filters: ``{field: value}`` or ``{field: [values]}``, all of which must hold.
+            filters: ``{field: value}`` or ``{field: [values]}``, all of which must match.
 
         Raises:
             ConfigError: If the collection, one of its fields or a filter is ambiguous or unknown.
@@ -235,7 +235,7 @@ class MilvusFinder:
         return _Layout(key, text, vector, await self._metric(vector), tuple(fields), is_dynamic)
 
     async def _metric(self, vector: str) -> str:
-        """The metric of the index over the vectors, whatever its name is."""
+        """The metric of the index over the vectors; the index may have any name."""
         names = [vector, *await self._request("list_indexes", collection_name=self._collection)]
         for name in dict.fromkeys(names):
             index = await self._request("describe_index", collection_name=self._collection, index_name=name)

@@ -25,7 +25,7 @@ from lazyrag.pipeline.run import Parts, Run, make_rerank, warned
 from lazyrag.pipeline.search import Finder, RetrieverFinder
 from lazyrag.retrieval.hybrid import Fusing, HybridRetriever
 from lazyrag.retrieval.postprocessors import RetrievalChain
-from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.validation import (
     is_list_of,
@@ -193,14 +193,12 @@ class RAGPipeline:
                 Document without embeddings.
             NotRegisteredError: If there is no such group.
         """
-        documents = [doc] if isinstance(doc, Document) else doc
-        is_valid = is_list_of(documents, Document) and len(documents) > 0
-        require(is_valid, "doc", doc, "a Document or a list of Documents")
+        documents = validate_documents(doc)
         given = None if settings is None else as_settings(settings)
         if reranker is None and given is not None and given.rag_use_reranker:
             reranker = _cross_encoder(given)
         return cls(
-            retriever=_make_retriever(list(documents), group_name, given),
+            retriever=_make_retriever(documents, group_name, given),
             reranker=reranker,
             generator=generator,
             context_builder=context_builder,
@@ -292,7 +290,7 @@ class RAGPipeline:
 
         Args:
             query: The question.
-            top_k: Number of hits to retrieve. The settings say how many the reranker keeps.
+            top_k: Number of hits to retrieve. The reranker's number comes from the settings.
             max_tokens: See `build_context`.
             filters: See `retrieve`.
 

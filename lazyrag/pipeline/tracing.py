@@ -189,8 +189,8 @@ def pipeline_span(
         current: See `span`; False for a streamed answer.
 
     Example:
-        >>> with pipeline_span("tea", "How hot?") as asked:
-        ...     asked.answered("80 degrees.")
+        >>> with pipeline_span("tea", "How hot?") as tracing:
+        ...     tracing.answered("80 degrees.")
     """
     return span(
         f"invoke_workflow {pipeline}",
@@ -213,8 +213,8 @@ def retrieval_span(
         capture_content: See `span`.
 
     Example:
-        >>> with retrieval_span("tea", "How hot?", 6) as asked:
-        ...     asked.hits([])
+        >>> with retrieval_span("tea", "How hot?", 6) as tracing:
+        ...     tracing.hits([])
     """
     attributes = {_OPERATION: "retrieval", "gen_ai.data_source.id": data_source, "gen_ai.retrieval.top_k": topk}
     name = f"retrieval {data_source}"
@@ -280,8 +280,8 @@ def chat_span(
 
     Example:
         >>> from lazyrag import GenerationResult
-        >>> with chat_span("qwen3", provider="openai") as asked:
-        ...     asked.generated(GenerationResult("80 degrees."))
+        >>> with chat_span("qwen3", provider="openai") as tracing:
+        ...     tracing.generated(GenerationResult("80 degrees."))
     """
     attributes: dict[str, Any] = {
         _OPERATION: "chat",

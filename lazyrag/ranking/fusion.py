@@ -34,7 +34,7 @@ K = TypeVar("K", bound=Hashable)
 # Normalisation of scores
 
 Normalisation: TypeAlias = Literal["min_max", "theoretical", "max", "z_score", "distribution", "none"]
-"""How a ranking's scores are brought to a common range; `normalised` says what each one does."""
+"""How a ranking's scores are brought to a common range; see `normalised` for their formulas."""
 
 NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 
@@ -595,7 +595,7 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
 
 
 def summed(shares: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
-    """Rank by the sums, each rounded once: uids with the same contributions tie, in whatever order.
+    """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of the contributions.
 
     Example:
         >>> summed({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
@@ -637,7 +637,7 @@ class VectorSetting:
         embedding_model_name: The model's name; not blank.
 
     Raises:
-        ConfigError: If a value is out of its range. It is a `ValueError`, as spec 004 says.
+        ConfigError: If a value is out of its range. It is a `ValueError`, as spec 004 requires.
 
     Example:
         >>> VectorSetting(0.7, "openai", "text-embedding-3-small").vector_weight
@@ -663,7 +663,7 @@ class KeywordSetting:
         keyword_weight: From 0 to 1; together with the vector weight it is 1.
 
     Raises:
-        ConfigError: If the weight is out of its range. It is a `ValueError`, as spec 004 says.
+        ConfigError: If the weight is out of its range. It is a `ValueError`, as spec 004 requires.
 
     Example:
         >>> KeywordSetting(0.3).keyword_weight
@@ -686,7 +686,7 @@ class Weights:
         keyword_setting: That of the keywords. The two weights add up to 1, to within 1e-6.
 
     Raises:
-        ConfigError: If they do not, or something else was given. It is a `ValueError`, as spec 004 says.
+        ConfigError: If they do not, or something else was given. It is a `ValueError`, as spec 004 requires.
 
     Example:
         >>> weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))

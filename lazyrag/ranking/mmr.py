@@ -53,7 +53,7 @@ def mmr(
         Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998, doi:10.1145/290941.291025.
 
     Example:
-        >>> vectors = [[1, 0], [1, 0], [0, 1]]  # the first two say the same
+        >>> vectors = [[1, 0], [1, 0], [0, 1]]  # the first two are equal
         >>> [uid for uid, _ in mmr([("a", 3.0), ("b", 2.9), ("c", 2.0)], vectors, topk=2)]
         ['a', 'c']
     """

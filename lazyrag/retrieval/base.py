@@ -61,7 +61,7 @@ class Query:
     reasons: list[Callable[[str], Reason]] = field(default_factory=list)
 
     def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
-        """Wrap a function so that it works, and holds the state that was read, no longer than the call."""
+        """Wrap a function so that it can be called, and references the snapshot, during the call only."""
         reasons, number = self.reasons, len(self.reasons)
         reasons.append(why)
 
@@ -150,7 +150,7 @@ class LazyStage:
     def record(self) -> Stage:
         """Return this stage and those before it as plain data, with all their nodes.
 
-        The record explains missing nodes until the call ends; after that it holds no state.
+        The record explains missing nodes until the call ends; after that it references no snapshot.
         """
         if self._stage is not None:
             return self._stage
@@ -277,11 +277,12 @@ class BaseRetriever(Generic[T_co]):
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among the hits of one of its stages; called inside the read."""
-        return Reason(uid, ranked.name, f"{ranked.name} did not give it.", cause="untold")
+        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
+        return Reason(uid, ranked.name, message, cause="untold")
 
     @property
     def wrapped(self) -> Any:
-        """The object that the user holds."""
+        """The user's own object."""
         return self
 
     @property
@@ -323,7 +324,7 @@ class BaseRetriever(Generic[T_co]):
         """Return the stages of a call; see `__call__` for arguments and errors.
 
         Returns:
-            The last stage. Its nodes are those of a call, whatever the ``output_format``.
+            The last stage. Its nodes are those of a call with ``output_format=None``.
         """
         return self._explained(self._query(query, filters, topk, is_explained=True), LazyStage.record)
 
@@ -439,7 +440,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
 
     @property
     def higher_is_better(self) -> bool | None:
-        """As the function's attribute ``descends`` says; True without one."""
+        """The function's attribute ``descends``; True without one."""
         if self._inner is not None:
             return self._inner.higher_is_better
         descends = getattr(self._function, "descends", True)
@@ -471,11 +472,6 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         query = ranked.query
         params = {} if query is None else {"filters": query.filters, "topk": query.topk}
         return self._name, {name: value for name, value in params.items() if value is not None}
-
-    def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
-        """A function records no reasons."""
-        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
-        return Reason(uid, ranked.name, message, cause="untold")
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
         check_query(text)  # the function checks the rest

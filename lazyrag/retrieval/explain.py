@@ -53,7 +53,7 @@ class Standing(Record):
         stage: Number of the stage.
         kind: Of the stage.
         name: Of the stage.
-        uid: Of the node: not the hit's uid where the hit stands for another node.
+        uid: Of the node: not the hit's uid where the hit represents another node.
         rank: From 1; None where a retriever of a fusion did not return it.
         score: Its score in the stage.
         share: What it added to the score of the fusion behind; None without one. The shares add up to that score.
@@ -88,8 +88,8 @@ class ExplainedHit(Record):
         path: Its document.
         number: Its ordinal in its group and document.
         text: The beginning of its text, on one line.
-        standings: Its standing in each stage, retrievers first, with those of the nodes that it stands for.
-        merged_from: Uids of the other retrieved nodes that it stands for.
+        standings: Its standing in each stage, retrievers first, with those of the nodes that it represents.
+        merged_from: Uids of the other retrieved nodes that it represents.
         shares: What each input of the last fusion added to its score there, by the input's name; empty without a
             fusion. Of inputs with one name the second is ``"name (2)"`` and so on.
         fused: The score that the shares add up to; None without a fusion.
@@ -112,7 +112,7 @@ class ExplainedHit(Record):
 
     def __str__(self) -> str:
         there = [standing for standing in self.standings if standing.rank is not None and standing.kind != "cut"]
-        best = {standing.stage: standing for standing in reversed(there)}  # of the nodes that it stands for
+        best = {standing.stage: standing for standing in reversed(there)}  # of the nodes that it represents
         standings = [f"{standing.name} {standing}" for standing in reversed(best.values())]
         last = f"#{self.rank} {number_text(self.score)} {self.path} {self.group} {self.number}".rstrip()
         return f"{last}: {' > '.join(standings)}" if standings else last
@@ -270,7 +270,7 @@ class Tracks:
         return self._places[id(stage)].get(node, (None, None))
 
     def origins(self, stage: Stage, node: DocNode) -> list[DocNode]:
-        """The nodes of a stage's inputs that one of its nodes stands for: itself and those that it replaced."""
+        """The nodes of a stage's inputs that one of its nodes represents: itself and those that it replaced."""
         given = self._inputs[id(stage)]
         found = [node] if node in given.get(node.uid, ()) else []
         if node in stage.origins:
@@ -280,13 +280,13 @@ class Tracks:
         return list(dict.fromkeys(found))
 
     def dropped(self, stage: Stage) -> list[DocNode]:
-        """The nodes of a stage's inputs that none of its nodes stands for."""
+        """The nodes of a stage's inputs that none of its nodes represents."""
         used = {origin for node in stage.nodes for origin in self.origins(stage, node)}
         given = dict.fromkeys(node for source in stage.inputs for node in source.nodes)
         return [node for node in given if node not in used]
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
-        """The nodes of a stage that have a uid or stand for a node with it, in the stage's order."""
+        """The nodes of a stage that have a uid or represent a node with it, in the stage's order."""
         cached = self._carriers.get((id(stage), uid))
         if cached is None:
             before = {node for source in stage.inputs for node in self.carriers(source, uid)}
@@ -313,7 +313,7 @@ class Tracks:
         return stage, node, rank
 
     def reason(self, uid: str) -> Reason:
-        """Why a node is not in the result: the node that stands for it or the stage that dropped it; else its rank."""
+        """Why a node is not in the result: the node that represents it or the stage that dropped it; else its rank."""
         carriers = self.carriers(self.last, uid)
         own = [node for node in carriers if node.uid == uid]
         if own:
@@ -322,7 +322,7 @@ class Tracks:
         return self._merged(uid, carriers[0]) if carriers else self._lost(self.last, uid)
 
     def _merged(self, uid: str, carrier: DocNode) -> Reason:
-        """The reason for a node that another one stands for: the stage that merged it."""
+        """The reason for a node that another one represents: the stage that merged it."""
         rank, _ = self.place(self.last, carrier)
         message = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
         stage = self.last
@@ -453,7 +453,7 @@ class _HitTrack:
         self.fused: float | None = None
 
     def follow(self, hit: DocNode) -> None:
-        """Note the standing of a hit, and of the nodes that it stands for, in each stage."""
+        """Note the standing of a hit, and of the nodes that it represents, in each stage."""
         nodes: dict[int, dict[DocNode, None]] = {id(self._tracks.last): {hit: None}}
         under_fusion: set[int] = set()
         for stage in reversed(self._tracks.stages):
@@ -469,7 +469,7 @@ class _HitTrack:
                 nodes.setdefault(id(source), {}).update(dict.fromkeys(before))
 
     def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
-        """The nodes that a node stands for; the one whose score it took first."""
+        """The nodes that a node represents; the one whose score it took first."""
         best = {origin: self._tracks.best(stage.inputs, [origin]) for origin in self._tracks.origins(stage, node)}
         return sorted(best, key=lambda origin: math.inf if (found := best[origin]) is None else found[2])
 

@@ -337,7 +337,7 @@ class _FusedInput:
         ranked: The stage.
         hits: Its hits, with scores of which a higher one is better; nan where the direction is unknown.
         own: By the key of a hit the stage's own key, where that is another one.
-        stands_in: Whether some of its nodes belong to no Document and stand for a Document's.
+        stands_in: Whether some of its nodes belong to no Document and represent a Document's.
     """
 
     ranked: LazyStage
@@ -547,9 +547,9 @@ def _for_each(value: Any, count: int) -> list[Any]:
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the first results.
 
-    Where a question has many good answers, this finds more of them: texts that say the same in other words. Where it
-    has one, a neighbour may take the first place, unless a reranker comes after; see docs/quality.md. The query is
-    embedded once. Keyword search and sparse vectors do not change.
+    Where a question has many good answers, this finds more of them: the same content in other words. Where it has one,
+    a neighbour may take the first place, unless a reranker comes after; see docs/quality.md. The query is embedded
+    once. Keyword search and sparse vectors do not change.
 
     Args:
         retriever: A `Retriever` by embeddings, or a `HybridRetriever` with one in it.
@@ -828,7 +828,7 @@ def _distinct(lists: Sequence[Sequence[DocNode]], snapshot: Snapshot) -> list[li
 
 
 def _add_new(found: dict[tuple[str, int], DocNode], nodes: Sequence[DocNode], snapshot: Snapshot) -> None:
-    """Add nodes that are not there yet, and that no node of a Document stands for."""
+    """Add nodes that are not there yet, and that no node of a Document represents."""
     owned = {uid for uid, part in found if part != OUTSIDE}
     for node in nodes:
         uid, part = node.uid, snapshot.part_of(node)
@@ -885,7 +885,7 @@ class RetrievalMethod(str, Enum):
     HYBRID_SEARCH = "hybrid_search"
     """Both, fused."""
     KEYWORD_SEARCH = "keyword_search"
-    """The query's words that occur: each counts once, rare ones more, whatever the length of the text."""
+    """The query's words that occur: each counts once, rare ones more; the length of the text does not count."""
 
     @staticmethod
     def is_support_semantic_search(retrieval_method: str) -> bool:
@@ -938,5 +938,5 @@ def retriever_for(
         return HybridRetriever.over(doc, group_name, topk, similarity=similarity)
     if wanted is RetrievalMethod.FULL_TEXT_SEARCH:
         return Retriever(doc, group_name, similarity, topk=topk)
-    # With k1 = 0 BM25 adds up the idf of the terms that occur, whatever their number and the text's length.
+    # With k1 = 0 BM25 adds up the idf of the terms that occur; neither their number nor the text's length counts.
     return Retriever(doc, group_name, similarity, topk=topk, k1=0.0, b=0.0)

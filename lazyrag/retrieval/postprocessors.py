@@ -25,6 +25,7 @@ from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
 from lazyrag.retrieval.reranker import Reranker, token_embedders
+from lazyrag.retrieval.retriever import validate_documents
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     StageKind,
@@ -158,8 +159,7 @@ class RetrievalChain(BaseRetriever[T_co]):
             ['green tea', 'black coffee']
         """
         hybrid = HybridRetriever.over(doc, group_name, topk, embed_keys=embed_keys)
-        documents = [doc] if isinstance(doc, Document) else list(doc)
-        able = [token_embedders(document.reader.embedders(embed_keys)) for document in documents]
+        able = [token_embedders(document.reader.embedders(embed_keys)) for document in validate_documents(doc)]
         common = sorted(set(able[0]).intersection(*able[1:]))
         if not common:
             return RetrievalChain(hybrid, topk=topk)
@@ -170,8 +170,8 @@ class RetrievalChain(BaseRetriever[T_co]):
     def higher_is_better(self) -> bool | None:
         """True behind a step that sets new scores, else as the retriever.
 
-        None where it was False and a step does not say, by ``rescores``, whether its scores are new; such a chain can
-        be fused by ranks alone.
+        None where it was False and a step has no ``rescores``: it is unknown whether its scores are new. Such a chain
+        can be fused by ranks alone.
         """
         found = self.retrievers[0].higher_is_better
         for step in self._steps:
@@ -202,7 +202,7 @@ class RetrievalChain(BaseRetriever[T_co]):
             found, at, version = read(self.sources, partial(self._prefix, query))
             try:
                 found, at = self._run_outside(found, at, query)
-            except StaleNodeError:  # a reranker that reads more than the nodes hold
+            except StaleNodeError:  # a reranker that reads Documents
                 break
             if at < len(self._steps):
                 continue
@@ -352,7 +352,7 @@ def _check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
 
     Args:
         direction: Whether a higher score of the retriever's nodes is better; None where that is unknown.
-        steps: The steps. The attribute ``descend`` of a step says how it reads the scores; None: not at all.
+        steps: The steps. The attribute ``descend`` of a step is how it reads the scores; None: not at all.
 
     Raises:
         ConfigError: Naming the step.
@@ -392,7 +392,7 @@ def auto_merge(
 
     Returns:
         Nodes, best first, ties by uid; those without a score last. A parent has the best score of the nodes that it
-        stands for, and their uids as its `DocNode.merged_from`. Other nodes stay the same.
+        represents, and their uids as its `DocNode.merged_from`. Other nodes stay the same.
 
     Raises:
         ConfigError: If an argument is out of its range, a node belongs to no Document, or nodes of one Document come
@@ -473,8 +473,8 @@ class _Found:
 
     Args:
         segment: The node's.
-        score: The best one of the hits that it stands for.
-        given: The hit, as long as it stands for itself alone.
+        score: The best one of the hits that it represents.
+        given: The hit, as long as it represents itself alone.
         merged_from: Uids of the hits below it.
         is_hit: Whether it is a hit itself.
     """

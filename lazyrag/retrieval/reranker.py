@@ -85,7 +85,7 @@ class RerankFunction:
         """Call the function and return the nodes that it keeps, in its order.
 
         Raises:
-            RetrievalError: If the function raises, or returns something else than its prototype says.
+            RetrievalError: If the function raises, or returns something that its prototype does not allow.
         """
         with errors_of(f"The reranker {self.name!r}", RetrievalError):
             returned = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
@@ -276,7 +276,7 @@ _CJK = re.compile(f"[{CJK_LETTERS}]")
 def keyword_filter(
     node: DocNode, required_keys: Sequence[str] = (), exclude_keys: Sequence[str] = (), language: str = "en"
 ) -> DocNode | None:
-    """Keep a node that holds every required keyword and no excluded one (spec 001's ``KeywordFilter``).
+    """Keep a node that contains every required keyword and no excluded one (spec 001's ``KeywordFilter``).
 
     Case does not matter. A key with Chinese, Japanese or Korean letters is matched as a substring, another one as a
     whole word or phrase; white space in a phrase matches any white space.
@@ -462,7 +462,7 @@ def pointwise_reranker(
     normalise: NormaliseLike = "min_max",
     **kwargs: Any,
 ) -> ModelStep:
-    """Order nodes by what a chat model says of each: whether, or how well, it answers the query.
+    """Order nodes by a chat model's verdict on each: whether, or how well, it answers the query.
 
     Args:
         model: A `lazyrag.models.ChatModel`, or a callable that turns a text into a text.
@@ -534,8 +534,8 @@ def max_sim_reranker(
 class _DocumentModels:
     """Models over the embedders of the Documents that nodes belong to.
 
-    It holds no embedder, as Documents come and go: the cache of passages belongs to the embedder. Of embedders that
-    cannot hold a cache, it holds the last one.
+    It keeps no reference to an embedder, as Documents come and go: the cache of passages belongs to the embedder. Only
+    of embedders without weak references, which cannot own a cache, it keeps the last one.
     """
 
     def __init__(self, embed_key: str | None) -> None:

@@ -126,7 +126,7 @@ class Retriever(BaseRetriever[T_co]):
         similarity_kw: Mapping[str, Any] | None = None,
         **more_similarity_kw: Any,
     ) -> None:
-        self._documents = _document_list(doc)
+        self._documents = validate_documents(doc)
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
         self.similarity = OWN_METRIC if similarity is None else similarities[similarity]
@@ -252,7 +252,7 @@ class Retriever(BaseRetriever[T_co]):
 
     @property
     def higher_is_better(self) -> bool:
-        """As the similarity says; fused scores are always better where they are higher."""
+        """The direction of the similarity; of fused scores a higher one is always better."""
         return self.similarity.descend or len(self._embed_keys) > 1
 
     @property
@@ -340,7 +340,7 @@ class Retriever(BaseRetriever[T_co]):
         if found:
             reasons = [tracks.reason(uid) for uid in sorted(found)]
             best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
-            return replace(best, uid=uid, told=not_led(self.group, len(sources), best.told))
+            return replace(best, uid=uid, told=unmapped_message(self.group, len(sources), best.told))
         reason = tracks.reason(uid)
         if reason.cause != "found":
             return reason
@@ -358,7 +358,12 @@ class Retriever(BaseRetriever[T_co]):
         return found
 
 
-def _document_list(doc: Any) -> list[Document]:
+def validate_documents(doc: Any) -> list[Document]:
+    """Return one Document or several as a list.
+
+    Raises:
+        ConfigError: If it is something else, or names a Document twice.
+    """
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
     if len({id(document.reader.tree) for document in documents}) != len(documents):
@@ -397,7 +402,7 @@ class _MissingNode:
     uid: str
 
     def reason(self) -> Reason:
-        """The first reason that holds."""
+        """The first reason that applies."""
         if self.query.is_blank:
             return self._because("query", "The query is blank, and finds nothing.")
         found = _find(self.ranked, self.uid)
@@ -416,7 +421,7 @@ class _MissingNode:
             message = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
             return self._because("group", message)
         reason = self._reason_of(own)
-        return replace(reason, told=not_led(group, len(own), reason.told))
+        return replace(reason, told=unmapped_message(group, len(own), reason.told))
 
     def _reason_of(self, own: Sequence[_Found]) -> Reason:
         """The best reason of some nodes of the searched group."""
@@ -475,11 +480,11 @@ class _MissingNode:
         return self._because("terms", f"The similarity {self.retriever.similarity.name!r} gave it no score.")
 
 
-def not_led(group: str, count: int, message: str) -> str:
+def unmapped_message(group: str, count: int, message: str) -> str:
     """The reason for a node of the target group, from the reason for the best node that leads to it.
 
     Example:
-        >>> not_led("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
+        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
         "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"

@@ -208,7 +208,7 @@ class Similarity:
             Pairs (node, score); a batch function may leave nodes out.
 
         Raises:
-            RetrievalError: If the function raises, or returns something else than its prototype says.
+            RetrievalError: If the function raises, or returns something that its prototype does not allow.
         """
         sign = -1.0 if self.descend else 1.0
         ranked, scores = self.scored(query, nodes, **kwargs)
@@ -417,7 +417,7 @@ indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
 def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
 
-    Results and scores depend on the store; filters always hold.
+    Results and scores depend on the store; filters always apply.
     """
     return _vector_search("smart_embedding_index", similarity, kwargs, "native")
 
@@ -575,7 +575,7 @@ def query_vector(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> 
     Raises:
         EmbeddingError: If the query cannot be embedded.
     """
-    key = id(embedder.given), text  # the retriever holds the embedder, so the id is unique
+    key = id(embedder.given), text  # the retriever references the embedder, so the id is unique
     vector: Embedding | None = memo.get(key)
     if vector is None:
         vector = memo[key] = embedder.embed([text], input_type="query")[0]

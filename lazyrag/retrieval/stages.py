@@ -38,7 +38,7 @@ Cause: TypeAlias = Literal[
 ]
 """The cause of a `Reason`, for programs.
 
-``"found"``: the node is in the result. ``"merged"``: another node of the result stands for it. ``"dropped"``: a later
+``"found"``: the node is in the result. ``"merged"``: another node of the result represents it. ``"dropped"``: a later
 stage removed it. A retriever did not return it because: ``"depth"``: it ranks too low; ``"cut-off"``: its score is
 worse than ``similarity_cut_off``; ``"terms"``: it shares nothing with the query; ``"embedding"``: it has no vector;
 ``"filter"``; ``"group"``: it belongs to another group; ``"unknown"``: no such node; ``"query"``: the query is blank;
@@ -77,7 +77,7 @@ class Stage:
         said: Its settings, for people: ``{"k": 60}``.
         seconds: Its duration, without its inputs.
         retriever: Of a leaf: the retriever.
-        origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it stands for. By
+        origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it represents. By
             default these are the nodes that the node's `merged_from` names.
         why: Of a leaf, or a cut that is a part of it: explains why a uid is not among its nodes for this query.
     """
@@ -132,7 +132,7 @@ class NodeRetriever(Protocol):
 
 
 class Traceable(Protocol):
-    """A retriever that records its stages, whatever the output format of its calls."""
+    """A retriever that records its stages; the output format of its calls does not matter."""
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """Return the last stage; its nodes are those that a call returns."""
@@ -144,7 +144,7 @@ class Step(Protocol):
 
     A step may have a method ``trace(stage, query) -> Stage`` that records more than its input and output. Without one,
     its attributes ``kind``, ``name`` and ``said`` describe it, and ``origins(given, gave)`` returns the nodes that new
-    nodes stand for. ``rescores`` is True if the step sets new scores (higher is better) and False if it keeps the
+    nodes represent. ``rescores`` is True if the step sets new scores (higher is better) and False if it keeps the
     scores of its input. Fusions by score need it for steps behind a retriever whose smaller scores are better.
     """
 
