@@ -414,20 +414,21 @@ indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
 """From a similarity and its keywords to the search."""
 
 
-def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
+def vector_index(index: str, mode: SearchMode, similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """The vector store's search in a mode.
 
-    Results and scores depend on the store; filters always apply.
+    ``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on.
+    ``"smart_embedding_index"``: the store's own search as it comes; exact in the ``map`` store. Results and scores
+    depend on the store; filters always apply.
     """
-    return _vector_search("smart_embedding_index", similarity, kwargs, "native")
+    search = similarity.make_search(kwargs)
+    if not isinstance(search, VectorSearch):
+        problem = f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
+        raise ConfigError(f"{problem}. Use similarity='cosine', or index='default'.")
+    return replace(search, mode=mode)
 
 
-def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on."""
-    return _vector_search("ann", similarity, kwargs, "approximate")
-
-
-def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
     search = similarity.make_search(kwargs)
     if not isinstance(search, TermSearch):
@@ -439,18 +440,10 @@ def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     return TextSearch(search.analyser)
 
 
-def _vector_search(index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode) -> Search:
-    search = similarity.make_search(kwargs)
-    if not isinstance(search, VectorSearch):
-        problem = f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
-        raise ConfigError(f"{problem}. Use similarity='cosine', or index='default'.")
-    return replace(search, mode=mode)
-
-
-indexes.register("ann", of_graphs)
+indexes.register("ann", partial(vector_index, "ann", "approximate"))
 indexes.register("default", Similarity.make_search)
-indexes.register("native", of_server)
-indexes.register("smart_embedding_index", of_vector_store)
+indexes.register("native", server_index)
+indexes.register("smart_embedding_index", partial(vector_index, "smart_embedding_index", "native"))
 
 
 def bm25(
