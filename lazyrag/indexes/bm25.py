@@ -641,7 +641,7 @@ class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     Example:
         >>> index = LexicalIndex()
         >>> index.add(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
-        >>> [key for key, _ in index.search(["green"], 10)]
+        >>> [key for key, _ in index.state.search(["green"], 10)]
         ['a']
     """
 
@@ -651,19 +651,3 @@ class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     def add(self, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None) -> None:
         """Add rows; a key that is present is replaced. See `TermPart.of_rows`."""
         self._add_part(TermPart.of_rows(keys, terms, fields))
-
-    def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
-        """See `LexicalState.statistics`."""
-        return self._state.statistics(terms, model)
-
-    def search(
-        self,
-        terms: Sequence[str],
-        topk: int,
-        *,
-        filter: Filter | None = None,  # noqa: A002  the word of the domain
-        model: BM25 = BM25(),
-        statistics: Statistics | None = None,
-    ) -> Ranking:
-        """See `LexicalState.search`."""
-        return self._state.search(terms, topk, filter=filter, model=model, statistics=statistics)

@@ -963,7 +963,7 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
     Example:
         >>> index = DenseIndex(2, "cosine")
         >>> index.add(["a", "b"], np.array([[1, 0], [1, 1]], np.float32))
-        >>> index.search(np.array([2, 0], np.float32), 1)
+        >>> index.state.search(np.array([2, 0], np.float32), 1)
         [('a', 1.0)]
     """
 
@@ -975,18 +975,6 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
     def add(self, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> None:
         """Add rows; a key that is present is replaced. See `DenseBlock.of_rows`."""
         self._add_part(DenseBlock.of_rows(keys, np.asarray(vectors, np.float32), fields))
-
-    def get(self, keys: Sequence[str]) -> list[tuple[str, Vector, Fields]]:
-        """See `VectorRows.get`."""
-        return self._state.get(keys)
-
-    def search(self, query: Vector, topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
-        """See `DenseState.search`."""
-        return self._state.search(query, topk, filter=filter)
-
-    def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
-        """See `DenseState.search_many`."""
-        return self._state.search_many(queries, topk, filter=filter)
 
 
 def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray[np.float64]:

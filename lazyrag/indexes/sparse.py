@@ -349,7 +349,7 @@ class SparseIndex(TieredIndex[SparsePart, SparseState]):
     Example:
         >>> index = SparseIndex()
         >>> index.add(["a", "b"], [{3: 0.5, 7: 2.0}, {3: 1.5}])
-        >>> index.search({3: 2.0}, 1)
+        >>> index.state.search({3: 2.0}, 1)
         [('b', 3.0)]
     """
 
@@ -361,11 +361,3 @@ class SparseIndex(TieredIndex[SparsePart, SparseState]):
     ) -> None:
         """Add rows; a key that is present is replaced. See `SparsePart.of_rows`."""
         self._add_part(SparsePart.of_rows(keys, vectors, fields))
-
-    def get(self, keys: Sequence[str]) -> list[tuple[str, SparseVector, Fields]]:
-        """See `VectorRows.get`."""
-        return self._state.get(keys)
-
-    def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
-        """See `SparseState.search`."""
-        return self._state.search(query, topk, filter=filter)

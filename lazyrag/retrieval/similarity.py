@@ -481,7 +481,7 @@ def bm25(
     by_uid = {node.uid: node for node in nodes}
     index = LexicalIndex()
     index.add(list(by_uid), [terms(node.get_text()) for node in by_uid.values()])
-    found = index.search(terms(query), len(by_uid), model=BM25(k1, b, variant))
+    found = index.state.search(terms(query), len(by_uid), model=BM25(k1, b, variant))
     return [(by_uid[uid], score) for uid, score in found]
 
 
