@@ -9,7 +9,7 @@ import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
 from lazyrag.errors import ConfigError, InterfaceError, known_names, missing_package
@@ -442,6 +442,26 @@ class PipelineRAG(RAGInterface[Mapping[str, Any]]):
 _ID_FIELDS = ("retrieved_context_ids", "reference_context_ids")
 
 
+def _is_ids(value: Any) -> bool:
+    return is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
+
+
+def _is_rubrics(value: Any) -> bool:
+    return isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
+
+
+_FieldType: TypeAlias = tuple[Callable[[Any], bool], str]
+"""Whether a value has the type, and its description."""
+_TEXT: _FieldType = (lambda value: isinstance(value, str)), "a string"
+_TEXTS: _FieldType = (lambda value: is_list_of(value, str)), "a list of strings"
+_FIELD_TYPES: Mapping[str, _FieldType] = {
+    **dict.fromkeys(("retrieved_contexts", "reference_contexts", "multi_responses"), _TEXTS),
+    **dict.fromkeys(_ID_FIELDS, (_is_ids, "a list of ids (strings or integers)")),
+    "rubrics": (_is_rubrics, "a mapping from string to string"),
+}
+"""Types of fields; the others are strings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One question with what was found, answered and expected: RAGAS's ``SingleTurnSample`` without that package.
@@ -486,18 +506,8 @@ class Sample:
     def __post_init__(self) -> None:
         for name in FIELDS:
             value = getattr(self, name)
-            if value is None:
-                continue
-            if name in _ID_FIELDS:
-                right = is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
-                require(right, f"Sample.{name}", value, "a list of ids (strings or integers) or None")
-            elif name == "rubrics":
-                right = isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
-                require(right, f"Sample.{name}", value, "a mapping from string to string or None")
-            elif name.endswith(("contexts", "responses")):
-                require(is_list_of(value, str), f"Sample.{name}", value, "a list of strings or None")
-            else:
-                require(isinstance(value, str), f"Sample.{name}", value, "a string or None")
+            has_type, expected = _FIELD_TYPES.get(name, _TEXT)
+            require(value is None or has_type(value), f"Sample.{name}", value, f"{expected} or None")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields, not copied, as RAGAS's samples do."""

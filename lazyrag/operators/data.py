@@ -126,10 +126,8 @@ def validate_data(data: Any) -> RAGData:
         ConfigError: If it is a tuple, or has fields of the older formats, which were ambiguous. `from_legacy` renames
             them.
     """
-    if isinstance(data, (tuple, list)):
-        msg = "(query, docs) is given up. Pass {'query': ..., 'retrieval_docs': [...]}."
-        raise ConfigError(f"data must be a dict; got {data!r:.60}. {msg}")
-    require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}")
+    hint = "A tuple (query, docs) is given up: pass {'query': ..., 'retrieval_docs': [...]}."
+    require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}", hint)
     for name, value in data.items():
         if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
             msg = (

@@ -774,15 +774,14 @@ class MMR:
 
 def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) -> None:
     """Refuse vectors that cannot be compared."""
-    kinds = [
-        (node, "a sparse one" if isinstance(vector, dict) else f"one of {len(vector)} numbers")
+    kinds = {
+        "a sparse one" if isinstance(vector, dict) else f"one of {len(vector)} numbers": node
         for node, vector in zip(nodes, vectors, strict=True)
         if vector is not None
-    ]
-    for node, kind in kinds[1:]:
-        if kind != kinds[0][1]:
-            two = f"{kinds[0][0]!r} has {kinds[0][1]}, and {node!r} has {kind}"
-            raise ConfigError(f"MMR compares vectors of one model: {two}. Pass embed_key=, or nodes of one Document.")
+    }
+    if len(kinds) > 1:
+        listed = ", and ".join(f"{node!r} has {kind}" for kind, node in kinds.items())
+        raise ConfigError(f"MMR compares vectors of one model: {listed}. Pass embed_key=, or nodes of one Document.")
 
 
 def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
