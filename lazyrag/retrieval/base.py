@@ -162,13 +162,15 @@ class LazyStage:
             why = self.query.during_call(why)
         inputs = tuple(stage.record() for stage in self.inputs)
         nodes = self.nodes()
-        shares = self._shares(nodes)
+        contributions = self._contributions(nodes)
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
         origins = self._origins(nodes)
-        self._stage = Stage(self.kind, name, nodes, inputs, shares, params, self.seconds, retriever, origins, why)
+        self._stage = Stage(
+            self.kind, name, nodes, inputs, contributions, params, self.seconds, retriever, origins, why
+        )
         return self._stage
 
-    def _shares(self, nodes: Sequence[DocNode]) -> Any:
+    def _contributions(self, nodes: Sequence[DocNode]) -> Any:
         """The contributions by uid, or by node where several Documents may have nodes of one uid."""
         if not self.contributions:
             return EMPTY
@@ -278,7 +280,7 @@ class BaseRetriever(Generic[T_co]):
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among the hits of one of its stages; called inside the read."""
         message = f"{ranked.name} did not give it, and keeps no record that would tell why."
-        return Reason(uid, ranked.name, message, cause="untold")
+        return Reason(uid, ranked.name, message, cause="no-reason")
 
     @property
     def wrapped(self) -> Any:
@@ -451,14 +453,14 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         """As the wrapped retriever."""
         return self._inner is not None and self._inner.supports_feedback
 
-    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> FunctionRetriever:
-        """See `Retriever.towards`; only for a retriever that supports feedback."""
-        return FunctionRetriever(cast("Any", self._inner).towards(nodes, weight))
+    def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> FunctionRetriever:
+        """See `Retriever.with_feedback`; only for a retriever that supports feedback."""
+        return FunctionRetriever(cast("Any", self._inner).with_feedback(nodes, weight))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Call the function."""
         if query.feedback is not None and self.supports_feedback:
-            return self.towards(*query.feedback).run(replace(query, feedback=None), snapshot)
+            return self.with_feedback(*query.feedback).run(replace(query, feedback=None), snapshot)
         if query.is_explained and self._trace is not None:
             stage = self._trace(query.text, filters=query.filters, topk=query.topk)
             return LoadedStage.of(validate_stage(stage, f"The trace of {self._function!r:.80}"), snapshot)
@@ -503,7 +505,7 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever
     return [as_retriever(retriever) for retriever in retrievers]
 
 
-def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "unasked") -> LazyStage:
+def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "not-run") -> LazyStage:
     """The stage of a retriever that did not run.
 
     Args:
@@ -606,7 +608,7 @@ def why_not(
         >>> from lazyrag import Document, Retriever
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-        >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").told
+        >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").message
         "There is no node '1234' in the Document."
     """
     return as_retriever(retriever).why_not(uid, query, filters, topk)

@@ -332,7 +332,7 @@ def _step_name(step: Any) -> str:
 
 def _step_settings(step: Any) -> Mapping[str, Any]:
     """The attribute ``said`` of a step, or the fields of a dataclass."""
-    settings = getattr(step, "said", None)
+    settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings
     values = {field.name: getattr(step, field.name) for field in fields(step)} if is_dataclass(step) else {}
@@ -656,9 +656,9 @@ class Windows:
                 raise ConfigError(f"{node!r}: {merged}. Use one Windows with larger numbers, or merge=False first.")
             by_tree.setdefault(id(_reader(node).tree), []).append(at)
         found: list[tuple[int, list[DocNode]]] = []
-        for places in by_tree.values():
-            own = [nodes[at] for at in places]
-            found += [(places[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
+        for positions in by_tree.values():
+            own = [nodes[at] for at in positions]
+            found += [(positions[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
         return [node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window]
 
     def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:

@@ -206,9 +206,9 @@ class Retriever(BaseRetriever[T_co]):
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
         """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
-        shares = fusions["rrf"].shares([ranking.hits for ranking in rankings])
-        fused = LazyStage("fusion", "rrf", summed(shares), snapshot, self.group, inputs=tuple(rankings))
-        fused.contributions = shares
+        contributions = fusions["rrf"].contributions([ranking.hits for ranking in rankings])
+        fused = LazyStage("fusion", "rrf", summed(contributions), snapshot, self.group, inputs=tuple(rankings))
+        fused.contributions = contributions
         fused.seconds = time.perf_counter() - begun
         return fused.cut(topk)
 
@@ -260,7 +260,7 @@ class Retriever(BaseRetriever[T_co]):
         """True for a search by vectors without ``target``."""
         return bool(self._embed_keys) and self.target is None
 
-    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
+    def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
         """Return a copy of this retriever that moves the vector of each query towards nodes.
 
         Use it to find more nodes of a kind: hits that a reader approved, or the first hits of another retriever (see
@@ -281,7 +281,7 @@ class Retriever(BaseRetriever[T_co]):
             >>> _ = docs.add_texts({"a": "green tea", "b": "coffee"})
             >>> retriever = Retriever(docs, "FineChunk")
             >>> green, coffee = retriever("tea")
-            >>> [node.text for node in retriever.towards([coffee], weight=1)("tea")]
+            >>> [node.text for node in retriever.with_feedback([coffee], weight=1)("tea")]
             ['coffee', 'green tea']
         """
         made = copy.copy(self)
@@ -340,13 +340,13 @@ class Retriever(BaseRetriever[T_co]):
         if found:
             reasons = [tracks.reason(uid) for uid in sorted(found)]
             best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
-            return replace(best, uid=uid, told=unmapped_message(self.group, len(sources), best.told))
+            return replace(best, uid=uid, message=unmapped_message(self.group, len(sources), best.message))
         reason = tracks.reason(uid)
         if reason.cause != "found":
             return reason
         target = str(self.target)
         message = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
-        return replace(reason, stage=target, told=message, cause="dropped")
+        return replace(reason, stage=target, message=message, cause="dropped")
 
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
         """The nodes of the searched group that lead to a node of the target group."""
@@ -421,7 +421,7 @@ class _MissingNode:
             message = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
             return self._because("group", message)
         reason = self._reason_of(own)
-        return replace(reason, told=unmapped_message(group, len(own), reason.told))
+        return replace(reason, message=unmapped_message(group, len(own), reason.message))
 
     def _reason_of(self, own: Sequence[_Found]) -> Reason:
         """The best reason of some nodes of the searched group."""
