@@ -87,14 +87,14 @@ def run(count: int) -> None:
             }
         )
     for query in queries[:20]:
-        best = lexical.search(query["LexicalIndex"], TOPK)
-        same = sparse.search({key: float(value) for key, value in query["SparseIndex, words"].items()}, TOPK)
+        best = lexical.state.search(query["LexicalIndex"], TOPK)
+        same = sparse.state.search({key: float(value) for key, value in query["SparseIndex, words"].items()}, TOPK)
         assert np.allclose([score for _, score in best], [score for _, score in same], rtol=1e-5)
     seconds = interleaved(
         {
-            "LexicalIndex": lambda query: lexical.search(query, TOPK),
-            "SparseIndex, words": lambda query: sparse.search(query, TOPK),
-            "expanded": lambda query: learned.search(query, TOPK),
+            "LexicalIndex": lambda query: lexical.state.search(query, TOPK),
+            "SparseIndex, words": lambda query: sparse.state.search(query, TOPK),
+            "expanded": lambda query: learned.state.search(query, TOPK),
         },
         queries,
     )

@@ -32,7 +32,8 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -211,6 +212,29 @@ def sentence(text: object) -> str:
     """
     told = str(text).rstrip()
     return told if told.endswith((".", "!", "?", "。", "！", "？")) else told + "."
+
+
+@contextmanager
+def errors_of(who: str, error: type[LazyRAGError]) -> Iterator[None]:
+    """Replace errors of user code by one that names its origin; errors of this package pass unchanged.
+
+    Args:
+        who: What runs: ``"The step 'shorten'"``.
+        error: The class of the error.
+
+    Example:
+        >>> with errors_of("The step 'shorten'", RetrievalError):
+        ...     _ = 1 / 0
+        Traceback (most recent call last):
+        ...
+        lazyrag.errors.RetrievalError: The step 'shorten' raised ZeroDivisionError: division by zero.
+    """
+    try:
+        yield
+    except LazyRAGError:
+        raise
+    except Exception as exc:
+        raise error(f"{who} raised {type(exc).__name__}: {sentence(exc)}") from exc
 
 
 def known_names(name: str, known: Iterable[str]) -> str:

@@ -66,11 +66,11 @@ class Lazyrag(Engine):
 
     def search(self, job: int) -> list[int]:
         """The best rows."""
-        return [int(key) for key, _ in self.index.search(self.queries[job], TOPK)]
+        return [int(key) for key, _ in self.index.state.search(self.queries[job], TOPK)]
 
     def search_batch(self, jobs: list[int]) -> list[list[int]]:
         """The best rows of many queries at once."""
-        rankings = self.index.search_many(self.queries[jobs], TOPK)
+        rankings = self.index.state.search_many(self.queries[jobs], TOPK)
         return [[int(key) for key, _ in ranking] for ranking in rankings]
 
     def share_read(self, jobs: list[int]) -> list[float]:

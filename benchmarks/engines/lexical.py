@@ -111,16 +111,16 @@ class Lazyrag(Engine):
 
     def search(self, query: list[str]) -> Any:
         """The best nodes."""
-        return self.index.search(query, TOPK)
+        return self.index.state.search(query, TOPK)
 
     def search_filtered(self, query: list[str]) -> Any:
         """The best of a tenth of the nodes."""
-        return self.index.search(query, TOPK, filter=self.filter)
+        return self.index.state.search(query, TOPK, filter=self.filter)
 
     def answers(self, queries: list[list[str]], variant: str) -> list[list[tuple[int, float]]]:
         """Row and score of the best nodes of each query."""
         model = self.models[variant]
-        found = [self.index.search(query, TOPK, model=model) for query in queries]
+        found = [self.index.state.search(query, TOPK, model=model) for query in queries]
         return [[(int(key), score) for key, score in ranking] for ranking in found]
 
     def change(self, path: str, turns: int) -> dict[str, list[float]]:

@@ -8,8 +8,8 @@ from lazyrag.document.report import IngestReport as IngestReport
 from lazyrag.document.report import Problem as Problem
 from lazyrag.document.report import Progress as Progress
 from lazyrag.document.sync import DocumentVersion as DocumentVersion
-from lazyrag.document.sync import Plan as Plan
 from lazyrag.document.sync import PlannedStep as PlannedStep
+from lazyrag.document.sync import SyncPlan as SyncPlan
 from lazyrag.document.verify import DocumentStatus as DocumentStatus
 from lazyrag.document.verify import GroupStatus as GroupStatus
 from lazyrag.document.watch import Watcher as Watcher

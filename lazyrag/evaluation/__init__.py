@@ -1,111 +1,20 @@
 """Evaluation: measures against judgements, significance, golden questions, the interface of spec 002."""
 
-from lazyrag.evaluation.answers import (
-    answer_accuracy,
-    answer_recall,
-    compression_rate,
-    compression_ratio,
-    context_recall,
-    exact_match,
-    overlap_accuracy,
-    token_f1,
-)
-from lazyrag.evaluation.golden import (
-    Golden,
-    GoldenReport,
-    JudgedQuestion,
-    MeasureReport,
-    Verdict,
-    has_answer,
-    judge,
-    read_golden,
-)
-from lazyrag.evaluation.interface import (
-    PipelineRAG,
-    RAGInterface,
-    RetrieverRAG,
-    Sample,
-    make_sample,
-    prepare,
-    to_ragas_dataset,
-)
-from lazyrag.evaluation.metrics import (
-    Comparison,
-    Evaluation,
-    Measure,
-    Significance,
-    SourceSpan,
-    average_precision,
-    bootstrap_interval,
-    char_f1,
-    char_iou,
-    char_precision,
-    char_recall,
-    compare,
-    evaluate,
-    holm,
-    measure,
-    ndcg,
-    precision,
-    randomisation_test,
-    recall,
-    reciprocal_rank,
-    source_span,
-    span_precision,
-    span_recall,
-    span_reciprocal_rank,
-    span_success,
-    success,
-)
+from lazyrag._exports import lazy_names
 
-__all__ = [
-    "Comparison",
-    "Evaluation",
-    "Golden",
-    "GoldenReport",
-    "JudgedQuestion",
-    "Measure",
-    "MeasureReport",
-    "PipelineRAG",
-    "RAGInterface",
-    "RetrieverRAG",
-    "Sample",
-    "Significance",
-    "SourceSpan",
-    "Verdict",
-    "answer_accuracy",
-    "answer_recall",
-    "average_precision",
-    "bootstrap_interval",
-    "char_f1",
-    "char_iou",
-    "char_precision",
-    "char_recall",
-    "compare",
-    "compression_rate",
-    "compression_ratio",
-    "context_recall",
-    "evaluate",
-    "exact_match",
-    "has_answer",
-    "holm",
-    "judge",
-    "make_sample",
-    "measure",
-    "ndcg",
-    "overlap_accuracy",
-    "precision",
-    "prepare",
-    "randomisation_test",
-    "read_golden",
-    "recall",
-    "reciprocal_rank",
-    "source_span",
-    "span_precision",
-    "span_recall",
-    "span_reciprocal_rank",
-    "span_success",
-    "success",
-    "to_ragas_dataset",
-    "token_f1",
-]
+# The same names are listed in __init__.pyi.
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "lazyrag.evaluation.answers": "answer_accuracy answer_recall compression_rate compression_ratio "
+        "context_recall exact_match overlap_accuracy token_f1",
+        "lazyrag.evaluation.golden": "Golden GoldenReport JudgedQuestion MeasureReport Verdict has_answer "
+        "judge read_golden",
+        "lazyrag.evaluation.interface": "PipelineRAG RAGInterface RetrieverRAG Sample make_sample prepare "
+        "to_ragas_dataset",
+        "lazyrag.evaluation.metrics": "Comparison Evaluation Measure Significance SourceSpan "
+        "average_precision bootstrap_interval char_f1 char_iou char_precision char_recall compare evaluate "
+        "holm measure ndcg precision randomisation_test recall reciprocal_rank source_span span_precision "
+        "span_recall span_reciprocal_rank span_success success",
+    },
+)

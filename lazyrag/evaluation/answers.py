@@ -158,7 +158,7 @@ def _best(answer: str, references: Sequence[str], measure: Callable[[list[str], 
     """Best value over the references that have a token."""
     require(isinstance(answer, str), "answer", answer, "a string", error=EvaluationError)
     given = answer_tokens(answer)
-    golds = [gold for one in _texts("references", references) if (gold := answer_tokens(one))]
+    golds = [gold for reference in _texts("references", references) if (gold := answer_tokens(reference))]
     return max((measure(given, gold) for gold in golds), default=None)
 
 
@@ -190,5 +190,5 @@ def mean(values: Sequence[float | None]) -> float | None:
         >>> mean([1.0, None, 0.0]), mean([None])
         (0.5, None)
     """
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -97,7 +97,7 @@ class LocationLabel:
             where = repr(self.path) if self.path else "the documents"
             problem = f"does not occur in {where}. Copy it as it is written there."
         else:
-            paths = ", ".join(sorted({one.path for one in found})[:3])
+            paths = ", ".join(sorted({span.path for span in found})[:3])
             problem = f"occurs in {len(found)} places ({paths}). Give a longer text, or its path."
         raise ConfigError(f"line {self.line}: The text {self.text!r:.60} {problem}")
 
@@ -165,9 +165,9 @@ def golden_measure(name: str) -> GoldenMeasure:
     is_answer = metric.lower() == "answer"
     if is_answer and at and not (depth.isdecimal() and int(depth) >= 1):
         raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10.")
-    known = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
-    labels: Labels = "references" if is_answer else "locations" if known.startswith(("char_", "span_")) else "ids"
-    return GoldenMeasure(known, labels, int(depth) if at else None)
+    normal_name = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
+    labels: Labels = "references" if is_answer else "locations" if normal_name.startswith(("char_", "span_")) else "ids"
+    return GoldenMeasure(normal_name, labels, int(depth) if at else None)
 
 
 def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = None) -> float:
@@ -336,12 +336,12 @@ class _Entry:
         self.validated(_validate_type, dict, "a mapping of names to values")
         return {name: _Entry(name, value) for name, value in self.value.items()}
 
-    def fields(self, *known: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
+    def fields(self, *allowed: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
         """The entries of a mapping with fixed names."""
         entries = self.entries()
         for name, entry in entries.items():
-            if name not in known:
-                problem = f"{self.name} has no entry {name!r}. {known_names(name, known)}"
+            if name not in allowed:
+                problem = f"{self.name} has no entry {name!r}. {known_names(name, allowed)}"
                 raise ConfigError(f"line {entry.line}: {problem}")
         for name in required:
             if name not in entries:
@@ -350,7 +350,7 @@ class _Entry:
 
     def items(self) -> list[_Entry]:
         self.validated(_validate_type, list, "a list")
-        return [_Entry(f"Entry {number} of {self.name}", one) for number, one in enumerate(self.value, start=1)]
+        return [_Entry(f"Entry {number} of {self.name}", item) for number, item in enumerate(self.value, start=1)]
 
     def validated(self, validate: Callable[..., T], *args: Any) -> T:
         """The value, by a function of the argument's name, its value and more."""
@@ -378,7 +378,7 @@ def _validate_type(name: str, value: Any, kind: type, expected: str) -> None:
 def _plain(located: Located) -> Any:
     if isinstance(located.value, dict):
         return {name: _plain(value) for name, value in located.value.items()}
-    return [_plain(one) for one in located.value] if isinstance(located.value, list) else located.value
+    return [_plain(item) for item in located.value] if isinstance(located.value, list) else located.value
 
 
 _FILE_FIELDS = ("documents", "store_conf", "name", "embedder", "retriever", "questions", "thresholds")
@@ -390,7 +390,7 @@ def _golden(path: Path, located: Located) -> Golden:
     if "documents" not in entries and "store_conf" not in entries:
         raise file.error("has neither 'documents' nor 'store_conf'. Add one of them.")
     settings = _settings(entries["retriever"]) if "retriever" in entries else RetrieverSettings()
-    questions = tuple(_question(number, one) for number, one in enumerate(entries["questions"].items(), start=1))
+    questions = tuple(_question(number, item) for number, item in enumerate(entries["questions"].items(), start=1))
     _validate_questions(questions)
     return Golden(
         path,
@@ -414,13 +414,13 @@ def _documents(path: Path, entry: _Entry) -> Path:
 
 def _settings(entry: _Entry) -> RetrieverSettings:
     validators: dict[str, tuple[Any, ...]] = {
-        "method": (validate_choice, [one.value for one in RetrievalMethod]),
+        "method": (validate_choice, [member.value for member in RetrievalMethod]),
         "group": (validate_text,),
         "topk": (validate_integer, 1),
         "similarity": (validate_choice, similarities),
     }
     entries = entry.fields(*validators)
-    return RetrieverSettings(**{name: one.validated(*validators[name]) for name, one in entries.items()})
+    return RetrieverSettings(**{name: entry.validated(*validators[name]) for name, entry in entries.items()})
 
 
 def _question(number: int, entry: _Entry) -> GoldenQuestion:
@@ -436,9 +436,9 @@ def _question(number: int, entry: _Entry) -> GoldenQuestion:
     return GoldenQuestion(
         entries["question"].text(),
         entry.line,
-        tuple(one.text() for one in listed["ids"]),
+        tuple(item.text() for item in listed["ids"]),
         (*map(_span_label, listed["spans"]), *map(_text_label, listed["texts"])),
-        tuple(one.text() for one in listed["references"]),
+        tuple(item.text() for item in listed["references"]),
     )
 
 
@@ -487,11 +487,11 @@ def _validate_questions(questions: tuple[GoldenQuestion, ...]) -> None:
     if not questions:
         raise ConfigError("The file has no question. Add at least one.")
     lines: dict[str, int] = {}
-    for one in questions:
-        if one.question in lines:
-            problem = f"{one.question!r:.60} is already in line {lines[one.question]}. Ask it once."
-            raise ConfigError(f"line {one.line}: {problem}")
-        lines[one.question] = one.line
+    for item in questions:
+        if item.question in lines:
+            problem = f"{item.question!r:.60} is already in line {lines[item.question]}. Ask it once."
+            raise ConfigError(f"line {item.line}: {problem}")
+        lines[item.question] = item.line
 
 
 # Judging
@@ -564,23 +564,23 @@ class GoldenReport:
         """Questions below the threshold of a measure that failed: where to look first."""
         failed = [verdict for verdict in self.verdicts if not verdict.passed]
         return [
-            one
-            for one in self.questions
-            if any(one.values.get(verdict.measure, 1.0) < verdict.threshold for verdict in failed)
+            item
+            for item in self.questions
+            if any(item.values.get(verdict.measure, 1.0) < verdict.threshold for verdict in failed)
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to values of JSON."""
         questions = [
             {
-                "question": one.question,
-                "line": one.line,
-                "values": dict(one.values),
-                "found": [_hit_dict(hit) for hit in one.found],
+                "question": item.question,
+                "line": item.line,
+                "values": dict(item.values),
+                "found": [_hit_dict(hit) for hit in item.found],
             }
-            for one in self.questions
+            for item in self.questions
         ]
-        measures = [{**asdict(one), "passed": one.passed} for one in self.verdicts]
+        measures = [{**asdict(verdict), "passed": verdict.passed} for verdict in self.verdicts]
         return {"passed": self.passed, "measures": measures, "questions": questions}
 
 
@@ -623,7 +623,7 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         locations = _located_spans(golden, opened)
         search = golden.retriever(opened) if retriever is None else retriever
         topk = golden.settings.topk
-        found = {one.question: retrieve_nodes(search, one.question, None, topk) for one in golden.questions}
+        found = {item.question: retrieve_nodes(search, item.question, None, topk) for item in golden.questions}
         _validate_ids(golden, opened)  # now the groups are built
         values = {measure.name: _values(measure, golden, found, locations) for measure in golden.thresholds}
         hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
@@ -632,21 +632,21 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         for (measure, threshold), of in zip(golden.thresholds.items(), values.values(), strict=True)
     )
     questions = []
-    for one in golden.questions:
-        of_one = {name: of[one.question] for name, of in values.items() if one.question in of}
-        questions.append(JudgedQuestion(one.question, one.line, of_one, hits[one.question]))
+    for item in golden.questions:
+        of_one = {name: of[item.question] for name, of in values.items() if item.question in of}
+        questions.append(JudgedQuestion(item.question, item.line, of_one, hits[item.question]))
     return GoldenReport(verdicts, tuple(questions))
 
 
 def _located_spans(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
     """By question, the spans that must be found."""
     texts = (
-        {node.path: node.text for node in docs.get_nodes()} if any(one.locations for one in golden.questions) else {}
+        {node.path: node.text for node in docs.get_nodes()} if any(item.locations for item in golden.questions) else {}
     )
     with _errors_with(f"{golden.path}, "):
         return {
-            one.question: tuple(dict.fromkeys(label.locate(texts) for label in one.locations))
-            for one in golden.questions
+            item.question: tuple(dict.fromkeys(label.locate(texts) for label in item.locations))
+            for item in golden.questions
         }
 
 
@@ -668,13 +668,13 @@ def _values(
     locations: Mapping[str, Sequence[SourceSpan]],
 ) -> Mapping[str, float]:
     """The values of a measure for the questions that it applies to."""
-    questions = [one for one in golden.questions if measure.applies_to(one)]
+    questions = [item for item in golden.questions if measure.applies_to(item)]
     if measure.labels == "references":
-        texts = {one.question: [node.get_content() for node in found[one.question]] for one in questions}
-        return {one.question: has_answer(texts[one.question], one.references, measure.depth) for one in questions}
+        texts = {item.question: [node.get_content() for node in found[item.question]] for item in questions}
+        return {item.question: has_answer(texts[item.question], item.references, measure.depth) for item in questions}
     by_span = measure.labels == "locations"
     judgements: dict[str, dict[Any, int]] = {
-        one.question: dict.fromkeys(locations[one.question] if by_span else one.ids, 1) for one in questions
+        item.question: dict.fromkeys(locations[item.question] if by_span else item.ids, 1) for item in questions
     }
     run: dict[str, list[tuple[Any, float]]] = {  # the order counts, the scores do not
         query: [(source_span(node) if by_span else node.uid, 0.0) for node in found[query]] for query in judgements
@@ -763,7 +763,7 @@ class MeasureReport:
         box = f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
         lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
         for at, (key, value) in enumerate(means.items()):
-            largest = max([1.0, *(abs(one) for row in self.rows if (one := row.get(key)) is not None)])
+            largest = max([1.0, *(abs(each) for row in self.rows if (each := row.get(key)) is not None)])
             length = (_WIDTH - _LEFT - 140) * abs(value or 0.0) / largest
             top = _PAD + _ROW * at
             label = f"{_format(value)} ({counts[key]} of {len(self.rows)})"

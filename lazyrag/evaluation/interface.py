@@ -9,7 +9,7 @@ import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
 from lazyrag.errors import ConfigError, InterfaceError, known_names, missing_package
@@ -133,7 +133,7 @@ class RAGInterface(Generic[M_co]):
             ConfigError: If the queries are a single string.
         """
         _validate_queries(queries)
-        if not _implements(self, "batch_retrieve_with_metadata"):
+        if not _overrides(type(self), "batch_retrieve_with_metadata"):
             return [self.retrieve(query) for query in queries]
         return [result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)]
 
@@ -148,7 +148,7 @@ class RAGInterface(Generic[M_co]):
             the old form and `batch_retrieve`, the lists of the latter.
         """
         _validate_queries(queries)
-        if _implements(self, "retrieve_with_metadata") or not _implements(self, "batch_retrieve"):
+        if _overrides(type(self), "retrieve_with_metadata") or not _overrides(type(self), "batch_retrieve"):
             return [self.retrieve_with_metadata(query) for query in queries]
         return [RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)]
 
@@ -167,7 +167,7 @@ class RAGInterface(Generic[M_co]):
             ConfigError: If the numbers of queries and lists differ.
         """
         _validate_queries(queries, contexts_list)
-        if not _implements(self, "batch_generate_with_metadata"):
+        if not _overrides(type(self), "batch_generate_with_metadata"):
             return [self.generate(query, contexts) for query, contexts in zip(queries, contexts_list, strict=True)]
         results = _call_batch(self, "batch_generate_with_metadata", queries, contexts_list)
         return [result.response for result in results]
@@ -189,7 +189,7 @@ class RAGInterface(Generic[M_co]):
             ConfigError: If the numbers of queries and lists differ.
         """
         _validate_queries(queries, contexts_list)
-        if _implements(self, "generate_with_metadata") or not _implements(self, "batch_generate"):
+        if _overrides(type(self), "generate_with_metadata") or not _overrides(type(self), "batch_generate"):
             pairs = zip(queries, contexts_list, strict=True)
             return [self.generate_with_metadata(query, contexts) for query, contexts in pairs]
         return [GenerationResult(answer) for answer in _call_batch(self, "batch_generate", queries, contexts_list)]
@@ -204,12 +204,8 @@ _RETURNS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 """What each method must return."""
 
 
-def _implements(system: RAGInterface[Any], name: str) -> bool:
-    """Whether a system overrides a method of the interface."""
-    return _overrides(type(system), name)
-
-
 def _overrides(cls: type, name: str) -> bool:
+    """Whether a class overrides a method of the interface."""
     return getattr(cls, name) is not getattr(RAGInterface, name)
 
 
@@ -241,7 +237,7 @@ def _validate_queries(queries: Sequence[str], contexts_list: Sequence[list[str]]
 
 def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any) -> Any:
     """Call the other form from a default. If that is a default too, raise instead of recursing."""
-    if not _implements(system, other):
+    if not _overrides(type(system), other):
         msg = (
             f"The default {type(system).__name__}.{default}() calls {other}(), which is not implemented either. "
             f"Implement one of them without calling super().{default}()."
@@ -446,6 +442,26 @@ class PipelineRAG(RAGInterface[Mapping[str, Any]]):
 _ID_FIELDS = ("retrieved_context_ids", "reference_context_ids")
 
 
+def _is_ids(value: Any) -> bool:
+    return is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
+
+
+def _is_rubrics(value: Any) -> bool:
+    return isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
+
+
+_FieldType: TypeAlias = tuple[Callable[[Any], bool], str]
+"""Whether a value has the type, and its description."""
+_TEXT: _FieldType = (lambda value: isinstance(value, str)), "a string"
+_TEXTS: _FieldType = (lambda value: is_list_of(value, str)), "a list of strings"
+_FIELD_TYPES: Mapping[str, _FieldType] = {
+    **dict.fromkeys(("retrieved_contexts", "reference_contexts", "multi_responses"), _TEXTS),
+    **dict.fromkeys(_ID_FIELDS, (_is_ids, "a list of ids (strings or integers)")),
+    "rubrics": (_is_rubrics, "a mapping from string to string"),
+}
+"""Types of fields; the others are strings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One question with what was found, answered and expected: RAGAS's ``SingleTurnSample`` without that package.
@@ -490,18 +506,8 @@ class Sample:
     def __post_init__(self) -> None:
         for name in FIELDS:
             value = getattr(self, name)
-            if value is None:
-                continue
-            if name in _ID_FIELDS:
-                right = is_list_of(value, (str, numbers.Integral)) and not any(isinstance(one, bool) for one in value)
-                require(right, f"Sample.{name}", value, "a list of ids (strings or integers) or None")
-            elif name == "rubrics":
-                right = isinstance(value, Mapping) and is_list_of([*value, *value.values()], str)
-                require(right, f"Sample.{name}", value, "a mapping from string to string or None")
-            elif name.endswith(("contexts", "responses")):
-                require(is_list_of(value, str), f"Sample.{name}", value, "a list of strings or None")
-            else:
-                require(isinstance(value, str), f"Sample.{name}", value, "a string or None")
+            has_type, expected = _FIELD_TYPES.get(name, _TEXT)
+            require(value is None or has_type(value), f"Sample.{name}", value, f"{expected} or None")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields, not copied, as RAGAS's samples do."""
@@ -520,11 +526,11 @@ class Sample:
         plain = self.to_dict()
         for name in _ID_FIELDS:
             if name in plain:  # ragas does not accept numpy's integers
-                plain[name] = [one if isinstance(one, str) else int(one) for one in plain[name]]
+                plain[name] = [uid if isinstance(uid, str) else int(uid) for uid in plain[name]]
         return SingleTurnSample(**plain)
 
 
-FIELDS = tuple(one.name for one in fields(Sample))
+FIELDS = tuple(field.name for field in fields(Sample))
 """The twelve fields, in RAGAS's order."""
 
 SYSTEM_FIELDS = ("retrieved_contexts", "retrieved_context_ids", "response", "multi_responses")

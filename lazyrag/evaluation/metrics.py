@@ -322,7 +322,7 @@ def bootstrap_interval(
         (0.25, 0.25)
     """
     rounds = validate_integer("rounds", rounds, 1)
-    validate_number("level", level, "a number between 0 and 1, such as 0.95", lambda one: 0 < one < 1)
+    validate_number("level", level, "a number between 0 and 1, such as 0.95", lambda share: 0 < share < 1)
     differences = _differences(old, new)
     rng = np.random.default_rng(seed)
     means = [
@@ -571,7 +571,7 @@ def span_recall(
     """
     _validate_share(share)
     relevant, first = _relevant_spans(grades), _first_spans(found, k)
-    matched = [any(_match(one, label, share) for one in first) for label in relevant]
+    matched = [any(_match(span, label, share) for span in first) for label in relevant]
     return sum(matched) / len(relevant) if relevant else 0.0
 
 
@@ -634,16 +634,16 @@ def _matches(found: Sequence[Any], grades: Mapping[Any, float], k: int | None, s
     """For each of the first k spans, whether it matches a relevant one."""
     _validate_share(share)
     relevant = _relevant_spans(grades)
-    return [any(_match(one, label, share) for label in relevant) for one in _first_spans(found, k)]
+    return [any(_match(span, label, share) for label in relevant) for span in _first_spans(found, k)]
 
 
 def _validate_share(share: float) -> None:
     validate_number("share", share, "a number above 0 and at most 1", lambda value: 0 < value <= 1)
 
 
-def _match(one: SourceSpan, other: SourceSpan, share: float) -> bool:
-    shared = min(one.end, other.end) - max(one.start, other.start)
-    return one.path == other.path and shared >= share * min(one.length, other.length)
+def _match(span: SourceSpan, other: SourceSpan, share: float) -> bool:
+    shared = min(span.end, other.end) - max(span.start, other.start)
+    return span.path == other.path and shared >= share * min(span.length, other.length)
 
 
 def _sizes(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[int, int, int]:
@@ -673,8 +673,8 @@ def _first_spans(found: Sequence[Any], k: int | None) -> Sequence[SourceSpan]:
 
 
 def _spans(given: Sequence[Any]) -> Sequence[Any]:
-    for one in given:
-        require(isinstance(one, SourceSpan), "Items of a span measure", one, "SourceSpan(path, start, end)")
+    for span in given:
+        require(isinstance(span, SourceSpan), "Items of a span measure", span, "SourceSpan(path, start, end)")
     return given
 
 
@@ -733,10 +733,10 @@ def measure(name: str) -> Measure:
         0.5
     """
     metric, at, depth = str(name).partition("@")
-    known = {one.lower(): one for one in _METRICS}
-    if metric.lower() not in known:
+    by_lower = {metric.lower(): metric for metric in _METRICS}
+    if metric.lower() not in by_lower:
         raise ConfigError(f"Unknown metric {metric!r}. {known_names(metric, _METRICS)}")
-    metric = known[metric.lower()]
+    metric = by_lower[metric.lower()]
     function, needs_k = _METRICS[metric], metric in ("precision", "span_precision")
     if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
         raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10.")
@@ -769,18 +769,18 @@ def evaluate(
         >>> evaluate(run, {"q1": {"b": 1}, "q2": {"c": 1}}, ["recall@10", "MRR"]).means
         {'recall@10': 0.5, 'MRR': 0.25}
     """
-    chosen = [one if isinstance(one, Measure) else measure(one) for one in measures]
-    names = [one.name for one in chosen]
+    chosen = [given if isinstance(given, Measure) else measure(given) for given in measures]
+    names = [item.name for item in chosen]
     require(isinstance(run, Mapping), "run", run, "a mapping {query: [(uid, score), ...]}, best first")
-    graded = isinstance(judgements, Mapping) and all(isinstance(one, Mapping) for one in judgements.values())
+    graded = isinstance(judgements, Mapping) and all(isinstance(grades, Mapping) for grades in judgements.values())
     require(graded, "judgements", judgements, "a mapping {query: {uid: grade}}")
     if not judgements or not names or len(set(names)) < len(names):
         given = f"{len(judgements)} judged queries and the measures {names}"
         raise ConfigError(f"evaluate got {given}; pass at least one of each, each measure once.")
     found = {query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))] for query in judgements}
     values = {
-        one.name: MappingProxyType({query: one.func(found[query], grades) for query, grades in judgements.items()})
-        for one in chosen
+        item.name: MappingProxyType({query: item.func(found[query], grades) for query, grades in judgements.items()})
+        for item in chosen
     }
     missing = tuple(query for query in judgements if query not in run)
     unjudged = tuple(query for query in run if query not in judgements)

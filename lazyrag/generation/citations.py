@@ -49,7 +49,7 @@ def claim_before(text: str) -> str:
     text = text[-CLAIM_CHARACTERS:]
     text = replace_markers(text, "")
     sentences = [text[start:end].strip() for start, end in sentence_spans(text)]
-    return next((one for one in reversed(sentences) if any(map(str.isalnum, one))), "")
+    return next((sentence for sentence in reversed(sentences) if any(map(str.isalnum, sentence))), "")
 
 
 def snippet(source: str, claim: str) -> str:
@@ -114,7 +114,7 @@ def cited_with(
     found = []
     for start, end in spans:
         first, last = bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1)) - 1
-        found.append(tuple({number: None for one in range(first, last + 1) for number in numbers.get(one, ())}))
+        found.append(tuple({number: None for at in range(first, last + 1) for number in numbers.get(at, ())}))
     return found
 
 
@@ -271,18 +271,18 @@ def _plain(text: str) -> tuple[str, list[int]]:
     positions: list[int] = []
     is_parted = False
     for position, character in enumerate(text):
-        for one in unicodedata.normalize("NFKC", character).casefold():
-            if not one.isalnum() and unicodedata.category(one)[0] in "PZCM" and one != "%":
-                kept = _of_number(text, position, one)
-                if not kept:
-                    is_parted = is_parted or unicodedata.category(one)[0] in "PZC"
+        for letter in unicodedata.normalize("NFKC", character).casefold():
+            if not letter.isalnum() and unicodedata.category(letter)[0] in "PZCM" and letter != "%":
+                replacement = _of_number(text, position, letter)
+                if not replacement:
+                    is_parted = is_parted or unicodedata.category(letter)[0] in "PZC"
                     continue
-                one = kept  # noqa: PLW2901  all dashes are one
-            if is_parted and plain and _one_word(plain[-1], one):
+                letter = replacement  # noqa: PLW2901  all dashes are one
+            if is_parted and plain and _one_word(plain[-1], letter):
                 plain.append(" ")
                 positions.append(position)
             is_parted = False
-            plain.append(one)
+            plain.append(letter)
             positions.append(position)
     return "".join(plain), positions
 

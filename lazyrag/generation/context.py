@@ -66,14 +66,14 @@ class _Seen:
         if hit.id and hit.id in self._ids:
             return True
         text = _folded(hit.text)
-        return text in self._texts or any(text in one for one in self._of_document.get(_named_document(hit), ()))
+        return text in self._texts or any(text in other for other in self._of_document.get(_named_document(hit), ()))
 
-    def add(self, hit: Hit, kept: Hit) -> None:
+    def add(self, hit: Hit, packed: Hit) -> None:
         """Add a hit with the part of it that fits: text that was cut off cannot contain another."""
         self._ids.add(hit.id)
         self._texts.add(_folded(hit.text))
         if document := _named_document(hit):
-            self._of_document.setdefault(document, []).append(_folded(kept.text))
+            self._of_document.setdefault(document, []).append(_folded(packed.text))
 
 
 def _folded(text: str) -> str:
@@ -111,15 +111,15 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
         if dedupe and seen.has(hit):
             duplicates.append(hit.id)
             continue
-        kept, needed = hit, cost(hit)
+        packed, needed = hit, cost(hit)
         if needed > room and not cut and (shorter := shortened(hit, room, cost)):
             cut.append(hit.id)
-            kept, needed = shorter, cost(shorter)
+            packed, needed = shorter, cost(shorter)
         if needed > room:
             left_out.append(hit.id)
             continue
-        taken.append(kept)
-        seen.add(hit, kept)
+        taken.append(packed)
+        seen.add(hit, packed)
         room -= needed
     if not taken and left_out:
         best = next(hit for hit in hits if hit.text.strip())
@@ -134,8 +134,8 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
 def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
     """Return a hit with as many of its first sentences as fit; None if none does, or the text is a single one."""
     ends = list(sentence_ends(hit.text))[:-1]
-    count = _largest(len(ends), lambda number: cost(_kept(hit, ends[number - 1])) <= room)
-    return _kept(hit, ends[count - 1]) if count and hit.text[: ends[count - 1]].strip() else None
+    count = _largest(len(ends), lambda number: cost(_truncated(hit, ends[number - 1])) <= room)
+    return _truncated(hit, ends[count - 1]) if count and hit.text[: ends[count - 1]].strip() else None
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
@@ -157,14 +157,14 @@ def _is_table(text: str) -> bool:
 
 def beginning(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
     """Return a hit with as much of its beginning as fits, up to the end of a word; None if nothing does."""
-    size = _largest(len(hit.text), lambda number: cost(_kept(hit, number)) <= room)
+    size = _largest(len(hit.text), lambda number: cost(_truncated(hit, number)) <= room)
     ends = [found.end() for found in _WORD_END.finditer(hit.text, 0, size)] if size < len(hit.text) else [size]
-    while ends and cost(_kept(hit, ends[-1])) > room:  # fewer characters may be more tokens
+    while ends and cost(_truncated(hit, ends[-1])) > room:  # fewer characters may be more tokens
         ends.pop()
-    return _kept(hit, ends[-1]) if ends and hit.text[: ends[-1]].strip() else None
+    return _truncated(hit, ends[-1]) if ends and hit.text[: ends[-1]].strip() else None
 
 
-def _kept(hit: Hit, end: int) -> Hit:
+def _truncated(hit: Hit, end: int) -> Hit:
     return dataclasses.replace(hit, text=hit.text[:end].rstrip())
 
 
@@ -209,7 +209,7 @@ _MISSING: Mapping[str, Any] = {"source": "", "document_id": "", "chunk_id": 0, "
 class ContextBuilder:
     """Writes the context of a question: as many hits as fit, with numbers to cite them by (spec 003).
 
-    The budget holds for the final text: template, question, headings and texts together never take more tokens by
+    The budget applies to the final text: template, question, headings and texts together never take more tokens by
     ``counter``. The best hits come first. The first one that does not fit is cut at the end of a sentence. The
     context's metadata name the hits that were cut and left out.
 
@@ -316,8 +316,12 @@ class ContextBuilder:
         packed = self._packed(page, hits, limit)
         sources = arranged(packed.hits, self.order)
         text = page.text(sources)
+        # `without` needs a template that was passed to one call.
+        own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
         metadata = {
-            **self._page_metadata(page),
+            "counter": self.counter.name,
+            "language": page.language,
+            **own,
             "max_tokens": limit,
             "cut": packed.cut,
             "left_out": packed.left_out,
@@ -349,15 +353,15 @@ class ContextBuilder:
         for index in indices:
             if not 1 <= validate_integer("index", index, 1) <= len(context.sources):
                 raise ConfigError(f"The context has no source {index}; its sources are 1 to {len(context.sources)}.")
-        kept = [hit for number, hit in enumerate(context.sources, start=1) if number not in indices]
+        remaining = [hit for number, hit in enumerate(context.sources, start=1) if number not in indices]
         template = context.metadata.get("template")
         own = template if isinstance(template, ContextTemplate) else None
         page = self._page(context.query, own, context.sources, context.metadata.get("language"))
-        text = page.text(kept)
+        text = page.text(remaining)
         removed = [hit.id for number, hit in enumerate(context.sources, start=1) if number in indices]
-        cut = tuple(one for one in context.metadata.get("cut", ()) if one not in removed)
+        cut = tuple(uid for uid in context.metadata.get("cut", ()) if uid not in removed)
         metadata = {**context.metadata, "cut": cut, "removed": (*context.metadata.get("removed", ()), *removed)}
-        return RAGContext(context.query, text, _result(context.sources, kept), self.counter.count(text), metadata)
+        return RAGContext(context.query, text, _result(context.sources, remaining), self.counter.count(text), metadata)
 
     def add_citations(self, context: str, results: Sequence[Hit] | RetrievalResult[Any]) -> str:
         """Append the list of sources to a context, numbered from 1 in the order of ``results``.
@@ -410,16 +414,11 @@ class ContextBuilder:
         def cost(hit: Hit) -> int:
             return self.counter.count(page.text(arranged([*before, hit], self.order)))
 
+        cut = tuple(identifier for identifier in packed.cut if identifier != last.id)
         shorter = shortened(last, limit, cost)
         if shorter is not None:
-            return dataclasses.replace(packed, hits=(*before, shorter), cut=_with(packed.cut, last.id))
-        cut = tuple(one for one in packed.cut if one != last.id)
+            return dataclasses.replace(packed, hits=(*before, shorter), cut=(*cut, last.id))
         return dataclasses.replace(packed, hits=tuple(before), cut=cut, left_out=(*packed.left_out, last.id))
-
-    def _page_metadata(self, page: _Page) -> dict[str, Any]:
-        # `without` needs a template that was passed to one call.
-        own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
-        return {"counter": self.counter.name, "language": page.language, **own}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -441,10 +440,6 @@ class _Page:
         return self.template.write(number, source_of(hit), harmless(hit.text.rstrip()))
 
 
-def _with(ids: tuple[str, ...], one: str) -> tuple[str, ...]:
-    return ids if one in ids else (*ids, one)
-
-
 def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
     return RetrievalResult.from_hits(sources, given.metadata if isinstance(given, RetrievalResult) else None)
 
@@ -452,7 +447,7 @@ def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
 def _as_hits(results: Any) -> list[Hit]:
     is_valid = isinstance(results, Iterable) and not isinstance(results, (str, bytes, Mapping))
     require(is_valid, "results", results, "a RetrievalResult or a list of hits")
-    return [_as_hit(one) for one in results]
+    return [_as_hit(result) for result in results]
 
 
 def _as_hit(value: Any) -> Hit:
@@ -460,7 +455,7 @@ def _as_hit(value: Any) -> Hit:
     if isinstance(value, DocNode):
         return Hit.from_node(value)
     fields: dict[str, Any] = {name: getattr(value, name, None) for name in _FIELDS}
-    given = {name: one for name, one in fields.items() if one is not None}
+    given = {name: value for name, value in fields.items() if value is not None}
     for name, kind in _KINDS.items():
         is_valid = isinstance(given.get(name, _MISSING.get(name)), kind)
         require(

@@ -62,11 +62,11 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
         >>> likelihood([0.0, 0.0]), round(likelihood([-0.1, -0.3]), 3), likelihood([])
         (1.0, 0.819, None)
     """
-    if not logprobs or any(math.isnan(one) or one > _ABOVE_ZERO for one in logprobs):
+    if not logprobs or any(math.isnan(logprob) or logprob > _ABOVE_ZERO for logprob in logprobs):
         return None
     # Keep minus infinity and the largest floats within range: one token that brings the mean to `_NIL` decides it.
     lowest = _NIL * len(logprobs)
-    return math.exp(math.fsum(min(max(one, lowest), 0.0) for one in logprobs) / len(logprobs))
+    return math.exp(math.fsum(min(max(logprob, lowest), 0.0) for logprob in logprobs) / len(logprobs))
 
 
 def agreement(candidates: Sequence[str]) -> list[float]:
@@ -88,8 +88,8 @@ def agreement(candidates: Sequence[str]) -> list[float]:
     """
     counts = [_counts(text) for text in candidates]
     return [
-        math.fsum(_f1(one, other) for j, other in enumerate(counts) if j != i) / (len(counts) - 1)
-        for i, one in enumerate(counts)
+        math.fsum(_f1(count, other) for j, other in enumerate(counts) if j != i) / (len(counts) - 1)
+        for i, count in enumerate(counts)
     ]
 
 
@@ -565,8 +565,8 @@ class Generator:
 
     def _language(self, context: RAGContext) -> Spoken:
         """The language of the system message: the same as the context's."""
-        known = context.metadata.get("language")
-        return known if self.language == "auto" and known in ("en", "zh") else spoken(self.language, context.query)
+        own = context.metadata.get("language")
+        return own if self.language == "auto" and own in ("en", "zh") else spoken(self.language, context.query)
 
     def _call_options(self) -> ChatOptions | None:
         """The given options, else the model's own, with n and logprobs set; None if all are defaults."""
@@ -584,7 +584,7 @@ class Generator:
             msg = f"The chat model {name} answered with {completion!r:.80}; a ChatCompletion is needed."
             raise GenerationError(msg)
         choices = completion.choices[: self.n]
-        read = [read_answer(one.text, request.message, one.finish_reason) for one in choices]
+        read = [read_answer(choice.text, request.message, choice.finish_reason) for choice in choices]
         return self._generated(request, read, choices, completion)
 
     def _last_piece(self, answer: _StreamedAnswer) -> GenerationDelta:
@@ -597,7 +597,7 @@ class Generator:
     def _generated(
         self, request: _Request, read: Sequence[ReadAnswer], choices: Sequence[ChatChoice], completion: ChatCompletion
     ) -> Generated:
-        chosen, agreed = _most_agreed([one.text for one in read])
+        chosen, agreed = _most_agreed([answer.text for answer in read])
         response = read[chosen]
         likely = _likelihood(response, choices[chosen].logprobs)
         measures = {"logprobs": likely, "agreement": agreed}
@@ -607,7 +607,7 @@ class Generator:
             "model": completion.model or self.model.identity,
             "usage": None if completion.usage is None else dataclasses.asdict(completion.usage),
             "finish_reason": choices[chosen].finish_reason,
-            "finish_reasons": [one.finish_reason for one in choices],
+            "finish_reasons": [choice.finish_reason for choice in choices],
             "chosen": chosen,
             "language": request.language,
             "confidence_by": measure,
@@ -617,7 +617,7 @@ class Generator:
         }
         return GenerationResult(
             response.text,
-            [one.text for one in read] if self.n > 1 else None,
+            [answer.text for answer in read] if self.n > 1 else None,
             None if measure is None else measures[measure],
             metadata,
         )
@@ -668,7 +668,7 @@ def _likelihood(answer: ReadAnswer, tokens: Sequence[TokenLogprob] | None) -> fl
     while begin < len(tokens) and length < answer.skipped:
         length += len(tokens[begin].token)
         begin += 1
-    return likelihood([one.logprob for one in tokens[begin:]])
+    return likelihood([token.logprob for token in tokens[begin:]])
 
 
 def _problems(read: Sequence[ReadAnswer], chosen: int, wanted: int) -> list[str]:
@@ -676,7 +676,7 @@ def _problems(read: Sequence[ReadAnswer], chosen: int, wanted: int) -> list[str]
     problems = list(read[chosen].problems)
     if len(read) < wanted:
         problems.append(f"The model gave {len(read)} of {wanted} candidates.")
-    blank = sum(not one.text for one in read)
+    blank = sum(not answer.text for answer in read)
     if 0 < blank < len(read):
         problems.append(f"{blank} of {len(read)} candidates are blank." if blank > 1 else "One candidate is blank.")
     return problems

@@ -29,7 +29,7 @@ def source_of(hit: Hit) -> str:
         >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"location": "page 3"}))
         'tea.pdf, page 3'
     """
-    return ", ".join(one for one in (" ".join(str(hit.source).split()), location_of(hit)) if one)
+    return ", ".join(part for part in (" ".join(str(hit.source).split()), location_of(hit)) if part)
 
 
 # Reading one marker
@@ -117,7 +117,7 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
         fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
         return Marker(start, end, text, fault=fault) if is_meant else None
     noted = _noted(body)
-    items = " ".join(one["items"] for one, _ in noted) if noted else found["items"]
+    items = " ".join(item["items"] for item, _ in noted) if noted else found["items"]
     ranges = _ranges(items)
     for low, high in ranges:
         if low > high:
@@ -158,9 +158,9 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         '[Source 2: tea.txt, Source 1: milk.txt]'
     """
     numbers = marker.numbers
-    kept = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
-    if tuple(kept) == numbers or not kept:
-        return marker.text if kept else ""
+    remaining = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
+    if tuple(remaining) == numbers or not remaining:
+        return marker.text if remaining else ""
     opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
     closer = CLOSER_OF[opener[0]] * len(opener)
     old = marker.text[len(opener) : -len(closer)]
@@ -168,9 +168,9 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
     if found is None:
         raise ValueError(f"{marker.text!r} has a fault.")
     body = _rewritten_notes(_noted(old), mapping)
-    body = body or found["head"] + _items(kept, found) + found["tail"]
+    body = body or found["head"] + _items(remaining, found) + found["tail"]
     if len(body) > LONGEST_BODY:  # it would not be read again
-        return "".join(f"{opener}{number}{closer}" for number in kept)
+        return "".join(f"{opener}{number}{closer}" for number in remaining)
     return f"{opener}{body}{closer}"
 
 
@@ -190,18 +190,18 @@ def _noted(body: str) -> list[tuple[re.Match[str], str]]:
     pieces = _NEXT_NOTED.split(body.strip())  # item, separator, item, ...
     read = [_well_formed(piece) for piece in pieces[::2]]
     separators = ["", *pieces[1::2]]
-    items = [(one, separator) for one, separator in zip(read, separators, strict=True) if one is not None]
+    items = [(item, separator) for item, separator in zip(read, separators, strict=True) if item is not None]
     return items if len(items) == len(read) else []
 
 
 def _rewritten_notes(items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]) -> str:
     """Items with texts of their own, each with its new number; removed ones are left out."""
-    kept: list[str] = []
-    for one, separator in items:
-        marker = Marker(0, 0, f"[{one.group()}]", _ranges(one["items"]))
+    remaining: list[str] = []
+    for item, separator in items:
+        marker = Marker(0, 0, f"[{item.group()}]", _ranges(item["items"]))
         if written := rewritten(marker, mapping)[1:-1]:
-            kept.append((separator if kept else "") + written)
-    return "".join(kept)
+            remaining.append((separator if remaining else "") + written)
+    return "".join(remaining)
 
 
 def _ranges(items: str) -> tuple[tuple[int, int], ...]:

@@ -127,12 +127,12 @@ class ContextTemplate:
             query: The question; "" leaves out its paragraphs.
         """
         frame = self.frame if query else _without_query(self.frame)
-        listed = self.separator.join(self.write(*one) for one in sources) or self.nothing
-        return _filled(frame, {"sources": listed, "query": query})
+        listed = self.separator.join(self.write(*source) for source in sources) or self.nothing
+        return frame.format(sources=listed, query=query)
 
     def write(self, number: int, source: str, text: str) -> str:
         """Return the text of one source."""
-        return _filled(self.item, {"number": str(number), "source": source or self.unknown, "text": text})
+        return self.item.format(number=number, source=source or self.unknown, text=text)
 
 
 # Line ends are those of str.splitlines: a model may read any of them as a new line. Markdown's marks of emphasis,
@@ -153,7 +153,7 @@ def harmless(text: str) -> str:
         >>> harmless("[资料2] 来源：x").splitlines()[0], harmless("as in [2]"), harmless("**【source 2】 From: y")
         ('［资料2] 来源：x', 'as in [2]', '**(source 2】 From: y')
     """
-    return _HEADING.sub(lambda found: found[1] + "".join("［" if one == "[" else "(" for one in found[2]), text)
+    return _HEADING.sub(lambda found: found[1] + "".join("［" if bracket == "[" else "(" for bracket in found[2]), text)
 
 
 def as_template(template: Any) -> ContextTemplate:
@@ -167,33 +167,28 @@ def as_template(template: Any) -> ContextTemplate:
     return ContextTemplate(template) if isinstance(template, str) else template
 
 
-def _validate_fields(name: str, text: str, known: tuple[str, ...], *, once: str) -> None:
+def _validate_fields(name: str, text: str, allowed: tuple[str, ...], *, once: str) -> None:
     try:
         parsed = [part for part in string.Formatter().parse(text) if part[1] is not None]
     except ValueError as exc:
         raise ConfigError(f"The template's {name} cannot be read: {exc}. Write {{{{ and }}}} for braces.") from exc
     for _, field, spec, conversion in parsed:
-        if field not in known or spec or conversion:
-            names = known_names(field or "", known)
+        if field not in allowed or spec or conversion:
+            names = known_names(field or "", allowed)
             raise ConfigError(f"The template's {name} has {{{field}}}. {names} Write {{{{ and }}}} for braces.")
     count = [field for _, field, _, _ in parsed].count(once)
     if count != 1:
         raise ConfigError(f"The template's {name} has {{{once}}} {count} times; write it once.")
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    parts = string.Formatter().parse(text)
-    return "".join(literal + ("" if field is None else values[field]) for literal, field, _, _ in parts)
-
-
 def _without_query(frame: str) -> str:
     paragraphs = re.split(r"(\n[ \t]*\n\s*)", frame)
-    kept: list[str] = []
+    remaining: list[str] = []
     for at in range(0, len(paragraphs), 2):
         if "{query}" not in paragraphs[at] or "{sources}" in paragraphs[at]:
-            kept += [paragraphs[at - 1]] if kept else []
-            kept.append(paragraphs[at])
-    return "".join(kept)
+            remaining += [paragraphs[at - 1]] if remaining else []
+            remaining.append(paragraphs[at])
+    return "".join(remaining)
 
 
 TEMPLATES: Mapping[Spoken, ContextTemplate] = {

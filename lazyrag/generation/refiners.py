@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
-from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, known_names
+from lazyrag.errors import ConfigError, GenerationError, errors_of, known_names
 from lazyrag.generation.context import as_counter
 from lazyrag.generation.generator import read_answer
 from lazyrag.models.chat import ChatCallable, as_chat_model
@@ -22,7 +22,7 @@ from lazyrag.models.rerank import (
     checked_query,
     checked_ranking,
 )
-from lazyrag.ranking.scores import min_max
+from lazyrag.ranking.fusion import min_max
 from lazyrag.registry import Registry
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import is_boundary, sentence_spans, spoken
@@ -101,19 +101,19 @@ def refine_by_sentences(
     spans = [(at, span) for at, text in enumerate(texts) for span in sentence_spans(text) if text[slice(*span)].strip()]
     sentences = [texts[at][slice(*span)].strip() for at, span in spans]
     scores = scores_of(query, sentences, model)
-    best_first = sorted(range(len(spans)), key=lambda one: (-scores[one], one))
+    best_first = sorted(range(len(spans)), key=lambda at: (-scores[at], at))
     chosen: list[list[tuple[int, int]]] = [[] for _ in texts]
     tokens = [0] * len(texts)
-    for one in best_first:
-        at, span = spans[one]
+    for number in best_first:
+        at, span = spans[number]
         tried = sorted([*chosen[at], span])
         count = counter.count(_joined(texts[at], tried))
         if sum(tokens) - tokens[at] + count <= budget:
             chosen[at], tokens[at] = tried, count
     if spans and not any(chosen):
         at, _ = spans[best_first[0]]
-        return [cut(sentences[best_first[0]], budget, counter) if one == at else "" for one in range(len(texts))]
-    return [_joined(text, kept) for text, kept in zip(texts, chosen, strict=True)]
+        return [cut(sentences[best_first[0]], budget, counter) if number == at else "" for number in range(len(texts))]
+    return [_joined(text, spans_of_text) for text, spans_of_text in zip(texts, chosen, strict=True)]
 
 
 def _joined(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -162,24 +162,17 @@ def refine_by_chat(
     chat = as_chat_model(model)
     prompt = _PROMPTS[spoken("auto", query)]
     tokens = [counter.count(text) for text in texts]
-    kept = []
+    excerpts = []
     for text, count in zip(texts, tokens, strict=True):
         share = budget * count // max(1, sum(tokens))
         if not text.strip() or not share:
-            kept.append("")
+            excerpts.append("")
             continue
-        sent = _filled(prompt, query, text)
+        sent = prompt.format(text=text, query=query)
         choice = chat.chat(sent, ChatOptions(temperature=0, max_tokens=None)).choices[0]
         excerpt = read_answer(choice.text, sent, choice.finish_reason).text.strip()
-        kept.append("" if excerpt.strip(" .。") == _NOTHING else cut(excerpt, share, counter))
-    return kept
-
-
-def _filled(prompt: str, query: str, text: str) -> str:
-    """Fill both fields at once: braces in texts and queries have no meaning."""
-    before, _, rest = prompt.partition("{text}")
-    between, _, after = rest.partition("{query}")
-    return f"{before}{text}{between}{query}{after}"
+        excerpts.append("" if excerpt.strip(" .。") == _NOTHING else cut(excerpt, share, counter))
+    return excerpts
 
 
 # Refiners
@@ -188,9 +181,8 @@ RefineFunction: TypeAlias = Callable[..., Any]
 """Called as ``function(query, texts, budget=..., counter=...)``; returns one text for each, "" if nothing is left."""
 
 refiners: Registry[RefineFunction] = Registry("refiner", entry_point_group="lazyrag.refiners")
-refiners.declare("chat", "lazyrag.generation.refiners:refine_by_chat")
-refiners.declare("extractive", "lazyrag.generation.refiners:refine_by_sentences")
-refiners.declare("tree", "lazyrag.generation.refiners:refine_by_parts")
+refiners.register("chat", refine_by_chat)
+refiners.register("extractive", refine_by_sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,25 +297,21 @@ class Refiner:
         checked_query(query)
         given, _ = checked_documents(texts, None)
         before = [self.counter.count(text) for text in given]
-        kept = given if sum(before) <= self.budget else self._refined(query, given)
-        after = [self.counter.count(text) for text in kept]
+        refined = given if sum(before) <= self.budget else self._refined(query, given)
+        after = [self.counter.count(text) for text in refined]
         if sum(after) > self.budget:
             raise GenerationError(f"The refiner {self.name!r} gave {sum(after)} tokens; the budget is {self.budget}.")
-        rows = enumerate(zip(kept, before, after, strict=True))
+        rows = enumerate(zip(refined, before, after, strict=True))
         return [Refined(at, text, was, left) for at, (text, was, left) in rows if text.strip()]
 
     def _refined(self, query: str, texts: list[str]) -> list[str]:
-        try:
-            kept = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise GenerationError(f"The refiner {self.name!r} raised {type(exc).__name__}: {exc}") from exc
-        if not is_list_of(kept, str) or len(kept) != len(texts):
+        with errors_of(f"The refiner {self.name!r}", GenerationError):
+            refined = self._function(query, list(texts), budget=self.budget, counter=self.counter, **self._keywords)
+        if not is_list_of(refined, str) or len(refined) != len(texts):
             raise GenerationError(
-                f"The refiner {self.name!r} returned {kept!r:.80}; return a list of {len(texts)} texts."
+                f"The refiner {self.name!r} returned {refined!r:.80}; return a list of {len(texts)} texts."
             )
-        return list(kept)
+        return list(refined)
 
 
 # Trees
@@ -403,7 +391,7 @@ def part_of_node(node: DocNode, *groups: str) -> Part:
         problem = f"{node.group!r} has no child group {groups[0]!r:.60}, or it is not built"
         names = known_names(groups[0], children)
         raise ConfigError(f"{problem}. {names} Build it by docs.activate_group({groups[0]!r:.60}).")
-    parts = tuple(part_of_node(one, *groups[1:]) for one in children[groups[0]]) if groups else ()
+    parts = tuple(part_of_node(child, *groups[1:]) for child in children[groups[0]]) if groups else ()
     title = node.metadata.get("title")
     return Part(node.text, title if isinstance(title, str) else "", parts)
 
@@ -467,25 +455,25 @@ class TreeRefiner:
         scores = self._scores(query, rows)
         taken: list[list[int]] = [[] for _ in trees]
         tokens = [0] * len(trees)
-        for at in sorted(range(len(rows)), key=lambda one: (-scores[one], one)):
+        for at in sorted(range(len(rows)), key=lambda at: (-scores[at], at)):
             row = rows[at]
             own = taken[row.tree]
-            if not row.part.text.strip() or any(rows[one].first <= row.first < rows[one].last for one in own):
+            if not row.part.text.strip() or any(rows[number].first <= row.first < rows[number].last for number in own):
                 continue  # a part that contains it is selected
             first = at - row.first
-            kept = [one for one in own if not at <= one < first + row.last]
-            tried = sorted([*kept, at])
-            count = counter.count("\n".join(rows[one].part.text for one in tried))
+            remaining = [number for number in own if not at <= number < first + row.last]
+            tried = sorted([*remaining, at])
+            count = counter.count("\n".join(rows[number].part.text for number in tried))
             if sum(tokens) - tokens[row.tree] + count <= budget:
                 taken[row.tree], tokens[row.tree] = tried, count
-        return [[rows[one].part for one in own] for own in taken]
+        return [[rows[number].part for number in own] for own in taken]
 
     def _scores(self, query: str, rows: Sequence[_Row]) -> list[float]:
         leaves = [at for at, row in enumerate(rows) if not row.part.parts]
         found = dict(zip(leaves, scores_of(query, [rows[at].part.text for at in leaves], self.model), strict=True))
         scores: dict[int, float] = {}
         for at in reversed(range(len(rows))):  # the parts of a part follow it
-            below = [scores[at + 1 + one] for one in rows[at].steps]
+            below = [scores[at + 1 + step] for step in rows[at].steps]
             scores[at] = math.fsum(below) / len(below) if below else found[at]
         terms_of = term_function(spoken("auto", query))
         query_terms = {*terms_of(query)}
@@ -498,10 +486,10 @@ class TreeRefiner:
         rows = [row for number, tree in enumerate(trees) for row in _rows(tree, number) if not row.part.parts]
         scores = scores_of(query, [row.part.text for row in rows], self.model)
         best = max(range(len(rows)), key=lambda at: (bool(rows[at].part.text.strip()), scores[at], -at), default=None)
-        kept = [""] * len(trees)
+        texts = [""] * len(trees)
         if best is not None:
-            kept[rows[best].tree] = cut(rows[best].part.text, budget, counter)
-        return kept
+            texts[rows[best].tree] = cut(rows[best].part.text, budget, counter)
+        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,9 +506,9 @@ class _Row:
 def _rows(part: Part, tree: int, first: int = 0) -> list[_Row]:
     below: list[_Row] = []
     steps = []
-    for one in part.parts:
+    for child in part.parts:
         steps.append(len(below))
-        below += _rows(one, tree, first + 1 + len(below))
+        below += _rows(child, tree, first + 1 + len(below))
     return [_Row(part, tree, first, first + 1 + len(below), tuple(steps)), *below]
 
 
@@ -536,3 +524,6 @@ def refine_by_parts(
     """Run a `TreeRefiner` over texts, by their headings, paragraphs and sentences."""
     refiner = TreeRefiner(model, heading_weight=heading_weight)
     return refiner.refine(query, [part_of_text(text) for text in texts], budget=budget, counter=counter)
+
+
+refiners.register("tree", refine_by_parts)

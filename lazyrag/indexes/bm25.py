@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import StoreError
 from lazyrag.indexes.postings import (
     LiveRows,
     Mask,
@@ -30,6 +29,7 @@ from lazyrag.indexes.postings import (
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking
+from lazyrag.validation import validate_choice, validate_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,13 +65,9 @@ class BM25:
     variant: Variant = "lucene"
 
     def __post_init__(self) -> None:
-        known = all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in (self.k1, self.b))
-        if not (known and 0.0 <= self.k1 < math.inf and 0.0 <= self.b <= 1.0):
-            msg = f"BM25 got k1={self.k1!r}, b={self.b!r}; k1 is a number >= 0, b lies in [0, 1]."
-            raise ConfigError(msg)
-        if self.variant not in VARIANTS:
-            msg = f"BM25 has no variant {self.variant!r}. Known: {', '.join(VARIANTS)}."
-            raise ConfigError(msg)
+        validate_number("k1 of BM25", self.k1, "a finite number >= 0", lambda k1: 0 <= k1 < math.inf)
+        validate_number("b of BM25", self.b, "a number from 0 to 1", lambda b: 0 <= b <= 1)
+        validate_choice("variant of BM25", self.variant, VARIANTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +167,11 @@ class Saturation:
             near: Others of the same postings, one of which may serve.
         """
         norms = _norms(model.k1, model.b, lengths, mean_length)
-        for one in near:
-            k1, b, mean = one.made_for
+        for saturation in near:
+            k1, b, mean = saturation.made_for
             drift = max(mean / mean_length, mean_length / mean) - 1.0
             if (k1, b) == (model.k1, model.b) and drift <= _MOST_SCORE_DRIFT:
-                return cls(norms, one.shares, one.made_for, drift)
+                return cls(norms, saturation.shares, saturation.made_for, drift)
         return cls(norms, _shares(postings, norms), (model.k1, model.b, mean_length))
 
     def moved(self, lengths: NDArray[np.int32], mean_length: float) -> Saturation:
@@ -338,18 +334,18 @@ class TermPart(RowPart):
         return cls(RowBlock.of(keys, fields), lengths, Vocabulary(list(numbers)), Postings.of_rows(flat, lengths))
 
     @classmethod
-    def joined(cls, parts: Sequence[TermPart], kept: Sequence[Mask | None]) -> TermPart:
+    def joined(cls, parts: Sequence[TermPart], masks: Sequence[Mask | None]) -> TermPart:
         """Several parts as one, their rows in the same order.
 
         Args:
             parts: At least one.
-            kept: For each of them a mask of the rows to keep; None for all.
+            masks: For each of them a mask of the rows to keep; None for all.
 
         Raises:
             ConfigError: If there is no part, or a mask does not fit its part.
         """
         left = [
-            part if mask is None or mask.all() else part._kept(mask) for part, mask in zip(parts, kept, strict=True)
+            part if mask is None or mask.all() else part._select(mask) for part, mask in zip(parts, masks, strict=True)
         ]
         numbers: dict[str, int] = {}
         new_numbers = [
@@ -399,11 +395,11 @@ class TermPart(RowPart):
         at = [numbers.get(term, -1) for term in terms]
         return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
 
-    def _kept(self, mask: Mask) -> TermPart:
-        postings, left = self.postings.kept(mask)
+    def _select(self, mask: Mask) -> TermPart:
+        postings, left = self.postings.select(mask)
         terms = self.vocabulary.terms()
         vocabulary = Vocabulary([terms[number] for number in left.tolist()])
-        return TermPart(self.rows.kept(mask), self.lengths[mask], vocabulary, postings)
+        return TermPart(self.rows.select(mask), self.lengths[mask], vocabulary, postings)
 
 
 class LexicalState:
@@ -447,7 +443,7 @@ class LexicalState:
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
         if previous is not None:
-            self._inherited = {id(part): previous._known(part) for part in self.parts}
+            self._inherited = {id(part): previous._recent(part) for part in self.parts}
 
     def __len__(self) -> int:
         return self.live
@@ -455,19 +451,19 @@ class LexicalState:
     def restricted_to(self, scope: Filter) -> LexicalState:
         """The same index with only the live rows that satisfy a bound filter.
 
-        Its statistics, and so its scores, are those of an index that never held the other rows. The last ones are
+        Its statistics, and so its scores, are those of an index without the other rows. The last ones are
         cached.
         """
-        known = self._scoped
-        found = known.get(scope)
-        if found is None or next(reversed(known)) is not scope:
+        cached = self._scoped
+        found = cached.get(scope)
+        if found is None or next(reversed(cached)) is not scope:
             if found is None:
                 alive = [
                     part.rows.mask(scope) if mask is None else part.rows.mask(scope) & mask
                     for part, mask in zip(self.parts, self.alive, strict=True)
                 ]
                 found = LexicalState(self.parts, alive, restricts=self)
-            others = [(other, state) for other, state in known.items() if other != scope]
+            others = [(other, state) for other, state in cached.items() if other != scope]
             # A new dict: other threads may be reading the old one.
             self._scoped = {**dict(others[1 - _MOST_SCOPES :]), scope: found}
         return found
@@ -494,7 +490,7 @@ class LexicalState:
         """The best live rows that share a term with the query.
 
         Args:
-            terms: The query's terms; one that stands twice counts twice.
+            terms: The query's terms; one that occurs twice counts twice.
             topk: At least 1.
             filter: A bound filter over the rows' fields. It narrows what is ranked and changes no statistic.
             model: BM25's parameters.
@@ -509,12 +505,12 @@ class LexicalState:
         repeats = Counter(terms)
         distinct = list(repeats)
         ranges = [part.ranges(distinct) for part in self.parts]
-        known = self._statistics(len(distinct), ranges, model) if statistics is None else statistics
-        if not self.live or not any(known.frequencies):
+        counted = self._statistics(len(distinct), ranges, model) if statistics is None else statistics
+        if not self.live or not any(counted.frequencies):
             return []
         factor = model.k1 + 1.0 if model.variant == "okapi" else 1.0
-        weights = [idf * times * factor for idf, times in zip(known.idf(model), repeats.values(), strict=True)]
-        saturations = self._saturated(model, known.tokens / known.rows)
+        weights = [idf * times * factor for idf, times in zip(counted.idf(model), repeats.values(), strict=True)]
+        saturations = self._saturated(model, counted.tokens / counted.rows)
         rows = self._candidates(ranges, weights, saturations, topk, self._rows.mask(filter))
         rows.sort()
         scores = self._exact_scores(rows, ranges, weights, saturations)
@@ -532,7 +528,7 @@ class LexicalState:
         firsts = self._rows.firsts.tolist()
         drift = max(saturation.drift for saturation in saturations)
         if min(weights) <= 0 or drift > _MOST_DRIFT:
-            # Only okapi's idf can be 0 or less; then a score does not tell whether a row shares a term. And shares that
+            # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be 0. And shares that
             # are too far from the true ones, as a scope may have them, name no candidates.
             rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
@@ -612,22 +608,23 @@ class LexicalState:
                 if self._restricts is None
                 else self._restricts._saturated(model, self._restricts.tokens / self._restricts.live)
             )
-            found = tuple(one.moved(part.lengths, mean_length) for one, part in zip(shared, self.parts, strict=False))
+            found = tuple(near.moved(part.lengths, mean_length) for near, part in zip(shared, self.parts, strict=False))
             found = found or tuple(
-                Saturation.of(part.postings, part.lengths, model, mean_length, self._known(part)) for part in self.parts
+                Saturation.of(part.postings, part.lengths, model, mean_length, self._recent(part))
+                for part in self.parts
             )
             # Two at most: the rows' own, and that of a search over several Documents. The dict is never changed, since
             # a later state may be reading it.
             self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
         return found
 
-    def _known(self, part: TermPart) -> list[Saturation]:
+    def _recent(self, part: TermPart) -> list[Saturation]:
         """The computed saturations of a part, here or in an earlier state; the latest ones."""
         own = [
             saturation
             for of_parts in reversed(self._saturations.values())
-            for one, saturation in zip(self.parts, of_parts, strict=True)
-            if one is part
+            for owner, saturation in zip(self.parts, of_parts, strict=True)
+            if owner is part
         ]
         return (own or self._inherited.get(id(part), []))[:2]
 
@@ -644,7 +641,7 @@ class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     Example:
         >>> index = LexicalIndex()
         >>> index.add(["a", "b"], [["green", "tea"], ["black", "tea", "tea"]])
-        >>> [key for key, _ in index.search(["green"], 10)]
+        >>> [key for key, _ in index.state.search(["green"], 10)]
         ['a']
     """
 
@@ -654,19 +651,3 @@ class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     def add(self, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None) -> None:
         """Add rows; a key that is present is replaced. See `TermPart.of_rows`."""
         self._add_part(TermPart.of_rows(keys, terms, fields))
-
-    def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
-        """See `LexicalState.statistics`."""
-        return self._state.statistics(terms, model)
-
-    def search(
-        self,
-        terms: Sequence[str],
-        topk: int,
-        *,
-        filter: Filter | None = None,  # noqa: A002  the word of the domain
-        model: BM25 = BM25(),
-        statistics: Statistics | None = None,
-    ) -> Ranking:
-        """See `LexicalState.search`."""
-        return self._state.search(terms, topk, filter=filter, model=model, statistics=statistics)

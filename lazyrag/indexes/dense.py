@@ -22,6 +22,7 @@ from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_la
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
+from lazyrag.validation import require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 # Codes: one byte for each number of a rotated vector, which separate most rows from the nearest ones.
 #
-# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, holds most of
+# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, has most of
 # a vector's length. With the head's codes, every row's cosine to a query is known up to rounding errors and the tail;
 # with the tail's codes up to rounding errors. Rows that cannot be among the nearest by these bounds are not read. A
 # search reads a tenth of the bytes of the vectors, and is as exact as one that reads them all.
@@ -79,7 +80,7 @@ class Codes:
 
     @classmethod
     def of_matrix(
-        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, known: Sequence[KnownCodes] = ()
+        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, sources: Sequence[KnownCodes] = ()
     ) -> Codes:
         """The codes of vectors.
 
@@ -87,11 +88,11 @@ class Codes:
             matrix: (n, d) float32, finite, d at least 2.
             norms: (n,) their lengths; a vector without length has no direction, and codes of 0.
             room: Where the codes are put.
-            known: Codes that some of the rows have already, all under one rotation: it serves the others, too.
+            sources: Codes that some of the rows have already, all under one rotation: it serves the others, too.
         """
         count, dimension = matrix.shape
-        rotation = known[0].codes.rotation if known else _rotation(matrix, norms, _split(dimension))
-        split = known[0].codes.head.shape[1] if known else _split(dimension)
+        rotation = sources[0].codes.rotation if sources else _rotation(matrix, norms, _split(dimension))
+        split = sources[0].codes.head.shape[1] if sources else _split(dimension)
         made = cls(
             rotation,
             room((count, split), np.int8),
@@ -99,7 +100,7 @@ class Codes:
             room((5, count), np.float32),
         )
         missing = np.ones(count, np.bool_)
-        for codes, rows, positions in known:
+        for codes, rows, positions in sources:
             made.head[positions], made.tail[positions] = codes.head[rows], codes.tail[rows]
             made.facts[:, positions] = codes.facts[:, rows]
             missing[positions] = False
@@ -178,7 +179,7 @@ class CodeScan:
         rotated = directions @ codes.rotation.T
         self._codes = codes
         self._heads, self._tails = (part.astype(np.float32) for part in (rotated[:, :split], rotated[:, split:]))
-        self._lengths = [(float(np.linalg.norm(one[:split])), float(np.linalg.norm(one[split:]))) for one in rotated]
+        self._lengths = [(float(np.linalg.norm(row[:split])), float(np.linalg.norm(row[split:]))) for row in rotated]
         # Products of float32 numbers, whole numbers among them, are added up in any order: the error is at most
         # (d + 2) 2^-24 of the lengths' product (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The few
         # operations after that, and the rotation in float64, are covered by doubling it, and doubling again.
@@ -537,34 +538,32 @@ class DenseBlock(RowPart):
         Raises:
             ConfigError: If a number is not finite.
         """
-        if not np.isfinite(vectors).all():
-            msg = "add() got a vector with nan or infinity in it; every number must be finite."
-            raise ConfigError(msg)
+        require(bool(np.isfinite(vectors).all()), "vectors", vectors, "finite numbers")
         rows = RowBlock.of(keys, fields)
         order = rows.keys.argsort()
         matrix = np.asarray(vectors, np.float32)[order]
-        return cls._coded(rows.kept(order), matrix, np.sqrt(row_dots(matrix, matrix)))
+        return cls._coded(rows.select(order), matrix, np.sqrt(row_dots(matrix, matrix)))
 
     @classmethod
-    def joined(cls, blocks: Sequence[DenseBlock], kept: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
+    def joined(cls, blocks: Sequence[DenseBlock], masks: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
         """At least one block as one.
 
         Args:
             blocks: The blocks.
-            kept: For each a mask of the rows to keep; None for all.
+            masks: For each a mask of the rows to keep; None for all.
             room: Where the vectors and their codes are put.
         """
         chosen = [
             np.arange(len(block)) if mask is None else np.flatnonzero(mask)
-            for block, mask in zip(blocks, kept, strict=True)
+            for block, mask in zip(blocks, masks, strict=True)
         ]
-        rows = RowBlock.joined([block.rows.kept(own) for block, own in zip(blocks, chosen, strict=True)])
+        rows = RowBlock.joined([block.rows.select(own) for block, own in zip(blocks, chosen, strict=True)])
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
         positions = np.empty(len(order), np.intp)
         positions[order] = np.arange(len(order))
         matrix = room((len(order), blocks[0].matrix.shape[1]), np.float32)
         norms = np.empty(len(order))
-        known = []
+        sources = []
         first = 0
         for block, own in zip(blocks, chosen, strict=True):
             to = positions[first : first + len(own)]
@@ -573,9 +572,9 @@ class DenseBlock(RowPart):
                 some = slice(start, start + _ROWS_MOVED)
                 matrix[to[some]] = block.matrix[own[some]]
             if block.codes is not None:
-                known.append(KnownCodes(block.codes, own, to))
+                sources.append(KnownCodes(block.codes, own, to))
             first += len(own)
-        return cls._coded(rows.kept(order), matrix, norms, room, known)
+        return cls._coded(rows.select(order), matrix, norms, room, sources)
 
     @classmethod
     def _coded(
@@ -584,17 +583,17 @@ class DenseBlock(RowPart):
         matrix: Matrix,
         norms: NDArray[np.float64],
         room: Room = np.empty,
-        known: Sequence[KnownCodes] = (),
+        sources: Sequence[KnownCodes] = (),
     ) -> DenseBlock:
         """A block, with codes if it is large; by the rotation of the largest block in it, if that is a good part."""
         count, dimension = matrix.shape
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
-        known = sorted(known, key=lambda one: -len(one.rows))
-        if known and len(known[0].rows) < _ROTATION_SERVES * count:
-            known = []
-        known = [one for one in known if np.array_equal(one.codes.rotation, known[0].codes.rotation)]
-        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, known))
+        sources = sorted(sources, key=lambda codes: -len(codes.rows))
+        if sources and len(sources[0].rows) < _ROTATION_SERVES * count:
+            sources = []
+        sources = [codes for codes in sources if np.array_equal(codes.codes.rotation, sources[0].codes.rotation)]
+        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, sources))
 
     def vector(self, row: int) -> Vector:
         """The vector of a row; a copy."""
@@ -744,7 +743,7 @@ class BlockSearch:
         vector, block = self._queries[query], self._block
         cosines, errors = scan.heads(self._some, query)
         worth, uncertain = vector.worth(cosines, errors, self._norms)
-        # Some rows that are probably among the best tell how good a row must be.
+        # Some rows that are probably among the best bound how good a row must be.
         probes = np.flatnonzero(worth >= kth_largest(worth, max(_PROBES * topk, _LEAST_PROBES)))
         bound = self._bound_of(vector, self._rows[probes], query, topk)
         left = np.flatnonzero(worth + uncertain >= bound)
@@ -800,7 +799,7 @@ def _cosines(
         cosines = np.divide(products, norms, out=np.zeros(len(norms)), where=there)
         lost = np.divide(block.matrix.shape[1] * 2.0**-149, norms, out=np.zeros(len(norms)), where=there)
     errors = np.where(there, relative + lost, 0.0)
-    beyond = ~np.isfinite(cosines)  # a sum has left float32's range: only the exact pass can tell
+    beyond = ~np.isfinite(cosines)  # a sum has left float32's range: only the exact pass can rank it
     cosines[beyond], errors[beyond] = 0.0, np.inf
     return cosines, errors
 
@@ -817,15 +816,15 @@ def _best(
     if errors.ndim:
         if len(rows) > topk:
             bound = max(bound, kth_largest(worth - errors, topk))
-        kept = np.flatnonzero(worth + errors >= bound)
+        left = np.flatnonzero(worth + errors >= bound)
     else:
         error = float(errors)
         if len(rows) > topk:
             bound = max(bound, kth_largest(worth, topk) - error)
         # Compared in the type of worth, of which the next number below the bound is not above it.
-        kept = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
+        left = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
         errors = np.broadcast_to(errors, len(rows))
-    return Contenders(rows[kept], worth[kept].astype(np.float64), errors[kept].astype(np.float64), bytes_read)
+    return Contenders(rows[left], worth[left].astype(np.float64), errors[left].astype(np.float64), bytes_read)
 
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
@@ -859,12 +858,9 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
     def __init__(
         self, parts: Sequence[DenseBlock], alive: Sequence[Mask | None], dimension: int, metric: Metric
     ) -> None:
-        if metric not in METRICS or dimension < 1:
-            msg = f"A DenseIndex got dimension={dimension!r}, metric={metric!r}; allowed: >= 1, {', '.join(METRICS)}."
-            raise ConfigError(msg)
         super().__init__(parts, alive)
-        self.dimension = dimension
-        self.metric: Metric = metric
+        self.dimension = validate_integer("dimension", dimension, 1)
+        self.metric: Metric = validate_choice("metric", metric, METRICS)
 
     def search(self, query: NDArray[np.floating], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
         """The best live rows by the metric.
@@ -916,7 +912,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         rows = np.arange(len(self._rows)) if mask is None else np.flatnonzero(mask)
         step = max(1, _PRODUCTS_AT_ONCE // max(1, len(self._rows)))
         for start in range(0, len(exact), step):
-            some = [VectorQuery(one, self.metric) for one in exact[start : start + step]]
+            some = [VectorQuery(vector, self.metric) for vector in exact[start : start + step]]
             yield from self._answers(some, rows, topk)
 
     def _answers(
@@ -930,7 +926,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             if query.length and searches:
                 found = [(first, search.contenders(number, topk)) for first, search in searches]
                 left = _can_be_best(found, topk)
-                read = sum(one.bytes_read for _, one in found)
+                read = sum(contenders.bytes_read for _, contenders in found)
             scores = self._scores(left, query)
             yield ranked(self._rows.keys, left, scores, topk), read + left.size * self.dimension * 4
 
@@ -942,7 +938,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
 
     def _by_block(self, rows: NDArray[np.intp]) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
         """For each block with some of the rows, which are ascending: the number of its first row, its own numbers of
-        them, and where they stand.
+        them, and their places among them.
         """
         firsts = self._rows.firsts
         ends = rows.searchsorted(firsts).tolist()
@@ -967,7 +963,7 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
     Example:
         >>> index = DenseIndex(2, "cosine")
         >>> index.add(["a", "b"], np.array([[1, 0], [1, 1]], np.float32))
-        >>> index.search(np.array([2, 0], np.float32), 1)
+        >>> index.state.search(np.array([2, 0], np.float32), 1)
         [('a', 1.0)]
     """
 
@@ -980,18 +976,6 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
         """Add rows; a key that is present is replaced. See `DenseBlock.of_rows`."""
         self._add_part(DenseBlock.of_rows(keys, np.asarray(vectors, np.float32), fields))
 
-    def get(self, keys: Sequence[str]) -> list[tuple[str, Vector, Fields]]:
-        """See `VectorRows.get`."""
-        return self._state.get(keys)
-
-    def search(self, query: Vector, topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
-        """See `DenseState.search`."""
-        return self._state.search(query, topk, filter=filter)
-
-    def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
-        """See `DenseState.search_many`."""
-        return self._state.search_many(queries, topk, filter=filter)
-
 
 def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray[np.float64]:
     """The vectors of some queries, (q, dimension) float64.
@@ -1000,19 +984,16 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
         ConfigError: If topk or their shape is wrong, or one is not finite.
     """
     exact = np.asarray(queries).astype(np.float64)
-    if topk < 1 or exact.shape[1:] != (dimension,) or not np.isfinite(exact).all():
-        msg = (
-            f"search() got topk={topk} and a query of shape {exact.shape[1:]}; "
-            f"topk is at least 1 and a query is {dimension} finite numbers."
-        )
-        raise ConfigError(msg)
+    require(topk >= 1, "topk", topk, "an integer >= 1")
+    is_valid = exact.shape[1:] == (dimension,) and bool(np.isfinite(exact).all())
+    require(is_valid, "Each query", exact, f"{dimension} finite numbers")
     return exact
 
 
 def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
     """The rows that can be among the topk best of all parts, given those of each with the number of its first row."""
-    worth = np.concatenate([one.worth for _, one in found])
-    errors = np.concatenate([one.errors for _, one in found])
-    rows = np.concatenate([one.rows + first for first, one in found])
+    worth = np.concatenate([contenders.worth for _, contenders in found])
+    errors = np.concatenate([contenders.errors for _, contenders in found])
+    rows = np.concatenate([contenders.rows + first for first, contenders in found])
     best: NDArray[np.intp] = rows[worth + errors >= kth_largest(worth - errors, topk)]
     return best

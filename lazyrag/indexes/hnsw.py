@@ -70,7 +70,7 @@ def approximate_rankings(
     if state.metric != "cosine":
         msg = f"An approximate search ranks by cosine; these vectors are ranked by {state.metric!r}. Search exactly."
         raise UnsupportedError(msg, store="map")
-    vectors = [VectorQuery(one, "cosine") for one in checked_queries(queries, topk, state.dimension)]
+    vectors = [VectorQuery(vector, "cosine") for vector in checked_queries(queries, topk, state.dimension)]
     exact: list[tuple[DenseBlock, Mask | None]] = []
     by_graph: list[_GraphSearch] = []
     for block, alive, graph in zip(state.parts, state.alive, graphs, strict=True):

@@ -12,9 +12,10 @@ import numpy as np
 
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, ReadOnly
-from lazyrag.errors import ConfigError, StoreError
+from lazyrag.errors import StoreError
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields
+from lazyrag.validation import require
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,10 +40,8 @@ def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
         >>> encoded_keys(["b", "é"]).dtype.itemsize
         2
     """
-    cut = next((key for key in keys if key.endswith("\0")), None)
-    if cut is not None:
-        msg = f"A key is {cut!r:.80}; give one that does not end in a NUL."
-        raise ConfigError(msg)
+    padded = next((key for key in keys if key.endswith("\0")), None)
+    require(padded is None, "A key", padded, "a text that does not end in a NUL")
     try:
         return np.array(keys, np.bytes_)  # plain ASCII, in one go
     except UnicodeEncodeError:
@@ -73,12 +72,12 @@ def array_text(array: NDArray[np.uint8]) -> str:
     """The text that `text_array` was given.
 
     Raises:
-        StoreError: If the array holds no text.
+        StoreError: If the array is not a text.
     """
     try:
         return array.tobytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as exc:
-        msg = "An array of an index holds no text: its file is damaged. Run verify() and repair()."
+        msg = "An array of an index is not a text: its file is damaged. Run verify() and repair()."
         raise StoreError(msg) from exc
 
 
@@ -127,8 +126,8 @@ class FieldTable:
         if self._values is None:
             decoded = json.loads(f"[{','.join(self.lines())}]")
             self._values = [
-                ReadOnly({name: tuple(value) if isinstance(value, list) else value for name, value in one.items()})
-                for one in decoded
+                ReadOnly({name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
+                for line in decoded
             ]
         return self._values
 
@@ -140,7 +139,7 @@ class FieldTable:
                 self._lines = text.split("\n") if text else []
             else:
                 self._lines = [
-                    json.dumps(dict(one), ensure_ascii=False, separators=(",", ":")) for one in self._values or ()
+                    json.dumps(dict(value), ensure_ascii=False, separators=(",", ":")) for value in self._values or ()
                 ]
         return self._lines
 
@@ -178,11 +177,11 @@ class RowBlock:
         numbers: dict[int, int] = {}
         distinct: list[Fields] = []
         found = []
-        for one in fields if fields is not None else [EMPTY] * len(keys):
-            number = numbers.get(id(one))  # comparing the mappings would cost more than it saves
+        for own in fields if fields is not None else [EMPTY] * len(keys):
+            number = numbers.get(id(own))  # comparing the mappings would cost more than it saves
             if number is None:
-                number = numbers[id(one)] = len(distinct)
-                distinct.append(one)
+                number = numbers[id(own)] = len(distinct)
+                distinct.append(own)
             found.append(number)
         return cls(encoded_keys(keys), np.array(found, np.int32), FieldTable(distinct))
 
@@ -200,7 +199,7 @@ class RowBlock:
         keys = np.concatenate([block.keys for block in blocks])
         return cls(keys, np.concatenate(ids), FieldTable(lines=list(numbers)))
 
-    def kept(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
+    def select(self, rows: Mask | NDArray[np.intp]) -> RowBlock:
         """Some of the rows, by mask or by number."""
         return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
 
@@ -209,7 +208,7 @@ class RowBlock:
         mask = self.masks.get(filter)
         if mask is None:
             values = self.fields.values()
-            verdicts = np.fromiter((matches(filter, one) for one in values), np.bool_, len(values))
+            verdicts = np.fromiter((matches(filter, value) for value in values), np.bool_, len(values))
             mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
             with self.remembering:
                 if len(self.masks) >= _MOST_CACHED_MASKS:
@@ -246,8 +245,8 @@ class RowBlock:
     def _order(self) -> NDArray[np.intp] | None:
         """The rows in the order of their keys; None if they are sorted."""
         if not self.orders:  # several threads may find it at once; each finds the same
-            lie_so = bool((self.keys[:-1] < self.keys[1:]).all())
-            self.orders.append(None if lie_so else self.keys.argsort())
+            is_sorted = bool((self.keys[:-1] < self.keys[1:]).all())
+            self.orders.append(None if is_sorted else self.keys.argsort())
         return self.orders[0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -388,7 +387,7 @@ class Postings:
         rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         return cls(_starts(np.bincount(flat)), rows[order], weights[order])
 
-    def kept(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
+    def select(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
         """Without the postings of the other rows, whose numbers the rows behind them take; and the terms left."""
         of_kept = mask[self.rows]
         starts = np.append(0, np.cumsum(of_kept))[self.starts]
@@ -618,7 +617,7 @@ def contenders(
     if bound <= 0.0:
         return None
     tall = np.flatnonzero(maxima >= bound)
-    if at_most is not None and len(tall) > at_most:  # each of them holds a row at least
+    if at_most is not None and len(tall) > at_most:  # each of them has a row at least
         return None
     layer, column = np.nonzero(dealt[:, tall] >= bound)
     rest = np.flatnonzero(scores[piles * _PILE :] >= bound) + piles * _PILE
@@ -646,9 +645,9 @@ def cut(
 ) -> NDArray[np.int32]:
     """Those of some rows, the topk best among them, that can be among the topk best; see `contenders`."""
     if len(rows) > topk:
-        kept = scores[rows]
-        bound = float(np.partition(kept, len(kept) - topk)[len(kept) - topk]) * (1.0 - slack) - missing
-        rows = rows[kept >= bound]
+        values = scores[rows]
+        bound = float(np.partition(values, len(values) - topk)[len(values) - topk]) * (1.0 - slack) - missing
+        rows = rows[values >= bound]
     return rows.astype(np.int32)
 
 
@@ -667,7 +666,7 @@ def ranked(
         topk: At least 1.
     """
     if len(rows) > topk:
-        kept = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
-        rows, scores = rows[kept], scores[kept]
+        mask = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
+        rows, scores = rows[mask], scores[mask]
     best = sorted(zip((-scores).tolist(), keys(rows), strict=True))
     return [(key, -negative) for negative, key in best[:topk]]

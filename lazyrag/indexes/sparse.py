@@ -30,6 +30,7 @@ from lazyrag.indexes.postings import (
 from lazyrag.indexes.tiers import TieredIndex
 from lazyrag.storage.arrays import Arrays
 from lazyrag.types import Fields, Ranking, SparseVector
+from lazyrag.validation import require, validate_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,16 +89,16 @@ class SparsePart(RowPart):
         return cls._made(RowBlock.of(keys, fields), dimensions, Postings.of_weights(numbers, lengths, weights))
 
     @classmethod
-    def joined(cls, parts: Sequence[SparsePart], kept: Sequence[Mask | None]) -> SparsePart:
+    def joined(cls, parts: Sequence[SparsePart], masks: Sequence[Mask | None]) -> SparsePart:
         """Several parts as one, their rows in the same order.
 
         Args:
             parts: At least one.
-            kept: For each of them a mask of the rows to keep; None for all.
+            masks: For each of them a mask of the rows to keep; None for all.
         """
         left = [
-            (part.rows, part.dimensions, part.postings) if mask is None or mask.all() else part._kept(mask)
-            for part, mask in zip(parts, kept, strict=True)
+            (part.rows, part.dimensions, part.postings) if mask is None or mask.all() else part._select(mask)
+            for part, mask in zip(parts, masks, strict=True)
         ]
         blocks, own_dimensions, postings = zip(*left, strict=True)
         dimensions = np.unique(np.concatenate(own_dimensions))
@@ -148,15 +149,15 @@ class SparsePart(RowPart):
         names = ("dimensions", "starts", "rows", "weights", "row_starts", "places", "lowest", "highest")
         dimensions, starts, rows, weights, row_starts, positions, lowest, highest = pick(arrays, *names)
         block = RowBlock.from_arrays(arrays)
-        size, known = int(starts[-1]) if len(starts) else -1, len(dimensions)
+        size, count = int(starts[-1]) if len(starts) else -1, len(dimensions)
         fitting = (
-            len(starts) - 1 == len(lowest) == len(highest) == known
+            len(starts) - 1 == len(lowest) == len(highest) == count
             and len(rows) == len(weights) == len(positions) == size
             and len(row_starts) == len(block) + 1
         )
         if not fitting:
             msg = (
-                f"A part of an index has {len(block)} rows and {known} dimensions with {size} weights, and arrays of "
+                f"A part of an index has {len(block)} rows and {count} dimensions with {size} weights, and arrays of "
                 f"other lengths: {', '.join(f'{name} {len(arrays[name])}' for name in names)}. Its file is damaged."
             )
             raise StoreError(msg)
@@ -167,7 +168,7 @@ class SparsePart(RowPart):
         sizes = np.bincount(postings.rows, minlength=len(rows))
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         positions = sorted_order(postings.rows).astype(np.uint32)
-        # Every dimension has postings, so each slice that is reduced holds one at least.
+        # Every dimension has postings, so no reduced slice is empty.
         firsts, weights = postings.starts[:-1], postings.values
         lowest, highest = (
             reduced.reduceat(weights, firsts) if len(firsts) else np.zeros(0, np.float32)
@@ -175,9 +176,9 @@ class SparsePart(RowPart):
         )
         return cls(rows, dimensions, postings, row_starts, positions, lowest, highest)
 
-    def _kept(self, mask: Mask) -> tuple[RowBlock, NDArray[np.uint64], Postings]:
-        postings, left = self.postings.kept(mask)
-        return self.rows.kept(mask), self.dimensions[left], postings
+    def _select(self, mask: Mask) -> tuple[RowBlock, NDArray[np.uint64], Postings]:
+        postings, left = self.postings.select(mask)
+        return self.rows.select(mask), self.dimensions[left], postings
 
 
 def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]:
@@ -213,9 +214,7 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
     except (OverflowError, TypeError, ValueError) as exc:
         msg = f"A sparse vector has a weight that is no number ({exc})."
         raise ConfigError(msg) from exc
-    if not np.isfinite(found).all():
-        msg = "A sparse vector has nan or infinity in it; every weight must be finite, as float32 too."
-        raise ConfigError(msg)
+    require(bool(np.isfinite(found).all()), "The weights of a sparse vector", found, "finite, as float32 too")
     return found
 
 
@@ -272,9 +271,7 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         Raises:
             ConfigError: If topk is below 1, or a dimension or weight is out of its range.
         """
-        if topk < 1:
-            msg = f"topk is {topk}; give at least 1."
-            raise ConfigError(msg)
+        validate_integer("topk", topk, 1)
         parsed = self._query(query)
         if not parsed.weights:
             return []
@@ -307,7 +304,7 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         scale = 1.0 / float(np.maximum(-parsed.least, parsed.most).sum())
         weights = [weight * scale for weight in parsed.weights]
         if not all(_SMALLEST <= abs(weight) <= _LARGEST for weight in weights):
-            return matching()  # float32 would tell too little
+            return matching()  # too large or too small for float32
         scores = scratch_zeros(len(self._rows))
 
         def add_up(some: list[int]) -> None:
@@ -352,7 +349,7 @@ class SparseIndex(TieredIndex[SparsePart, SparseState]):
     Example:
         >>> index = SparseIndex()
         >>> index.add(["a", "b"], [{3: 0.5, 7: 2.0}, {3: 1.5}])
-        >>> index.search({3: 2.0}, 1)
+        >>> index.state.search({3: 2.0}, 1)
         [('b', 3.0)]
     """
 
@@ -364,11 +361,3 @@ class SparseIndex(TieredIndex[SparsePart, SparseState]):
     ) -> None:
         """Add rows; a key that is present is replaced. See `SparsePart.of_rows`."""
         self._add_part(SparsePart.of_rows(keys, vectors, fields))
-
-    def get(self, keys: Sequence[str]) -> list[tuple[str, SparseVector, Fields]]:
-        """See `VectorRows.get`."""
-        return self._state.get(keys)
-
-    def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
-        """See `SparseState.search`."""
-        return self._state.search(query, topk, filter=filter)

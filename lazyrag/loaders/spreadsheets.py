@@ -268,7 +268,7 @@ def _xlsx_rows(sheet: Any) -> Iterator[Row]:
 
 
 class XlsLoader(SheetLoader):
-    """Reads a workbook of the old format sheet by sheet; each sheet is a location, each row a line of ``column: value``.
+    """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, percentages their number.
     Hidden sheets are read, too. Names of sheets and the author become metadata.

@@ -43,6 +43,7 @@ class CheckedEmbedder:
         self.given: object = getattr(embedder, "function", embedder)  # the user's object; Documents may share it
         self.name = name
         self.key = key
+        self._batch_embedder = embedder if is_batch_embedder(embedder) else None
 
     def embed(self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document") -> Embeddings:
         """Embed texts, all or nothing.
@@ -125,8 +126,8 @@ class CheckedEmbedder:
         """Call the embedder, by either of the two protocols."""
         if not texts:
             return
-        if is_batch_embedder(self.embedder):
-            yield from self.embedder.embed_batches(texts, input_type)
+        if self._batch_embedder is not None:
+            yield from self._batch_embedder.embed_batches(texts, input_type)
             return
         batch_size = getattr(self.embedder, "batch_size", None)
         size = batch_size if isinstance(batch_size, int) and batch_size > 0 else _DEFAULT_BATCH_SIZE

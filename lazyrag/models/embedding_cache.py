@@ -34,7 +34,7 @@ from lazyrag.models.embedding import (
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
-from lazyrag.types import Embedding
+from lazyrag.types import Embedding, Matrix
 from lazyrag.validation import known_arguments, require, validate_integer
 
 if TYPE_CHECKING:

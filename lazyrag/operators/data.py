@@ -88,7 +88,7 @@ def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> l
     results = data.get(f"{stage}_results") or [{} for _ in docs]
     is_valid = is_list_of(results, Mapping) and len(results) == len(docs)
     require(is_valid, f"{stage}_results", results, f"one dict for each of the {len(docs)} texts of {stage}_docs")
-    return [{**one, "text": text} for one, text in zip(results, docs, strict=True)]
+    return [{**row, "text": text} for row, text in zip(results, docs, strict=True)]
 
 
 def query_of(data: Mapping[str, Any]) -> str:
@@ -126,10 +126,8 @@ def validate_data(data: Any) -> RAGData:
         ConfigError: If it is a tuple, or has fields of the older formats, which were ambiguous. `from_legacy` renames
             them.
     """
-    if isinstance(data, (tuple, list)):
-        msg = "(query, docs) is given up. Pass {'query': ..., 'retrieval_docs': [...]}."
-        raise ConfigError(f"data must be a dict; got {data!r:.60}. {msg}")
-    require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}")
+    hint = "A tuple (query, docs) is given up: pass {'query': ..., 'retrieval_docs': [...]}."
+    require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}", hint)
     for name, value in data.items():
         if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
             msg = (

@@ -248,10 +248,10 @@ def evaluate_traces(
         {'em': 1}
     """
     chosen = [kind() for kind in EVALUATORS] if evaluators is None else list(evaluators)
-    for one in chosen:
-        require(isinstance(one, EvaluateOperator), "evaluators", one, "EvaluateOperators such as AccuracyEvaluate()")
+    for step in chosen:
+        require(isinstance(step, EvaluateOperator), "evaluators", step, "EvaluateOperators such as AccuracyEvaluate()")
     traces = [validate_data(data) for data in many]
-    rows = [{name: value for one in chosen for name, value in one.measure(data).items()} for data in traces]
+    rows = [{name: value for step in chosen for name, value in step.measure(data).items()} for data in traces]
     return MeasureReport([trace_name(data) for data in traces], rows)
 
 

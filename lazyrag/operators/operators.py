@@ -201,24 +201,22 @@ class OperatorChain(Operator):
     def __init__(self, *operators: Operator | Callable[[Any], Any]) -> None:
         if not operators:
             raise ConfigError("The chain has no operators; pass at least one.")
-        self.operators: tuple[Operator, ...] = tuple(one for given in operators for one in _steps(given))
+        self.operators: tuple[Operator, ...] = tuple(step for given in operators for step in _steps(given))
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
 
-    def process(self, data: Any) -> Mapping[str, Any]:
+    def process(self, data: Any) -> Any:
         """Run all operators."""
-        trace: Mapping[str, Any] = data
-        for one in self.operators:
-            trace = one.execute(trace)
-        return trace
+        for operator in self.operators:
+            data = operator.execute(data)
+        return data
 
-    async def aprocess(self, data: Any) -> Mapping[str, Any]:
+    async def aprocess(self, data: Any) -> Any:
         """Run all operators in any event loop."""
-        trace: Mapping[str, Any] = data
-        for one in self.operators:
-            trace = await one.aexecute(trace)
-        return trace
+        for operator in self.operators:
+            data = await operator.aexecute(data)
+        return data
 
     def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the trace with the fields of all operators; see `Operator.execute`."""
@@ -558,17 +556,17 @@ class RefinerOperator(Operator):
         seconds = time.perf_counter() - started
         results = [
             {
-                **rows[one.index],
-                "text": one.text,
-                "original_length": one.original_length,
-                "refined_length": one.refined_length,
-                "compression_ratio": one.compression_ratio,
+                **rows[text.index],
+                "text": text.text,
+                "original_length": text.original_length,
+                "refined_length": text.refined_length,
+                "compression_ratio": text.compression_ratio,
             }
-            for one in refined
+            for text in refined
         ]
         return {
             "refining_results": results,
-            "refining_docs": [one.text for one in refined],
+            "refining_docs": [text.text for text in refined],
             "refining_time": seconds,
         }
 
@@ -623,7 +621,7 @@ class QAPromptor(Operator):
 
 
 @known_arguments
-class OpenAIGenerator(Operator):
+class OpenAIGenerator(_AsyncOperator):
     """Answer the prompt with a chat model (spec 000's generation stage).
 
     Reads ``prompt``, which is all that the model gets, and appends ``generated`` and ``generation_time``. Thoughts
@@ -662,12 +660,6 @@ class OpenAIGenerator(Operator):
 
     def __repr__(self) -> str:
         return f"OpenAIGenerator({self.generator.model!r})"
-
-    def process(self, data: RAGData) -> Mapping[str, Any]:
-        """Answer."""
-        started = time.perf_counter()
-        result = self.generator.generate(_prompt_context(data))
-        return {"generated": result.response, "generation_time": time.perf_counter() - started}
 
     async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
         """Answer; cancelling the task ends the model's call.

@@ -17,12 +17,12 @@ import numpy as np
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, RetrievalError, known_names
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, errors_of, known_names
 from lazyrag.indexes.dense import read_faiss_index
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
-from lazyrag.pipeline.search import Found, errors_of
+from lazyrag.pipeline.search import Found
 from lazyrag.validation import require
 
 _SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
@@ -70,24 +70,20 @@ def query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
         embedder = CheckedEmbedder(manager, "The embedding manager")
 
         async def embed(query: str) -> list[float]:
-            return [float(one) for one in (await in_thread(embedder.embed, [query], input_type="query"))[0]]
+            return [float(number) for number in (await in_thread(embedder.embed, [query], input_type="query"))[0]]
 
         return embed
-    method = next((one for one in _QUERY_METHODS if callable(getattr(manager, one, None))), None)
+    method = next((name for name in _QUERY_METHODS if callable(getattr(manager, name, None))), None)
     function = manager if method is None else getattr(manager, method)
     expected = f"an Embedder, a callable from one text to a vector, or an object with {', '.join(_QUERY_METHODS)}"
     require(callable(function) and not isinstance(manager, type), "embedding_manager", manager, expected)
 
     async def call(query: str) -> list[float]:
-        try:
+        with errors_of("The embedding manager", EmbeddingError):
             vector = as_vector(await _call(function, query))
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise EmbeddingError(f"The embedding manager raised {type(exc).__name__} for a query: {exc}.") from exc
         if isinstance(vector, dict):
             raise EmbeddingError("The embedding manager returned a sparse vector; collections need a dense one.")
-        return [float(one) for one in vector]
+        return [float(number) for number in vector]
 
     return call
 
@@ -149,7 +145,7 @@ class MilvusCollection:
     vector_field: str | None = None
 
     def __post_init__(self) -> None:
-        missing = [one for one in _MILVUS_METHODS if not callable(getattr(self.client, one, None))]
+        missing = [method for method in _MILVUS_METHODS if not callable(getattr(self.client, method, None))]
         if missing:
             msg = (
                 f"milvus_client must be a pymilvus.MilvusClient, or an AsyncMilvusClient of pymilvus 3; got "
@@ -200,7 +196,7 @@ class MilvusFinder:
         Args:
             query: The query.
             topk: Maximum number of hits.
-            filters: ``{field: value}`` or ``{field: [values]}``, all of which must hold.
+            filters: ``{field: value}`` or ``{field: [values]}``, all of which must match.
 
         Raises:
             ConfigError: If the collection, one of its fields or a filter is ambiguous or unknown.
@@ -229,17 +225,17 @@ class MilvusFinder:
                 raise ConfigError(f"{msg} {known_names('', names)}")
             [self._collection] = names
         schema = await self._request("describe_collection", collection_name=self._collection)
-        fields = {one["name"]: one for one in schema["fields"]}
+        fields = {field["name"]: field for field in schema["fields"]}
         is_dynamic = bool(schema.get("enable_dynamic_field"))
-        texts = [one for one in _TEXT_FIELDS if one in fields]
-        vectors = [name for name, one in fields.items() if "dim" in (one.get("params") or {})]
+        texts = [name for name in _TEXT_FIELDS if name in fields]
+        vectors = [name for name, field in fields.items() if "dim" in (field.get("params") or {})]
         text = _choose("text_field", self._given.text_field, [*fields], texts, is_dynamic=is_dynamic)
         vector = _choose("vector_field", self._given.vector_field, vectors, vectors, is_dynamic=False)
-        key = next((name for name, one in fields.items() if one.get("is_primary")), "id")
+        key = next((name for name, field in fields.items() if field.get("is_primary")), "id")
         return _Layout(key, text, vector, await self._metric(vector), tuple(fields), is_dynamic)
 
     async def _metric(self, vector: str) -> str:
-        """The metric of the index over the vectors, whatever its name is."""
+        """The metric of the index over the vectors; the index may have any name."""
         names = [vector, *await self._request("list_indexes", collection_name=self._collection)]
         for name in dict.fromkeys(names):
             index = await self._request("describe_index", collection_name=self._collection, index_name=name)
@@ -251,19 +247,19 @@ class MilvusFinder:
         )
 
     async def _request(self, method: str, **arguments: Any) -> Any:
-        with errors_of(f"The Milvus method {method}"):
+        with errors_of(f"The Milvus method {method}", RetrievalError):
             return await _call(getattr(self._given.client, method), **arguments)
 
 
-def _choose(what: str, given: str | None, known: Sequence[str], likely: Sequence[str], *, is_dynamic: bool) -> str:
+def _choose(what: str, given: str | None, names: Sequence[str], likely: Sequence[str], *, is_dynamic: bool) -> str:
     """The field that was given, or the only likely one."""
     if given is not None:
-        if given not in known and not is_dynamic:
-            raise ConfigError(f"The collection has no field {given!r} for {what}. {known_names(given, known)}")
+        if given not in names and not is_dynamic:
+            raise ConfigError(f"The collection has no field {given!r} for {what}. {known_names(given, names)}")
         return given
     if len(likely) != 1:
         problem = f"{len(likely)} fields are possible" if likely else "no field has a usual name"
-        raise ConfigError(f"The collection's {what} is unclear: {problem}. Give {what}=.... {known_names('', known)}")
+        raise ConfigError(f"The collection's {what} is unclear: {problem}. Give {what}=.... {known_names('', names)}")
     return likely[0]
 
 
@@ -273,7 +269,7 @@ def _milvus_filter(filters: FilterLike | None, layout: _Layout) -> str:
     for name, values in _filter_values(filters, "a Milvus collection").items():
         if not _FIELD.match(name) or not (name in layout.fields or layout.is_dynamic):
             raise ConfigError(f"The collection has no field {name!r:.60}. {known_names(name, layout.fields)}")
-        parts.append(f"{name} in [{', '.join(_literal(name, one) for one in values)}]")
+        parts.append(f"{name} in [{', '.join(_literal(name, value) for value in values)}]")
     return " and ".join(parts)
 
 
@@ -337,7 +333,7 @@ class ChromaFinder:
         if not query.strip():
             return Found([])
         vector = None if self._embed is None else await self._embed(query)
-        with errors_of(f"The Chroma collection {self.name!r}"):
+        with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
                 self._collection.query,
                 **({"query_texts": [query]} if vector is None else {"query_embeddings": [vector]}),
@@ -366,7 +362,7 @@ class ChromaFinder:
 def _chroma_filter(filters: FilterLike | None) -> dict[str, Any] | None:
     parts: list[dict[str, Any]] = []
     for name, values in _filter_values(filters, "a Chroma collection").items():
-        is_valid = all(isinstance(one, (str, int, float)) for one in values)
+        is_valid = all(isinstance(value, (str, int, float)) for value in values)
         require(is_valid, f"The filter on {name!r}", values, "a text, a number, a boolean, or a list of these")
         parts.append({name: {"$in": values}})
     return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
@@ -430,11 +426,11 @@ class FaissFinder:
         scores, rows = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
         is_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
         found = [
-            (float(one) if is_product else distance_score(float(one)), int(row))
-            for one, row in zip(scores[0], rows[0], strict=True)
+            (float(score) if is_product else distance_score(float(score)), int(row))
+            for score, row in zip(scores[0], rows[0], strict=True)
             if row >= 0  # graphs return -1 if they find fewer
         ]
-        best = sorted(found, key=lambda one: (-one[0], one[1]))
+        best = sorted(found, key=lambda pair: (-pair[0], pair[1]))
         return Found([dataclasses.replace(self._hits[row], score=score) for score, row in best])
 
 
@@ -453,8 +449,8 @@ def _faiss_hits(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]])
 
 
 def _faiss_hit(number: int, row: Any, where: str) -> Hit:
-    name = next((one for one in _CONTENT_FIELDS if isinstance(row, Mapping) and isinstance(row.get(one), str)), None)
+    name = next((key for key in _CONTENT_FIELDS if isinstance(row, Mapping) and isinstance(row.get(key), str)), None)
     what = f"Document {number} (from 0) of {where}"
     require(name is not None, what, row, f"an object with a text under one of {_CONTENT_FIELDS}")
-    key = next((row[one] for one in _KEY_FIELDS if row.get(one) is not None), number)
+    key = next((row[field] for field in _KEY_FIELDS if row.get(field) is not None), number)
     return foreign_hit(str(key), row[name], 0.0, {field: value for field, value in row.items() if field != name})

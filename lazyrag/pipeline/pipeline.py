@@ -23,14 +23,12 @@ from lazyrag.pipeline.defaults import PipelineSettings, as_settings
 from lazyrag.pipeline.external import MilvusFinder
 from lazyrag.pipeline.run import Parts, Run, make_rerank, warned
 from lazyrag.pipeline.search import Finder, RetrieverFinder
-from lazyrag.ranking.fusion import fusions
-from lazyrag.retrieval.hybrid import HybridRetriever
+from lazyrag.retrieval.hybrid import Fusing, HybridRetriever
 from lazyrag.retrieval.postprocessors import RetrievalChain
-from lazyrag.retrieval.retriever import Retriever
+from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.validation import (
     is_list_of,
-    keyword_names,
     known_arguments,
     known_keywords,
     require,
@@ -195,14 +193,12 @@ class RAGPipeline:
                 Document without embeddings.
             NotRegisteredError: If there is no such group.
         """
-        documents = [doc] if isinstance(doc, Document) else doc
-        is_valid = is_list_of(documents, Document) and len(documents) > 0
-        require(is_valid, "doc", doc, "a Document or a list of Documents")
+        documents = validate_documents(doc)
         given = None if settings is None else as_settings(settings)
         if reranker is None and given is not None and given.rag_use_reranker:
             reranker = _cross_encoder(given)
         return cls(
-            retriever=_make_retriever(list(documents), group_name, given),
+            retriever=_make_retriever(documents, group_name, given),
             reranker=reranker,
             generator=generator,
             context_builder=context_builder,
@@ -294,7 +290,7 @@ class RAGPipeline:
 
         Args:
             query: The question.
-            top_k: Number of hits to retrieve. The settings say how many the reranker keeps.
+            top_k: Number of hits to retrieve. The reranker's number comes from the settings.
             max_tokens: See `build_context`.
             filters: See `retrieve`.
 
@@ -458,7 +454,7 @@ async def _run_queries(
 
 def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
     given = {"embedding_manager": manager, "milvus_client": client, "retriever": retriever}
-    names = [name for name, one in given.items() if one is not None]
+    names = [name for name, value in given.items() if value is not None]
     if names == ["retriever"]:
         return RetrieverFinder(retriever)
     if names == ["embedding_manager", "milvus_client"]:
@@ -472,7 +468,7 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
 
 def _make_retriever(documents: list[Document], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
     """The retriever of `RAGPipeline.over`."""
-    has_embeddings = all(one.embed_keys for one in documents)
+    has_embeddings = all(document.embed_keys for document in documents)
     if settings is None:
         if has_embeddings:
             return RetrievalChain.over(documents, group_name)
@@ -490,9 +486,7 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
     keyword = Retriever(documents, group_name, KEYWORD_SIMILARITY)
     method = settings.hybrid_fusion_method
     weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
-    named, takes_any = keyword_names(fusions[method].func, skip=1)
-    # Specification 003's RRF has no weights.
-    if method != "rrf" and (takes_any or "weights" in named):
+    if method != "rrf" and Fusing.checked(method, {}, ()).takes_weights:  # specification 003's RRF has none
         return HybridRetriever(vector, keyword, fusion_method=method, weights=weights)
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Answer, AnswerDelta, GenerationResult, Hit, RAGContext, RetrievalResult
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, warn_user
+from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, errors_of, warn_user
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
@@ -22,7 +22,7 @@ from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
-from lazyrag.pipeline.search import Finder, Found, errors_of
+from lazyrag.pipeline.search import Finder, Found
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import spoken
@@ -61,12 +61,12 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 def _by_nodes(reranker: Reranker) -> Rerank:
     async def rerank(query: str, found: Found, topk: int) -> Found:
         items: Sequence[DocNode | Hit] = found.items
-        given = [one if isinstance(one, DocNode) else _as_node(one, at) for at, one in enumerate(items)]
-        kept = (await in_thread(reranker, given, query))[:topk]
-        if all(isinstance(one, DocNode) for one in found.items):
-            return Found(kept)
+        given = [item if isinstance(item, DocNode) else _as_node(item, at) for at, item in enumerate(items)]
+        reranked = (await in_thread(reranker, given, query))[:topk]
+        if all(isinstance(item, DocNode) for item in found.items):
+            return Found(reranked)
         of = {node.uid: at for at, node in enumerate(given)}
-        return Found([_reranked_hit(node, found, of.get(node.uid)) for node in kept])
+        return Found([_reranked_hit(node, found, of.get(node.uid)) for node in reranked])
 
     return rerank
 
@@ -76,7 +76,7 @@ def _by_texts(reranker: Any) -> Rerank:
         texts = found.texts()
         if not texts:
             return found
-        with errors_of(f"The reranker {_name(reranker)!r}"):
+        with errors_of(f"The reranker {_name(reranker)!r}", RetrievalError):
             given = await reranker.rerank(query, texts, topk)
         ranking = checked_ranking(given, len(texts), repr(reranker))
         return found.picked(ranking[:topk])
@@ -335,9 +335,9 @@ class Run:
 def warned(result: T) -> T:
     """Warn of the problems of an answer, or of a list of answers, at the user's own line; return the result."""
     answers: list[Any] = result if isinstance(result, list) else [result]
-    for one in answers:
-        for problem in one.problems if isinstance(one, Answer) else ():
-            warn_user(f"{one.query!r:.60}: {problem}", AnswerWarning)
+    for answer in answers:
+        for problem in answer.problems if isinstance(answer, Answer) else ():
+            warn_user(f"{answer.query!r:.60}: {problem}", AnswerWarning)
     return result
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, sentence
+from lazyrag.errors import ConfigError, RetrievalError, errors_of
 from lazyrag.models.concurrency import in_thread
 from lazyrag.retrieval.base import hits_of
 from lazyrag.retrieval.postprocessors import check_call
@@ -33,11 +32,11 @@ class Found:
 
     def texts(self) -> list[str]:
         """Return their texts."""
-        return [_text(one) for one in self.items]
+        return [_text(item) for item in self.items]
 
     def brief(self) -> list[Hit]:
         """Return hits with only id, text and score, for traces."""
-        return [one if isinstance(one, Hit) else Hit(one.uid, _text(one), _score(one)) for one in self.items]
+        return [item if isinstance(item, Hit) else Hit(item.uid, _text(item), _score(item)) for item in self.items]
 
     def picked(self, ranking: Sequence[tuple[int, float]]) -> Found:
         """Select some by index, with new scores."""
@@ -46,10 +45,10 @@ class Found:
 
     async def hits(self) -> list[Hit]:
         """Return complete hits, of one state of their Documents."""
-        nodes = [one for one in self.items if isinstance(one, DocNode)]
+        nodes = [item for item in self.items if isinstance(item, DocNode)]
         if nodes:
             return await in_thread(hits_of, nodes)
-        return [one for one in self.items if isinstance(one, Hit)]
+        return [item for item in self.items if isinstance(item, Hit)]
 
 
 def _text(item: DocNode | Hit) -> str:
@@ -62,17 +61,6 @@ def _score(node: DocNode) -> float:
 
 def _scored(item: DocNode | Hit, score: float) -> DocNode | Hit:
     return dataclasses.replace(item, score=score) if isinstance(item, Hit) else item.with_score(score)
-
-
-@contextmanager
-def errors_of(who: str) -> Iterator[None]:
-    """Replace other exceptions by a RetrievalError that names their origin; errors of this package pass unchanged."""
-    try:
-        yield
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        raise RetrievalError(f"{who} raised {type(exc).__name__}: {sentence(str(exc))}") from exc
 
 
 class Finder(Protocol):
@@ -128,7 +116,7 @@ class RetrieverFinder:
         """
         if not query.strip():
             return Found([])
-        with errors_of(f"The retriever {self.name!r}"):
+        with errors_of(f"The retriever {self.name!r}", RetrievalError):
             if self._awaits:
                 given = await self.retriever(query, filters=filters, topk=topk)
             else:
@@ -136,6 +124,6 @@ class RetrieverFinder:
                 if inspect.isawaitable(given):
                     given = await given
         found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
-        if not any(all(isinstance(one, kind) for one in found) for kind in (DocNode, Hit)):
+        if not any(all(isinstance(item, kind) for item in found) for kind in (DocNode, Hit)):
             raise RetrievalError(f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or hits.")
         return Found(found)

@@ -85,7 +85,7 @@ def read_settings(env_file: str | os.PathLike[str] | None = None) -> PipelineSet
         wrong = exc.errors()[0]
         inner = wrong.get("ctx", {}).get("error")
         if isinstance(inner, ConfigError):  # it has the name of the field, or of both weights
-            name = next((one for one in Settings.model_fields if one in str(inner)), "")
+            name = next((field for field in Settings.model_fields if field in str(inner)), "")
             raise ConfigError(f"{_PREFIX}{name.upper()}: {inner}") from exc
         name = _PREFIX + "_".join(map(str, wrong["loc"])).upper()
         raise ConfigError(f"The setting {name} is {wrong.get('input')!r:.60}: {sentence(wrong['msg'])}") from exc
@@ -93,7 +93,7 @@ def read_settings(env_file: str | os.PathLike[str] | None = None) -> PipelineSet
 
 def _validate_variables(variables: Iterable[str], where: str) -> None:
     """Refuse a variable with the prefix of settings that is none. Values are not shown."""
-    known = [(_PREFIX + name).upper() for name in Settings.model_fields]
+    allowed = [(_PREFIX + name).upper() for name in Settings.model_fields]
     for name in variables:
-        if name.upper().startswith(_FAMILIES) and name.upper() not in known:
-            raise ConfigError(f"There is no setting {name}, found in {where}. {known_names(name.upper(), known)}")
+        if name.upper().startswith(_FAMILIES) and name.upper() not in allowed:
+            raise ConfigError(f"There is no setting {name}, found in {where}. {known_names(name.upper(), allowed)}")

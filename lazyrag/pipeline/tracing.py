@@ -62,7 +62,7 @@ class Span:
     def set(self, attributes: Mapping[str, Any]) -> None:
         """Set attributes; None values are left out. Never put texts of users here."""
         if self._otel is not None and self._otel.is_recording():
-            self._otel.set_attributes(_known(attributes))
+            self._otel.set_attributes(_without_none(attributes))
 
     def hits(self, hits: Sequence[Hit], name: str = "gen_ai.retrieval.documents") -> None:
         """Record what was found: ids and scores, best first; with ``capture_content`` also the texts."""
@@ -81,7 +81,7 @@ class Span:
         metadata = result.metadata if isinstance(result.metadata, Mapping) else {}
         usage = metadata.get("usage")
         usage = usage if isinstance(usage, Mapping) else {}
-        reasons = [str(one or "unknown") for one in metadata.get("finish_reasons") or ()]
+        reasons = [str(reason or "unknown") for reason in metadata.get("finish_reasons") or ()]
         self.set(
             {
                 "gen_ai.response.model": metadata.get("model"),
@@ -162,8 +162,8 @@ def span(
         return
     tracer = api.get_tracer("lazyrag", __version__)
     context = None if parent is None or parent._otel is None else api.set_span_in_context(parent._otel)
-    known = _known({**(attributes or {}), **(content if content and capture_content else {})})
-    otel = tracer.start_span(name, context, api.SpanKind[kind.upper()], known)
+    present = _without_none({**(attributes or {}), **(content if content and capture_content else {})})
+    otel = tracer.start_span(name, context, api.SpanKind[kind.upper()], present)
     begun = Span(otel, capture_content=capture_content)
     try:
         with begun.as_current() if current else nullcontext():
@@ -189,8 +189,8 @@ def pipeline_span(
         current: See `span`; False for a streamed answer.
 
     Example:
-        >>> with pipeline_span("tea", "How hot?") as asked:
-        ...     asked.answered("80 degrees.")
+        >>> with pipeline_span("tea", "How hot?") as tracing:
+        ...     tracing.answered("80 degrees.")
     """
     return span(
         f"invoke_workflow {pipeline}",
@@ -213,8 +213,8 @@ def retrieval_span(
         capture_content: See `span`.
 
     Example:
-        >>> with retrieval_span("tea", "How hot?", 6) as asked:
-        ...     asked.hits([])
+        >>> with retrieval_span("tea", "How hot?", 6) as tracing:
+        ...     tracing.hits([])
     """
     attributes = {_OPERATION: "retrieval", "gen_ai.data_source.id": data_source, "gen_ai.retrieval.top_k": topk}
     name = f"retrieval {data_source}"
@@ -280,8 +280,8 @@ def chat_span(
 
     Example:
         >>> from lazyrag import GenerationResult
-        >>> with chat_span("qwen3", provider="openai") as asked:
-        ...     asked.generated(GenerationResult("80 degrees."))
+        >>> with chat_span("qwen3", provider="openai") as tracing:
+        ...     tracing.generated(GenerationResult("80 degrees."))
     """
     attributes: dict[str, Any] = {
         _OPERATION: "chat",
@@ -296,7 +296,7 @@ def chat_span(
             "gen_ai.request.max_tokens": options.max_tokens,
             "gen_ai.request.seed": options.seed,
         }
-    sent = [_as_message(one.role, one.content) for one in messages] if capture_content else []
+    sent = [_as_message(message.role, message.content) for message in messages] if capture_content else []
     return span(
         f"chat {model}" if model else "chat",
         attributes,
@@ -321,7 +321,7 @@ def _api() -> ModuleType | None:
     return trace
 
 
-def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -341,6 +341,6 @@ def _json(value: Any) -> str:
 def _positions(error: BaseException) -> list[str]:
     """The places in the code that an error passed, innermost last, without source lines, which may contain texts."""
     return [
-        f'  File "{one.filename}", line {one.lineno}, in {one.name}\n'
-        for one in traceback.extract_tb(error.__traceback__)
+        f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
+        for frame in traceback.extract_tb(error.__traceback__)
     ]

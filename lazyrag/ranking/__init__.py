@@ -6,7 +6,6 @@ from lazyrag._exports import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "lazyrag.ranking.fusion": "ReciprocalRankFusion register_fusion",
-        "lazyrag.ranking.scores": "KeywordSetting VectorSetting Weights",
+        "lazyrag.ranking.fusion": "KeywordSetting ReciprocalRankFusion VectorSetting Weights register_fusion",
     },
 )

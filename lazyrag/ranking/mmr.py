@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from lazyrag.errors import ConfigError
-from lazyrag.ranking.scores import Normalisation, normalised
+from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.validation import require, validate_integer, validate_number
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def mmr(
         vectors: (n, dim), numbers; a row for each candidate, in their order. A row of zeros is unlike all others.
         lam: From 0 to 1: how much relevance counts. 1 gives the ranking's own order, 0 looks at the cosines alone.
         topk: At most so many; None: all of them.
-        normalise: How scores become relevance, by name, as `lazyrag.ranking.scores.normalised` describes it. By default
+        normalise: How scores become relevance, by name, as `lazyrag.ranking.fusion.normalised` describes it. By default
             the best candidate's is 1 and the worst one's 0, as cosines of texts lie between. ``"none"`` for scores that
             are cosines themselves.
         lowest: With ``"theoretical"`` the lowest score that the measure can give.
@@ -53,7 +53,7 @@ def mmr(
         Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998, doi:10.1145/290941.291025.
 
     Example:
-        >>> vectors = [[1, 0], [1, 0], [0, 1]]  # the first two say the same
+        >>> vectors = [[1, 0], [1, 0], [0, 1]]  # the first two are equal
         >>> [uid for uid, _ in mmr([("a", 3.0), ("b", 2.9), ("c", 2.0)], vectors, topk=2)]
         ['a', 'c']
     """

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 OutputFormat: TypeAlias = Literal["content", "dict"]
 _PARSED = "parsed filters"
+_FUSED_AT_LEAST = 50
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
@@ -62,7 +63,7 @@ class Query:
     reasons: list[Callable[[str], Reason]] = field(default_factory=list)
 
     def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
-        """Wrap a function so that it works, and holds the state that was read, no longer than the call."""
+        """Wrap a function so that it can be called, and references the snapshot, during the call only."""
         reasons, number = self.reasons, len(self.reasons)
         reasons.append(why)
 
@@ -151,26 +152,25 @@ class LazyStage:
     def record(self) -> Stage:
         """Return this stage and those before it as plain data, with all their nodes.
 
-        The record explains missing nodes until the call ends; after that it holds no state.
+        The record explains missing nodes until the call ends; after that it references no snapshot.
         """
-        if self._stage is None:
-            self._stage = self._record()
-        return self._stage
-
-    def _record(self) -> Stage:
+        if self._stage is not None:
+            return self._stage
         name, params, why = self.name, self.params, self.why
         if self.retriever is not None and self.query is not None:
             name, params = self.retriever.describe(self)
             why = functools.partial(self.retriever.explain_missing, self)
         if why is not None and self.query is not None:
             why = self.query.during_call(why)
-        inputs = tuple(one.record() for one in self.inputs)
+        inputs = tuple(stage.record() for stage in self.inputs)
         nodes = self.nodes()
         contributions = self._contributions(nodes)
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
-        return Stage(
-            self.kind, name, nodes, inputs, contributions, params, self.seconds, retriever, self._origins(nodes), why
+        origins = self._origins(nodes)
+        self._stage = Stage(
+            self.kind, name, nodes, inputs, contributions, params, self.seconds, retriever, origins, why
         )
+        return self._stage
 
     def _contributions(self, nodes: Sequence[DocNode]) -> Any:
         """The contributions by uid, or by node where several Documents may have nodes of one uid."""
@@ -220,7 +220,7 @@ class LoadedStage(LazyStage):
         if not self.by_key:
             listed = [(node_key(node, self.snapshot), node) for node in self.nodes()]
             self.by_key = dict(reversed(listed))  # of duplicates the first
-            self.hits = [(key, math.nan if one.score is None else one.score) for key, one in listed]
+            self.hits = [(key, math.nan if node.score is None else node.score) for key, node in listed]
 
     def then(self, kind: StageKind, name: str, topk: int | None = None, **more: Any) -> LazyStage:
         """See `LazyStage.then`."""
@@ -244,12 +244,15 @@ class BaseRetriever(Generic[T_co]):
 
     retrievers: tuple[BaseRetriever[Any], ...] = ()
     """The retrievers that it combines."""
+    running: tuple[BaseRetriever[Any], ...] = ()
+    """Those of them that run: not those of weight 0."""
     sources: Mapping[SnapshotSource, Needs] = {}
     """The Documents that it reads, and what must be built for that."""
     output_format: OutputFormat | None = None
     """The form of its results; None for nodes."""
     _join: bool | str = False
     _topk: int | None = None
+    _depth: int | None = None
     _answers_blank = False
     _is_built = False
 
@@ -259,13 +262,13 @@ class BaseRetriever(Generic[T_co]):
 
     def prepare(self, query: Query) -> None:
         """Call the models that a query needs: once a call, before the Documents are read."""
-        for one in self.retrievers:
-            one.prepare(query)
+        for retriever in self.running:
+            retriever.prepare(query)
 
     def bind_filters(self, query: Query) -> None:
         """Bind the filters to the schemas of the Documents; a ConfigError if they do not fit."""
-        for one in self.retrievers:
-            one.bind_filters(query)
+        for retriever in self.retrievers:
+            retriever.bind_filters(query)
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -278,11 +281,12 @@ class BaseRetriever(Generic[T_co]):
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among the hits of one of its stages; called inside the read."""
-        return Reason(uid, ranked.name, f"{ranked.name} did not give it.", cause="no-reason")
+        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
+        return Reason(uid, ranked.name, message, cause="no-reason")
 
     @property
     def wrapped(self) -> Any:
-        """The object that the user holds."""
+        """The user's own object."""
         return self
 
     @property
@@ -324,7 +328,7 @@ class BaseRetriever(Generic[T_co]):
         """Return the stages of a call; see `__call__` for arguments and errors.
 
         Returns:
-            The last stage. Its nodes are those of a call, whatever the ``output_format``.
+            The last stage. Its nodes are those of a call with ``output_format=None``.
         """
         return self._explained(self._query(query, filters, topk, is_explained=True), LazyStage.record)
 
@@ -386,6 +390,10 @@ class BaseRetriever(Generic[T_co]):
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
         return self._topk if query.topk is None else query.topk
 
+    def _fused_depth(self, limit: int) -> int:
+        """The number of nodes of each ranking that are fused."""
+        return max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
         return list(nodes) if self.output_format is None else render(nodes, self.output_format, self._join)
@@ -401,13 +409,14 @@ class BaseRetriever(Generic[T_co]):
     def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
         """Combine other retrievers and read what they read."""
         self.retrievers = tuple(retrievers)
-        self._read(self.retrievers)
+        self._set_running(self.retrievers)
 
-    def _read(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
-        """Read what some of the retrievers read."""
+    def _set_running(self, running: Iterable[BaseRetriever[Any]]) -> None:
+        """Run some of the retrievers, and build and read nothing for the others."""
+        self.running = tuple(running)
         found: dict[SnapshotSource, Needs] = {}
-        for one in retrievers:
-            for source, needs in one.sources.items():
+        for retriever in self.running:
+            for source, needs in retriever.sources.items():
                 found[source] = found.get(source, NOTHING) | needs
         self._is_built = self._is_built and found == self.sources
         self.sources = found
@@ -439,7 +448,7 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
 
     @property
     def higher_is_better(self) -> bool | None:
-        """As the function's attribute ``descends`` says; True without one."""
+        """The function's attribute ``descends``; True without one."""
         if self._inner is not None:
             return self._inner.higher_is_better
         descends = getattr(self._function, "descends", True)
@@ -472,11 +481,6 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         params = {} if query is None else {"filters": query.filters, "topk": query.topk}
         return self._name, {name: value for name, value in params.items() if value is not None}
 
-    def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
-        """A function records no reasons."""
-        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
-        return Reason(uid, ranked.name, message, cause="no-reason")
-
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
         check_query(text)  # the function checks the rest
         return Query(text, filters, topk, is_explained)
@@ -499,12 +503,12 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever
     """
     if not retrievers:
         raise ConfigError(f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25').")
-    for one in retrievers:
-        is_callable = callable(one) and not isinstance(one, type)
-        require(is_callable, f"{what}'s retriever", one, "a callable (query, filters=None, topk=None) -> nodes")
-        if getattr(one, "output_format", None) is not None:
-            raise ConfigError(f"{what} needs retrievers with output_format=None; got {one.output_format!r}.")
-    return [as_retriever(one) for one in retrievers]
+    for retriever in retrievers:
+        is_callable = callable(retriever) and not isinstance(retriever, type)
+        require(is_callable, f"{what}'s retriever", retriever, "a callable (query, filters=None, topk=None) -> nodes")
+        if getattr(retriever, "output_format", None) is not None:
+            raise ConfigError(f"{what} needs retrievers with output_format=None; got {retriever.output_format!r}.")
+    return [as_retriever(retriever) for retriever in retrievers]
 
 
 def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "not-run") -> LazyStage:
@@ -526,7 +530,7 @@ def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, c
 
 def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:
     """`BaseRetriever.higher_is_better` of several retrievers; None where they differ or one is unknown."""
-    found = {one.higher_is_better for one in retrievers}
+    found = {retriever.higher_is_better for retriever in retrievers}
     return found.pop() if len(found) == 1 else None
 
 

@@ -175,8 +175,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
 def _node(document: Any) -> DocNode:
     """A mapping as a node outside of any Document."""
     fields = dict(document) if isinstance(document, Mapping) else {}
-    uid = fields.pop(next((one for one in _IDS if one in fields), "id"), None)
-    text = fields.pop(next((one for one in _TEXTS if one in fields), "text"), None)
+    uid = fields.pop(next((name for name in _IDS if name in fields), "id"), None)
+    text = fields.pop(next((name for name in _TEXTS if name in fields), "text"), None)
     is_id = (isinstance(uid, str) and uid) or (isinstance(uid, int) and not isinstance(uid, bool))
     expected = "a mapping with an 'id' (a string or an integer) and a 'text'"
     require(bool(is_id) and isinstance(text, str), "Each document", document, expected)

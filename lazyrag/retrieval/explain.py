@@ -53,7 +53,7 @@ class Standing(Record):
         stage: Number of the stage.
         kind: Of the stage.
         name: Of the stage.
-        uid: Of the node: not the hit's uid where the hit stands for another node.
+        uid: Of the node: not the hit's uid where the hit represents another node.
         rank: From 1; None where a retriever of a fusion did not return it.
         score: Its score in the stage.
         share: What it added to the score of the fusion behind; None without one. Contributions add up to it.
@@ -88,8 +88,8 @@ class ExplainedHit(Record):
         path: Its document.
         number: Its ordinal in its group and document.
         text: The beginning of its text, on one line.
-        standings: Its standing in each stage, retrievers first, with those of the nodes that it stands for.
-        merged_from: Uids of the other retrieved nodes that it stands for.
+        standings: Its standing in each stage, retrievers first, with those of the nodes that it represents.
+        merged_from: Uids of the other retrieved nodes that it represents.
         contributions: What each input of the last fusion added to its score there, by the input's name; empty without a
             fusion. Of inputs with one name the second is ``"name (2)"`` and so on.
         fused: The score that the contributions add up to; None without a fusion.
@@ -106,14 +106,14 @@ class ExplainedHit(Record):
     standings: tuple[Standing, ...]
     merged_from: tuple[str, ...] = ()
     contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
-    fused: float | Any = None
-    node: DocNode | Any = field(default=None, compare=False, repr=False)
+    fused: float | None = None
+    node: DocNode | None = field(default=None, compare=False, repr=False)
     _last: ClassVar[str] = "standings"
 
     def __str__(self) -> str:
-        there = [one for one in self.standings if one.rank is not None and one.kind != "cut"]
-        best = {one.stage: one for one in reversed(there)}  # of the nodes that it stands for
-        standings = [f"{one.name} {one}" for one in reversed(best.values())]
+        there = [standing for standing in self.standings if standing.rank is not None and standing.kind != "cut"]
+        best = {standing.stage: standing for standing in reversed(there)}  # of the nodes that it represents
+        standings = [f"{standing.name} {standing}" for standing in reversed(best.values())]
         last = f"#{self.rank} {number_text(self.score)} {self.path} {self.group} {self.number}".rstrip()
         return f"{last}: {' > '.join(standings)}" if standings else last
 
@@ -240,7 +240,7 @@ def explained(last: Stage, query: str, filters: FilterLike | None = None) -> Exp
             )
             for number, stage in enumerate(tracks.stages, start=1)
         ),
-        tuple(one for some in dropped for one in some),
+        tuple(node for some in dropped for node in some),
         math.fsum(stage.seconds for stage in tracks.stages),
     )
 
@@ -270,34 +270,34 @@ class Tracks:
         return self._standings[id(stage)].get(node, (None, None))
 
     def origins(self, stage: Stage, node: DocNode) -> list[DocNode]:
-        """The nodes of a stage's inputs that one of its nodes stands for: itself and those that it replaced."""
+        """The nodes of a stage's inputs that one of its nodes represents: itself and those that it replaced."""
         given = self._inputs[id(stage)]
         found = [node] if node in given.get(node.uid, ()) else []
         if node in stage.origins:
             found += stage.origins[node]
         else:
-            found += [one for uid in node.merged_from for one in given.get(uid, ()) if _tree(one) is _tree(node)]
+            found += [other for uid in node.merged_from for other in given.get(uid, ()) if _tree(other) is _tree(node)]
         return list(dict.fromkeys(found))
 
     def dropped(self, stage: Stage) -> list[DocNode]:
-        """The nodes of a stage's inputs that none of its nodes stands for."""
-        kept = {origin for node in stage.nodes for origin in self.origins(stage, node)}
-        given = dict.fromkeys(node for one in stage.inputs for node in one.nodes)
-        return [node for node in given if node not in kept]
+        """The nodes of a stage's inputs that none of its nodes represents."""
+        used = {origin for node in stage.nodes for origin in self.origins(stage, node)}
+        given = dict.fromkeys(node for source in stage.inputs for node in source.nodes)
+        return [node for node in given if node not in used]
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
-        """The nodes of a stage that have a uid or stand for a node with it, in the stage's order."""
-        known = self._carriers.get((id(stage), uid))
-        if known is None:
-            before = {node for one in stage.inputs for node in self.carriers(one, uid)}
-            known = self._carriers[id(stage), uid] = [
+        """The nodes of a stage that have a uid or represent a node with it, in the stage's order."""
+        cached = self._carriers.get((id(stage), uid))
+        if cached is None:
+            before = {node for source in stage.inputs for node in self.carriers(source, uid)}
+            cached = self._carriers[id(stage), uid] = [
                 node
                 for node in stage.nodes
                 if node.uid == uid
                 or uid in node.merged_from  # a neighbour that a window brought need not be among the inputs
                 or (before and not before.isdisjoint(self.origins(stage, node)))
             ]
-        return known
+        return cached
 
     def best(self, stages: Sequence[Stage], nodes: Sequence[DocNode]) -> tuple[Stage, DocNode, int] | None:
         """The best rank of some nodes in some stages: stage, node, rank."""
@@ -309,11 +309,11 @@ class Tracks:
         ]
         if not ranked:
             return None
-        rank, _, stage, node = min(ranked, key=lambda one: one[:2])
+        rank, _, stage, node = min(ranked, key=lambda standing_of: standing_of[:2])
         return stage, node, rank
 
     def reason(self, uid: str) -> Reason:
-        """Why a node is not in the result: the node that stands for it or the stage that dropped it; else its rank."""
+        """Why a node is not in the result: the node that represents it or the stage that dropped it; else its rank."""
         carriers = self.carriers(self.last, uid)
         own = [node for node in carriers if node.uid == uid]
         if own:
@@ -322,13 +322,13 @@ class Tracks:
         return self._merged(uid, carriers[0]) if carriers else self._lost(self.last, uid)
 
     def _merged(self, uid: str, carrier: DocNode) -> Reason:
-        """The reason for a node that another one stands for: the stage that merged it."""
+        """The reason for a node that another one represents: the stage that merged it."""
         rank, _ = self.standing_of(self.last, carrier)
         message = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
         stage = self.last
         while True:
-            before = [one for one in stage.inputs if self.carriers(one, uid)]
-            found = self.best(before, [node for one in before for node in one.nodes if node.uid == uid])
+            before = [source for source in stage.inputs if self.carriers(source, uid)]
+            found = self.best(before, [node for stage in before for node in stage.nodes if node.uid == uid])
             if found is not None:
                 return Reason(
                     uid, stage.name, message, found[2], self.standing_of(found[0], found[1])[1], cause="merged"
@@ -339,32 +339,30 @@ class Tracks:
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
         """The reason for a node that a stage did not return; cached, as two stages may share an input."""
-        known = self._reasons.get((id(stage), uid))
-        if known is None:
-            known = self._reasons[id(stage), uid] = self._reason_of(stage, uid)
-        return known
+        cached = self._reasons.get((id(stage), uid))
+        if cached is None:
+            cached = self._reasons[id(stage), uid] = self._reason_of(stage, uid)
+        return cached
 
     def _reason_of(self, stage: Stage, uid: str) -> Reason:
         if stage.why is not None:
             return stage.why(uid)
-        found = self.best(stage.inputs, [node for one in stage.inputs for node in self.carriers(one, uid)])
+        found = self.best(stage.inputs, [node for source in stage.inputs for node in self.carriers(source, uid)])
         if found is not None:
             where, node, rank = found
             score = self.standing_of(where, node)[1]
-            message = (
-                f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
-            )
-            message += "." if score is None else f", its score was {score:.4g}."
+            text = f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
+            text += "." if score is None else f", its score was {score:.4g}."
             if node.uid != uid:
-                message += f" The node {node.uid} stood for it there."
-            return Reason(uid, stage.name, message, rank, score)
+                text += f" The node {node.uid} stood for it there."
+            return Reason(uid, stage.name, text, rank, score)
         if not stage.inputs:
             return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="no-reason")
-        reasons = tuple(dict.fromkeys(self._lost(one, uid) for one in stage.inputs))
+        reasons = tuple(dict.fromkeys(self._lost(source, uid) for source in stage.inputs))
         if len(reasons) == 1:
             return reasons[0]
-        message = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
-        return Reason(uid, stage.name, message, inputs=reasons, cause="inputs")
+        text = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
+        return Reason(uid, stage.name, text, inputs=reasons, cause="inputs")
 
 
 def _inputs_first(last: Stage) -> list[Stage]:
@@ -373,7 +371,7 @@ def _inputs_first(last: Stage) -> list[Stage]:
     pending = [last]
     while pending:
         stage = pending[-1]
-        below = [] if id(stage) in found else [one for one in stage.inputs if id(one) not in found]
+        below = [] if id(stage) in found else [source for source in stage.inputs if id(source) not in found]
         if below:
             pending += reversed(below)
         else:
@@ -392,8 +390,8 @@ def _standings(nodes: Sequence[DocNode]) -> dict[DocNode, tuple[int | None, floa
 def _input_nodes(stage: Stage) -> dict[str, dict[DocNode, None]]:
     """The nodes of a stage's inputs, by uid."""
     found: dict[str, dict[DocNode, None]] = {}
-    for one in stage.inputs:
-        for node in one.nodes:
+    for source in stage.inputs:
+        for node in source.nodes:
             found.setdefault(node.uid, {})[node] = None
     return found
 
@@ -417,14 +415,18 @@ def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
         if best is not None:
             labels = tracks.number(stage), stage.name, node.uid, node.path, node.group, node.number
             found.append(DroppedNode(*labels, best[2], tracks.standing_of(best[0], node)[1]))
-    return sorted(found, key=lambda one: one.rank)
+    return sorted(found, key=lambda node: node.rank)
 
 
 def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     track = _HitTrack(tracks)
     track.follow(node)
-    standings = tuple(sorted(track.seen.values(), key=lambda one: (one.stage, one.rank or math.inf)))
-    retrieved = [one.uid for one in standings if one.uid != node.uid and not tracks.stages[one.stage - 1].inputs]
+    standings = tuple(sorted(track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)))
+    retrieved = [
+        standing_of.uid
+        for standing_of in standings
+        if standing_of.uid != node.uid and not tracks.stages[standing_of.stage - 1].inputs
+    ]
     return ExplainedHit(
         rank,
         node.uid,
@@ -455,7 +457,7 @@ class _HitTrack:
         self.fused: float | None = None
 
     def follow(self, hit: DocNode) -> None:
-        """Note the standing of a hit, and of the nodes that it stands for, in each stage."""
+        """Note the standing of a hit, and of the nodes that it represents, in each stage."""
         nodes: dict[int, dict[DocNode, None]] = {id(self._tracks.last): {hit: None}}
         under_fusion: set[int] = set()
         for stage in reversed(self._tracks.stages):
@@ -467,13 +469,13 @@ class _HitTrack:
             if is_fusion or id(stage) in under_fusion:
                 under_fusion.update(map(id, stage.inputs))
             before = [origin for node in there for origin in self._best_first(stage, node)]
-            for one in stage.inputs:
-                nodes.setdefault(id(one), {}).update(dict.fromkeys(before))
+            for source in stage.inputs:
+                nodes.setdefault(id(source), {}).update(dict.fromkeys(before))
 
     def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
-        """The nodes that a node stands for; the one whose score it took first."""
-        best = {one: self._tracks.best(stage.inputs, [one]) for one in self._tracks.origins(stage, node)}
-        return sorted(best, key=lambda one: math.inf if (found := best[one]) is None else found[2])
+        """The nodes that a node represents; the one whose score it took first."""
+        best = {origin: self._tracks.best(stage.inputs, [origin]) for origin in self._tracks.origins(stage, node)}
+        return sorted(best, key=lambda origin: math.inf if (found := best[origin]) is None else found[2])
 
     def _note(self, stage: Stage, node: DocNode, standing_of: tuple[int | None, float | None]) -> Standing:
         number = self._tracks.number(stage)
@@ -490,10 +492,10 @@ class _HitTrack:
         if contributions is None:
             return False
         number, score = self._tracks.number(stage), self._tracks.standing_of(stage, node)[1]
-        sources = [_uncut(one) for one in stage.inputs]
+        sources = [_uncut(source) for source in stage.inputs]
         added: dict[int, list[float]] = {}
-        for one, source, share in zip(stage.inputs, sources, contributions, strict=True):
-            is_given = self._tracks.standing_of(one, node)[0] is not None
+        for input_stage, source, share in zip(stage.inputs, sources, contributions, strict=True):
+            is_given = self._tracks.standing_of(input_stage, node)[0] is not None
             standing = self._note(source, node, self._tracks.standing_of(source, node) if is_given else (None, None))
             parts = added.setdefault(standing.stage, [])
             parts.append(share)
@@ -587,7 +589,7 @@ def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> 
 
 def _cell(hit: ExplainedHit, stage: StageSummary) -> str:
     """The best standing of a hit in a stage."""
-    ranked = [one for one in hit.standings if one.stage == stage.number and one.rank is not None]
+    ranked = [standing for standing in hit.standings if standing.stage == stage.number and standing.rank is not None]
     if not ranked:
         return "-"
     return str(ranked[0]) if len(ranked) == 1 else f"{ranked[0]} and {len(ranked) - 1} more"
@@ -607,16 +609,16 @@ def _stage_table(explanation: Explanation) -> str:
         rows.append([f"{stage.number} {stage.name}", inputs, *counts, clipped(settings, _WIDTH)])
     lines = _table(rows, right=[2, 3, 4])
     for stage in explanation.stages:
-        dropped = [one for one in explanation.dropped if one.stage == stage.number]
+        dropped = [node for node in explanation.dropped if node.stage == stage.number]
         if dropped:
-            named = [f"#{one.rank} {number_text(one.score)} {_node_text(one)}" for one in dropped[:_DROPPED_SHOWN]]
+            named = [f"#{node.rank} {number_text(node.score)} {_node_text(node)}" for node in dropped[:_DROPPED_SHOWN]]
             more = f"; and {len(dropped) - len(named)} more" if len(dropped) > len(named) else ""
             lines.append(f"{stage.number} {stage.name} dropped {'; '.join(named)}{more}")
     return "\n".join(lines)
 
 
-def _node_text(one: ExplainedHit | DroppedNode) -> str:
-    return f"{clipped(_line(one.path), 40)} {_line(one.group)} {one.number}" if one.path else one.uid
+def _node_text(item: ExplainedHit | DroppedNode) -> str:
+    return f"{clipped(_line(item.path), 40)} {_line(item.group)} {item.number}" if item.path else item.uid
 
 
 def _table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
@@ -651,13 +653,13 @@ def clipped(text: str, width: int) -> str:
     """
     if text_width(text) <= width:
         return text
-    taken, kept = 3, []
+    taken, shown = 3, []
     for character in text:
         taken += _character_width(character)
         if taken > width:
             break
-        kept.append(character)
-    return "".join(kept).rstrip() + "..."
+        shown.append(character)
+    return "".join(shown).rstrip() + "..."
 
 
 def _character_width(character: str) -> int:
@@ -668,4 +670,4 @@ def _character_width(character: str) -> int:
 
 def _line(text: str) -> str:
     """A text on one line, without terminal control characters."""
-    return "".join(one if one.isprintable() else " " for one in " ".join(text.split()))
+    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))

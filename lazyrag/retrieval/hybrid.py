@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
@@ -18,9 +17,10 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.result import RetrievalResult
 from lazyrag.document.document import Document
 from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
+from lazyrag.errors import ConfigError, RetrievalError, errors_of
 from lazyrag.ranking.fusion import (
     Fusion,
+    Weights,
     comb_max_contributions,
     comb_mnz_contributions,
     fusions,
@@ -28,7 +28,6 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_contributions,
 )
-from lazyrag.ranking.scores import Weights
 from lazyrag.retrieval.base import (
     BaseRetriever,
     LazyStage,
@@ -75,7 +74,6 @@ SPEC_WEIGHTS: tuple[float, float] = (0.7, 0.3)
 """Default weights of a vector and a BM25 retriever under ``"weighted"`` (spec 003)."""
 
 _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_retriever".split()
-_FUSED_AT_LEAST = 50
 
 
 class HybridRetriever(BaseRetriever[list[DocNode]]):
@@ -131,7 +129,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             if fusion_method not in ("rrf", given[-1]):
                 raise ConfigError(f"Two fusions: {given[-1]!r} and fusion_method={fusion_method!r}. Pass one.")
             fusion_method = given.pop()
-        given = [one for one in (vector_retriever, *given, bm25_retriever) if one is not None]
+        given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
         self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._topk = validate_integer("topk", topk, 1)
@@ -142,7 +140,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if checked is None and fusion_method == "weighted" and len(given) == 2:
             checked = SPEC_WEIGHTS
         self._fusing.with_weights(checked).try_out(len(given))
-        self._fusing.check_directions([one.higher_is_better for one in self.retrievers])
+        self._fusing.check_directions([retriever.higher_is_better for retriever in self.retrievers])
         self._set_weights(checked)
 
     @classmethod
@@ -223,26 +221,18 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
 
-    def prepare(self, query: Query) -> None:
-        """Prepare the retrievers that run."""
-        for one in self._running:
-            if one is not None:
-                one.prepare(query)
-
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fuse their results."""
         limit = self._limit(query)
-        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        depth = self._fused_depth(limit)
         inputs: list[LazyStage] = []
         if not query.is_blank:
             deep = query.with_topk(depth)
             inputs = [
-                skipped_stage(one, snapshot, "its weight is 0", "weight")
-                if running is None
-                else running.run_part(deep, snapshot)
-                for one, running in zip(self.retrievers, self._running, strict=True)
+                part.run_part(deep, snapshot) if weight else skipped_stage(part, snapshot, "its weight is 0", "weight")
+                for part, weight in self._weighted()
             ]
-        directions = [one.higher_is_better for one in self.retrievers[: len(inputs)]]
+        directions = [retriever.higher_is_better for retriever in self.retrievers[: len(inputs)]]
         last: LazyStage = self._weighted_fusing.fused("fusion", inputs, directions, depth, snapshot)
         if self._dedupe is not None:
             first = {node.text: node for node in reversed(last.nodes())}
@@ -289,14 +279,14 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     @property
     def supports_feedback(self) -> bool:
         """True if one of the retrievers supports it."""
-        return any(one.supports_feedback for one in self.retrievers)
+        return any(retriever.supports_feedback for retriever in self.retrievers)
 
     def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
         """Return a copy whose retrievers move the vectors of queries towards nodes; see `Retriever.with_feedback`."""
         retrievers: list[Any] = list(self.retrievers)
         made = copy.copy(self)
         made.retrievers = tuple(
-            one.with_feedback(nodes, weight) if one.supports_feedback else one for one in retrievers
+            part.with_feedback(nodes, weight) if part.supports_feedback else part for part in retrievers
         )
         made._set_weights(self._weights)
         return made
@@ -312,14 +302,15 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = weights
         self._weighted_fusing = self._fusing.with_weights(weights)
-        contributions = weights or [1.0] * len(self.retrievers)
-        self._running = [one if share > 0 else None for one, share in zip(self.retrievers, contributions, strict=True)]
-        self._read(one for one in self._running if one is not None)
+        self._set_running(part for part, weight in self._weighted() if weight)
+
+    def _weighted(self) -> Iterator[tuple[BaseRetriever[Any], float]]:
+        return zip(self.retrievers, self._weights or [1.0] * len(self.retrievers), strict=True)
 
     def _checked_weights(self, weights: Any) -> tuple[float, ...] | None:
         if weights is None:
             return None
-        if not self._fusing.takes("weights"):
+        if not self._fusing.takes_weights:
             raise ConfigError(f"The fusion {self._fusing.fusion.name!r} takes no weights; got {weights!r}. Omit them.")
         if isinstance(weights, Weights):
             return self._pair(*weights.shares)
@@ -348,7 +339,7 @@ class _FusedInput:
         ranked: The stage.
         hits: Its hits, with scores of which a higher one is better; nan where the direction is unknown.
         own: By the key of a hit the stage's own key, where that is another one.
-        stands_in: Whether some of its nodes belong to no Document and stand for a Document's.
+        stands_in: Whether some of its nodes belong to no Document and represent a Document's.
     """
 
     ranked: LazyStage
@@ -386,21 +377,21 @@ class _FusedStage(LazyStage):
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
-        for one in sorted(self._found, key=lambda one: one.stands_in):  # a Document's own nodes first
-            own = [(key, missing.pop(key)) for key, _ in one.hits if key in missing]
+        for source in sorted(self._found, key=lambda source: source.stands_in):  # a Document's own nodes first
+            own = [(key, missing.pop(key)) for key, _ in source.hits if key in missing]
             if own:
-                nodes.update(zip((key for key, _ in own), one.load(own), strict=True))
+                nodes.update(zip((key for key, _ in own), source.load(own), strict=True))
         return [nodes[key] for key, _ in hits]
 
     def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
         """For a Document's nodes those outside of any that stood in for them."""
         fused = dict(zip((key for key, _ in self.hits), nodes, strict=True))
         found: dict[DocNode, tuple[DocNode, ...]] = {}
-        for one in self._found:
-            if one.stands_in and isinstance(one.ranked, LoadedStage):
-                for key, own in one.own.items():
+        for source in self._found:
+            if source.stands_in and isinstance(source.ranked, LoadedStage):
+                for key, own in source.own.items():
                     if own[1] == OUTSIDE and key in fused:
-                        found[fused[key]] = (*found.get(fused[key], ()), one.ranked.by_key[own])
+                        found[fused[key]] = (*found.get(fused[key], ()), source.ranked.by_key[own])
         return found
 
 
@@ -424,13 +415,13 @@ class _Keys:
         uid, part, _ = key
         return self._first[uid, self._owner.get(uid, OUTSIDE) if part == OUTSIDE else part]
 
-    def set(self, one: _FusedInput) -> None:
+    def set(self, source: _FusedInput) -> None:
         """Give the hits of a stage their keys."""
-        own = {new: key for key, _ in reversed(one.hits) if (new := self[key]) != key}
+        own = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
         if own:
-            one.own = own
-            one.stands_in = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in own.items())
-            one.hits = [(self[key], score) for key, score in one.hits]
+            source.own = own
+            source.stands_in = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in own.items())
+            source.hits = [(self[key], score) for key, score in source.hits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,10 +431,14 @@ class Fusing:
     Args:
         fusion: A registered fusion.
         keywords: Keywords of the fusion.
+        takes_weights: Whether it takes weights.
+        takes_depth: Whether it takes the number of nodes of each ranking.
     """
 
     fusion: Fusion
     keywords: Mapping[str, Any]
+    takes_weights: bool
+    takes_depth: bool
 
     @classmethod
     def checked(cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]) -> Fusing:
@@ -460,17 +455,13 @@ class Fusing:
         """
         fusion = fusions[name]
         fusion.check_kwargs(keywords, also_known)
-        return cls(fusion, keywords)
+        named, takes_any = keyword_names(fusion.func, skip=1)
+        return cls(fusion, keywords, takes_any or "weights" in named, "depth" in named)
 
     @property
     def reads_scores(self) -> bool:
         """Whether the fusion is a built-in one of scores; of others it is unknown."""
         return self.fusion.func in (weighted_contributions, comb_mnz_contributions, comb_max_contributions)
-
-    def takes(self, keyword: str) -> bool:
-        """Whether the fusion takes a keyword."""
-        named, takes_any = _keyword_names(self.fusion.func)
-        return keyword in named or (takes_any and keyword != "depth")
 
     def with_weights(self, weights: Sequence[float] | None) -> Fusing:
         """Return the fusion with weights; None leaves them to the fusion."""
@@ -519,14 +510,14 @@ class Fusing:
             params: Settings that the stage names beside those of the fusion.
         """
         begun = time.perf_counter()
-        found = [_FusedInput.of(one, depth, higher_is_better=up) for one, up in zip(inputs, directions, strict=True)]
-        if any(isinstance(one, LoadedStage) for one in inputs):
-            keys = _Keys(key for one in found for key, _ in one.hits)
-            for one in found:
-                keys.set(one)
+        found = [_FusedInput.of(part, depth, higher_is_better=up) for part, up in zip(inputs, directions, strict=True)]
+        if any(isinstance(stage, LoadedStage) for stage in inputs):
+            keys = _Keys(key for source in found for key, _ in source.hits)
+            for source in found:
+                keys.set(source)
         settings = {} if depth is None else {"depth": depth}
         fused = _FusedStage(kind, self.fusion.name, snapshot, found, inputs=tuple(inputs))
-        fused.contributions = self._contributions(found, settings if self.takes("depth") else {})
+        fused.contributions = self._contributions(found, settings if self.takes_depth else {})
         fused.hits = summed(fused.contributions)
         fused.params = {**self.keywords, **settings, **params}
         fused.seconds = time.perf_counter() - begun
@@ -535,24 +526,23 @@ class Fusing:
     def fused_stages(self, stages: Sequence[Stage]) -> Stage:
         """Fuse recorded stages, outside of any read; a higher score is better in all of them."""
         nowhere = Snapshot(ActiveRead(None), ())
-        inputs = [LoadedStage.of(one, nowhere) for one in stages]
+        inputs = [LoadedStage.of(stage, nowhere) for stage in stages]
         return self.fused("fusion", inputs, [True] * len(inputs), None, nowhere).record()
 
     def _contributions(self, found: Sequence[_FusedInput], more: Mapping[str, Any]) -> dict[NodeKey, tuple[float, ...]]:
         try:
-            return self.fusion.contributions([one.hits for one in found], **{**self.keywords, **more}) if found else {}
+            return (
+                self.fusion.contributions([source.hits for source in found], **{**self.keywords, **more})
+                if found
+                else {}
+            )
         except (ConfigError, RetrievalError) as exc:
-            if any(math.isnan(score) for one in found for _, score in one.hits):
+            if any(math.isnan(score) for source in found for _, score in source.hits):
                 raise RetrievalError(
                     f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Use "
                     "node.with_score(...), descends= on your retriever, rescores= on your step, or fusion_method='rrf'."
                 ) from exc
             raise
-
-
-@functools.lru_cache(maxsize=64)  # reading a signature is slow
-def _keyword_names(function: Callable[..., Any]) -> tuple[list[str], bool]:
-    return keyword_names(function, skip=1)
 
 
 def _for_each(value: Any, count: int) -> list[Any]:
@@ -563,9 +553,9 @@ def _for_each(value: Any, count: int) -> list[Any]:
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the first results.
 
-    Where a question has many good answers, this finds more of them: texts that say the same in other words. Where it
-    has one, a neighbour may take the first place, unless a reranker comes after; see docs/quality.md. The query is
-    embedded once. Keyword search and sparse vectors do not change.
+    Where a question has many good answers, this finds more of them: the same content in other words. Where it has one,
+    a neighbour may take the first place, unless a reranker comes after; see docs/quality.md. The query is embedded
+    once. Keyword search and sparse vectors do not change.
 
     Args:
         retriever: A `Retriever` by embeddings, or a `HybridRetriever` with one in it.
@@ -657,7 +647,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
     @property
     def higher_is_better(self) -> bool | None:
         """None where the retrievers differ."""
-        return common_direction(self._running())
+        return common_direction(self.running)
 
     @known_keywords
     def __call__(
@@ -692,25 +682,20 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
             made._set_weights(self._weights if weights is None else weights)
         return BaseRetriever.__call__(made, query, filters, topk)
 
-    def prepare(self, query: Query) -> None:
-        """Prepare the retrievers that run."""
-        for one in self._running():
-            one.prepare(query)
-
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retrievers and fill the places."""
         if query.is_blank:
             return _blank_stage("weighted places", snapshot)
         limit = self._limit(query)
-        inputs = [one.run_part(query.with_topk(limit), snapshot) for one in self._running()]
+        inputs = [retriever.run_part(query.with_topk(limit), snapshot) for retriever in self.running]
         begun = time.perf_counter()
         given = iter(inputs)
         lists = [next(given).nodes()[:limit] if weight else () for weight in self._weights]
         nodes = self._combined(_distinct(lists, snapshot), limit, snapshot)
         seconds = time.perf_counter() - begun
         params = {"weights": self._weights, "topk": limit}
-        skipped = [one for one, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
-        inputs += [skipped_stage(one, snapshot, "its weight is 0", "weight") for one in skipped]
+        skipped = [retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
+        inputs += [skipped_stage(retriever, snapshot, "its weight is 0", "weight") for retriever in skipped]
         return LoadedStage(
             "step", "weighted places", nodes, snapshot, inputs=tuple(inputs), params=params, seconds=seconds
         )
@@ -719,16 +704,14 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         """As many nodes of each list as it has places, combined."""
         lengths = list(map(len, lists))
         quotas = lengths if topk is None else _quotas(lengths, self._weights, topk)
-        taken = [one[:quota] for one, quota in zip(lists, quotas, strict=True)]
+        taken = [nodes[:quota] for nodes, quota in zip(lists, quotas, strict=True)]
         if self._combine is None:
-            due = [((rank + 0.5) / len(one), at, rank) for at, one in enumerate(taken) for rank in range(len(one))]
+            due = [
+                ((rank + 0.5) / len(picks), at, rank) for at, picks in enumerate(taken) for rank in range(len(picks))
+            ]
             return [taken[at][rank] for _, at, rank in sorted(due)]  # each list spread evenly
-        try:
+        with errors_of("combine", RetrievalError):
             nodes: Any = self._combine(taken)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise RetrievalError(f"combine raised {type(exc).__name__}: {exc}") from exc
         if not is_list_of(nodes, DocNode):
             raise RetrievalError(f"combine must return a list of nodes, best first; got {nodes!r:.80}.")
         keys = Counter((node.uid, snapshot.part_of(node)) for node in nodes)
@@ -737,13 +720,10 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
             raise RetrievalError(f"combine returned the node {twice[0]!r} twice; each may be in a result once.")
         return list(nodes[:topk])
 
-    def _running(self) -> list[BaseRetriever[Any]]:
-        return [one for one, weight in zip(self.retrievers, self._weights, strict=True) if weight]
-
     def _set_weights(self, weights: Sequence[float] | None) -> None:
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = tuple(validate_weights(weights, len(self.retrievers), "retrievers"))
-        self._read(self._running())
+        self._set_running(retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if weight)
 
 
 @known_arguments
@@ -781,18 +761,23 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         given = ["normal"] * len(retrievers) if priorities is None else priorities
         fits = is_list_of(given, object) and len(given) == len(retrievers)
         require(fits, "priorities", priorities, f"a list of one priority for each of {len(retrievers)} retrievers")
-        self._priorities: tuple[Priority, ...] = tuple(validate_choice("priority", one, PRIORITIES) for one in given)
+        self._priorities: tuple[Priority, ...] = tuple(
+            validate_choice("priority", level, PRIORITIES) for level in given
+        )
+        by_priority = zip(self._priorities, self.retrievers, strict=True)
+        ordered = sorted(by_priority, key=lambda pair: PRIORITIES.index(pair[0]))
+        self._set_running(retriever for priority, retriever in ordered if priority != "ignore")
         self._topk = None if topk is None else validate_integer("topk", topk, 1)
 
     @property
     def higher_is_better(self) -> bool | None:
         """None where the retrievers differ."""
-        return common_direction(self._in_order())
+        return common_direction(self.running)
 
     def prepare(self, query: Query) -> None:
         """Prepare the first retriever: the others may never run."""
-        for one in self._in_order()[:1]:
-            one.prepare(query)
+        for retriever in self.running[:1]:
+            retriever.prepare(query)
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run one retriever after the other.
@@ -804,24 +789,19 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
         if query.is_blank:
             return _blank_stage("priority", snapshot)
         limit = self._limit(query)
-        ordered, part_query = self._in_order(), query.with_topk(None)
+        part_query = query.with_topk(None)
         found: dict[tuple[str, int], DocNode] = {}
         inputs: list[LazyStage] = []
-        for one in ordered:
+        for retriever in self.running:
             if limit is None or len(found) < limit:
-                inputs.append(one.run_part(part_query, snapshot))
+                inputs.append(retriever.run_part(part_query, snapshot))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
         params = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
-        ignored = [one for level, one in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
-        inputs += [skipped_stage(one, snapshot, "those before it gave enough") for one in ordered[len(inputs) :]]
-        inputs += [skipped_stage(one, snapshot, "its priority is 'ignore'") for one in ignored]
+        ignored = [part for level, part in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
+        inputs += [skipped_stage(part, snapshot, "those before it gave enough") for part in self.running[len(inputs) :]]
+        inputs += [skipped_stage(part, snapshot, "its priority is 'ignore'") for part in ignored]
         return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), params=params)
-
-    def _in_order(self) -> list[BaseRetriever[Any]]:
-        """The retrievers that may run, the most important first."""
-        pairs = list(zip(self._priorities, self.retrievers, strict=True))
-        return [retriever for level in PRIORITIES[:-1] for priority, retriever in pairs if priority == level]
 
 
 def _checked_combine(combine: Any) -> Combine | None:
@@ -842,23 +822,23 @@ def _blank_stage(name: str, snapshot: Snapshot) -> LazyStage:
 def _distinct(lists: Sequence[Sequence[DocNode]], snapshot: Snapshot) -> list[list[DocNode]]:
     """The lists with each node only where it ranks best, of equal ranks in the first list."""
     own = [[node_key(node, snapshot) for node in nodes] for nodes in lists]
-    known = _Keys(key for keys in own for key in keys)
+    merged = _Keys(key for keys in own for key in keys)
     best: dict[NodeKey, tuple[int, int]] = {}
     for number, keys in enumerate(own):
         for rank, key in enumerate(keys):
-            best[known[key]] = min(best.get(known[key], (rank, number)), (rank, number))
+            best[merged[key]] = min(best.get(merged[key], (rank, number)), (rank, number))
     return [
-        [node for rank, (key, node) in enumerate(zip(keys, nodes, strict=True)) if best[known[key]] == (rank, number)]
+        [node for rank, (key, node) in enumerate(zip(keys, nodes, strict=True)) if best[merged[key]] == (rank, number)]
         for number, (keys, nodes) in enumerate(zip(own, lists, strict=True))
     ]
 
 
 def _add_new(found: dict[tuple[str, int], DocNode], nodes: Sequence[DocNode], snapshot: Snapshot) -> None:
-    """Add nodes that are not there yet, and that no node of a Document stands for."""
-    known = {uid for uid, part in found if part != OUTSIDE}
+    """Add nodes that are not there yet, and that no node of a Document represents."""
+    owned = {uid for uid, part in found if part != OUTSIDE}
     for node in nodes:
         uid, part = node.uid, snapshot.part_of(node)
-        if (uid, OUTSIDE) not in found and not (part == OUTSIDE and uid in known):
+        if (uid, OUTSIDE) not in found and not (part == OUTSIDE and uid in owned):
             found.setdefault((uid, part), node)
 
 
@@ -887,7 +867,7 @@ def allocate_seats(seats: int, weights: Sequence[float]) -> list[int]:
     """
     parts = [Fraction(weight) for weight in weights]  # floats would break ties by their rounding
     exact = [seats * part / sum(parts) for part in parts]
-    allotted = [int(one) for one in exact]
+    allotted = [int(seat_share) for seat_share in exact]
     by_remainder = sorted(range(len(weights)), key=lambda index: (allotted[index] - exact[index], index))
     for index in by_remainder[: seats - sum(allotted)]:
         allotted[index] += 1
@@ -911,7 +891,7 @@ class RetrievalMethod(str, Enum):
     HYBRID_SEARCH = "hybrid_search"
     """Both, fused."""
     KEYWORD_SEARCH = "keyword_search"
-    """The query's words that occur: each counts once, rare ones more, whatever the length of the text."""
+    """The query's words that occur: each counts once, rare ones more; the length of the text does not count."""
 
     @staticmethod
     def is_support_semantic_search(retrieval_method: str) -> bool:
@@ -954,7 +934,7 @@ def retriever_for(
         >>> [node.path for node in retriever_for("keyword_search", docs, "FineChunk")("tea from Wuyi")]
         ['b', 'a']
     """
-    name = validate_choice("retrieval method", method, [one.value for one in RetrievalMethod])
+    name = validate_choice("retrieval method", method, [member.value for member in RetrievalMethod])
     wanted = RetrievalMethod(name)
     if wanted is RetrievalMethod.SEMANTIC_SEARCH:
         return Retriever(doc, group_name, topk=topk)
@@ -964,5 +944,5 @@ def retriever_for(
         return HybridRetriever.over(doc, group_name, topk, similarity=similarity)
     if wanted is RetrievalMethod.FULL_TEXT_SEARCH:
         return Retriever(doc, group_name, similarity, topk=topk)
-    # With k1 = 0 BM25 adds up the idf of the terms that occur, whatever their number and the text's length.
+    # With k1 = 0 BM25 adds up the idf of the terms that occur; neither their number nor the text's length counts.
     return Retriever(doc, group_name, similarity, topk=topk, k1=0.0, b=0.0)

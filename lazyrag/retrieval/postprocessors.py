@@ -6,8 +6,7 @@ import copy
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import chain
@@ -21,12 +20,20 @@ from lazyrag.document.document import Document
 from lazyrag.document.groups import group_name
 from lazyrag.document.reader import Reader
 from lazyrag.document.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, is_window, read, windows
-from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError, StaleNodeError, known_names
+from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of, known_names
 from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
 from lazyrag.retrieval.reranker import Reranker, token_embedders
-from lazyrag.retrieval.stages import NodeRetriever, Stage, StageKind, Step, callable_name, validate_stage
+from lazyrag.retrieval.retriever import validate_documents
+from lazyrag.retrieval.stages import (
+    NodeRetriever,
+    StageKind,
+    Step,
+    callable_name,
+    validate_nodes,
+    validate_stage,
+)
 from lazyrag.types import Embedding
 from lazyrag.validation import is_list_of, known_keywords, require, validate_boolean, validate_integer, validate_number
 
@@ -152,8 +159,7 @@ class RetrievalChain(BaseRetriever[T_co]):
             ['green tea', 'black coffee']
         """
         hybrid = HybridRetriever.over(doc, group_name, topk, embed_keys=embed_keys)
-        documents = [doc] if isinstance(doc, Document) else list(doc)
-        able = [token_embedders(one.reader.embedders(embed_keys)) for one in documents]
+        able = [token_embedders(document.reader.embedders(embed_keys)) for document in validate_documents(doc)]
         common = sorted(set(able[0]).intersection(*able[1:]))
         if not common:
             return RetrievalChain(hybrid, topk=topk)
@@ -164,8 +170,8 @@ class RetrievalChain(BaseRetriever[T_co]):
     def higher_is_better(self) -> bool | None:
         """True behind a step that sets new scores, else as the retriever.
 
-        None where it was False and a step does not say, by ``rescores``, whether its scores are new; such a chain can
-        be fused by ranks alone.
+        None where it was False and a step has no ``rescores``: it is unknown whether its scores are new. Such a chain
+        can be fused by ranks alone.
         """
         found = self.retrievers[0].higher_is_better
         for step in self._steps:
@@ -196,7 +202,7 @@ class RetrievalChain(BaseRetriever[T_co]):
             found, at, version = read(self.sources, partial(self._prefix, query))
             try:
                 found, at = self._run_outside(found, at, query)
-            except StaleNodeError:  # a reranker that reads more than the nodes hold
+            except StaleNodeError:  # a reranker that reads Documents
                 break
             if at < len(self._steps):
                 continue
@@ -211,12 +217,12 @@ class RetrievalChain(BaseRetriever[T_co]):
     def _prefix(self, query: Query, snapshot: Snapshot) -> tuple[LoadedStage, int, Any]:
         """The stage in front of a reranker that has to run, its number, and the version of the Documents."""
         version, key = snapshot.version, (id(self), query.text)
-        known = query.memo.get(key)
-        if known is None or known[0] != version:
-            known = query.memo[key] = version, self._retrieved(query, snapshot)
-        found: LoadedStage = known[1]
+        cached = query.memo.get(key)
+        if cached is None or cached[0] != version:
+            cached = query.memo[key] = version, self._retrieved(query, snapshot)
+        found: LoadedStage = cached[1]
         for at, step in enumerate(self._steps):
-            if isinstance(step, Reranker) and self._known(at, found, query) is None:
+            if isinstance(step, Reranker) and self._earlier_stage(at, found, query) is None:
                 return found, at, version
             found = self._stepped(at, found, query)
         return found, len(self._steps), version
@@ -234,29 +240,27 @@ class RetrievalChain(BaseRetriever[T_co]):
         """The retriever's stage with its nodes loaded; with its record, where one is wanted."""
         limit = self._limit(query)
         found = self.retrievers[0].run_part(query.with_topk(self._fetched(limit)), snapshot)
-        if query.is_explained:
-            record = found.record()
-            return LoadedStage(found.kind, found.name, record.nodes, found.snapshot, stage=record)
-        return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot)
+        record = found.record() if query.is_explained else None
+        return LoadedStage(found.kind, found.name, found.nodes(), found.snapshot, stage=record)
 
     def _stepped(self, at: int, found: LoadedStage, query: Query) -> LoadedStage:
         """The stage of a step; a reranker does not run twice for the same nodes."""
         step = self._steps[at]
         if not isinstance(step, Reranker):
             return _run_step(step, found, query)
-        known = self._known(at, found, query)
-        if known is not None:  # a copy: a stage that occurs twice has two places
-            stage = copy.copy(known.record()) if query.is_explained else None
-            return LoadedStage(known.kind, known.name, known.nodes(), found.snapshot, stage=stage)
-        known = _run_step(step, found, query)
-        query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), known))
-        return known
+        earlier = self._earlier_stage(at, found, query)
+        if earlier is not None:  # a copy: a stage that occurs twice has two places
+            stage = copy.copy(earlier.record()) if query.is_explained else None
+            return LoadedStage(earlier.kind, earlier.name, earlier.nodes(), found.snapshot, stage=stage)
+        earlier = _run_step(step, found, query)
+        query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), earlier))
+        return earlier
 
-    def _known(self, at: int, found: LoadedStage, query: Query) -> LoadedStage | None:
+    def _earlier_stage(self, at: int, found: LoadedStage, query: Query) -> LoadedStage | None:
         """The stage of a reranker for the very same nodes, if it ran for them."""
         before = query.memo.get((id(self), at, query.text), ())
         given = _identity(found) if before else None
-        return next((known for nodes, known in before if nodes == given), None)
+        return next((stage for nodes, stage in before if nodes == given), None)
 
     def _cut(self, found: LoadedStage, query: Query) -> LazyStage:
         limit = self._limit(query)
@@ -288,49 +292,32 @@ def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
-    """Run a step, with its record where one is wanted.
+    """Run a step, or its own trace where a record is wanted.
 
     Raises:
         RetrievalError: If it raises, or returns something else than nodes.
     """
-    if query.is_explained:
-        return LoadedStage.of(_step_stage(step, found.record(), query.text), found.snapshot)
-    return LoadedStage(_step_kind(step), _step_name(step), _step_nodes(step, found.nodes(), query.text), found.snapshot)
-
-
-def _step_nodes(step: Step, nodes: Sequence[DocNode], query: str) -> list[DocNode]:
-    with _naming(step):
-        result: Any = step(list(nodes), query)
-    if not is_list_of(result, DocNode):
-        raise RetrievalError(f"The step {_step_name(step)!r} must return a list of nodes; it returned {result!r:.80}.")
-    return list(result)
-
-
-@contextmanager
-def _naming(step: Step) -> Iterator[None]:
-    """Raise errors of user code as errors that name the step."""
-    try:
-        yield
-    except LazyRAGError:
-        raise
-    except Exception as exc:
-        raise RetrievalError(f"The step {_step_name(step)!r} raised {type(exc).__name__}: {exc}") from exc
-
-
-def _step_stage(step: Step, stage: Stage, query: str) -> Stage:
-    """The stage of a step: its own trace, or one made of its input and output."""
-    trace = getattr(step, "trace", None)
-    if callable(trace):
-        with _naming(step):
-            traced = trace(stage, query)
-        return validate_stage(traced, f"The trace of the step {_step_name(step)!r}")
-    started = time.perf_counter()
-    nodes = _step_nodes(step, stage.nodes, query)
-    seconds = time.perf_counter() - started
-    origins = getattr(step, "origins", None)
-    found = origins(stage.nodes, nodes) if callable(origins) else {}
-    kind, name, settings = _step_kind(step), _step_name(step), _step_settings(step)
-    return Stage(kind, name, tuple(nodes), (stage,), settings=settings, seconds=seconds, origins=found)
+    name, trace, origins = _step_name(step), getattr(step, "trace", None), getattr(step, "origins", None)
+    if query.is_explained and callable(trace):
+        with errors_of(f"The step {name!r}", RetrievalError):
+            traced = trace(found.record(), query.text)
+        return LoadedStage.of(validate_stage(traced, f"The trace of the step {name!r}"), found.snapshot)
+    begun = time.perf_counter()
+    with errors_of(f"The step {name!r}", RetrievalError):
+        nodes: Any = step(list(found.nodes()), query.text)
+    seconds = time.perf_counter() - begun
+    if not is_list_of(nodes, DocNode):
+        raise RetrievalError(f"The step {name!r} must return a list of nodes; it returned {nodes!r:.80}.")
+    return LoadedStage(
+        _step_kind(step),
+        name,
+        nodes,
+        found.snapshot,
+        inputs=(found,),
+        params=_step_settings(step),
+        seconds=seconds,
+        origins=origins(found.nodes(), nodes) if query.is_explained and callable(origins) else {},
+    )
 
 
 def _step_kind(step: Any) -> StageKind:
@@ -348,7 +335,7 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings
-    values = {one.name: getattr(step, one.name) for one in fields(step)} if is_dataclass(step) else {}
+    values = {field.name: getattr(step, field.name) for field in fields(step)} if is_dataclass(step) else {}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -365,7 +352,7 @@ def _check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
 
     Args:
         direction: Whether a higher score of the retriever's nodes is better; None where that is unknown.
-        steps: The steps. The attribute ``descend`` of a step says how it reads the scores; None: not at all.
+        steps: The steps. The attribute ``descend`` of a step is how it reads the scores; None: not at all.
 
     Raises:
         ConfigError: Naming the step.
@@ -405,7 +392,7 @@ def auto_merge(
 
     Returns:
         Nodes, best first, ties by uid; those without a score last. A parent has the best score of the nodes that it
-        stands for, and their uids as its `DocNode.merged_from`. Other nodes stay the same.
+        represents, and their uids as its `DocNode.merged_from`. Other nodes stay the same.
 
     Raises:
         ConfigError: If an argument is out of its range, a node belongs to no Document, or nodes of one Document come
@@ -429,23 +416,22 @@ def auto_merge(
         None if up_to is None else group_name(up_to),
         higher_is_better=validate_boolean("descend", descend),
     )
-    listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
-    require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", "Retrieve with output_format=None.")
+    listed = validate_nodes(nodes, "Retrieve with output_format=None.")
     readers: dict[int, Reader] = {}
-    for node in listed or ():
+    for node in listed:
         reader = _reader(node)
-        known = readers.setdefault(id(reader.tree), reader)
-        if known.scope != reader.scope:
-            raise ConfigError(f"Nodes come through different filters of a Document: {known.scope!r}, {reader.scope!r}.")
+        first = readers.setdefault(id(reader.tree), reader)
+        if first.scope != reader.scope:
+            raise ConfigError(f"Nodes come through different filters of a Document: {first.scope!r}, {reader.scope!r}.")
 
     def merge(snapshot: Snapshot) -> list[DocNode]:
         merged = []
         for position, part in enumerate(snapshot.parts):
-            one = _Merging(part, rule)
-            for node in listed or ():
+            merging = _Merging(part, rule)
+            for node in listed:
                 if node.reader is not None and node.reader.tree is part.indexer:
-                    one.add(node)
-            merged += [(rule.order(node), node.uid, position, node) for node in one.merged()]
+                    merging.add(node)
+            merged += [(rule.order(node), node.uid, position, node) for node in merging.merged()]
         return [node for *_, node in sorted(merged, key=lambda item: item[:3])]
 
     return read(dict.fromkeys(readers.values(), NOTHING), merge) if readers else []
@@ -472,8 +458,8 @@ class _Rule:
     higher_is_better: bool
 
     def best(self, scores: Sequence[float | None]) -> float | None:
-        known = [score for score in scores if score is not None]
-        return None if not known else max(known) if self.higher_is_better else min(known)
+        numbers = [score for score in scores if score is not None]
+        return None if not numbers else max(numbers) if self.higher_is_better else min(numbers)
 
     def order(self, node: DocNode) -> float:
         if node.score is None or math.isnan(node.score):
@@ -487,8 +473,8 @@ class _Found:
 
     Args:
         segment: The node's.
-        score: The best one of the hits that it stands for.
-        given: The hit, as long as it stands for itself alone.
+        score: The best one of the hits that it represents.
+        given: The hit, as long as it represents itself alone.
         merged_from: Uids of the hits below it.
         is_hit: Whether it is a hit itself.
     """
@@ -523,25 +509,27 @@ class _Merging:
 
     def add(self, node: DocNode) -> None:
         """Add a hit; of duplicates the best."""
-        known = self._found.get(node.uid)
-        if known is None or (known.score != node.score and self._rule.best([known.score, node.score]) == node.score):
+        old = self._found.get(node.uid)
+        if old is None or (old.score != node.score and self._rule.best([old.score, node.score]) == node.score):
             self._found[node.uid] = _Found(node.segment, node.score, node, node.merged_from, is_hit=True)
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
-        self._snapshot.look_above([one.segment for one in self._found.values()])
-        deepest = max((self._depth(one) for one in self._found.values()), default=0)
+        self._snapshot.look_above([item.segment for item in self._found.values()])
+        deepest = max((self._depth(item) for item in self._found.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
                 self._lift(children)
-        groups = {one.segment.group for one in self._found.values()}
+        groups = {item.segment.group for item in self._found.values()}
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
             self._absorb(self._found[found.segment.uid], groups)  # which may have absorbed others meanwhile
         return [
-            one.given
-            if one.given is not None
-            else DocNode.from_segment(one.segment, self._snapshot.source, score=one.score, merged_from=one.merged_from)
-            for one in self._found.values()
+            item.given
+            if item.given is not None
+            else DocNode.from_segment(
+                item.segment, self._snapshot.source, score=item.score, merged_from=item.merged_from
+            )
+            for item in self._found.values()
         ]
 
     def _depth(self, found: _Found) -> int:
@@ -550,9 +538,9 @@ class _Merging:
     def _families(self, depth: int) -> list[list[_Found]]:
         """The nodes at a depth of the tree, by parent and group."""
         families: dict[tuple[str | None, str], list[_Found]] = {}
-        for one in self._found.values():
-            if self._depth(one) == depth:
-                families.setdefault((one.segment.parent, one.segment.group), []).append(one)
+        for item in self._found.values():
+            if self._depth(item) == depth:
+                families.setdefault((item.segment.parent, item.segment.group), []).append(item)
         return list(families.values())
 
     def _lift(self, children: list[_Found]) -> None:
@@ -567,8 +555,8 @@ class _Merging:
         siblings = self._snapshot.few_children(parent, group, int(len(children) / self._rule.ratio) + 1)
         if siblings is None:
             return
-        all_uids = {one.uid for one in siblings}
-        children = [one for one in children if one.segment.uid in all_uids]  # a merged window is no child
+        all_uids = {sibling.uid for sibling in siblings}
+        children = [child for child in children if child.segment.uid in all_uids]  # a merged window is no child
         if len(children) >= self._rule.least and len(children) / len(all_uids) >= self._rule.ratio:
             self._replace(children, parent)
 
@@ -583,14 +571,14 @@ class _Merging:
             above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.above(above)
 
     def _replace(self, lower: list[_Found], segment: Segment) -> None:
-        known = self._found.get(segment.uid)
-        if known is None:
-            known = _Found(segment, None, None)
-        score = self._rule.best([one.score for one in (known, *lower)])
-        uids = [*known.merged_from, *(uid for one in lower for uid in one.stands_for)]
-        for one in lower:
-            del self._found[one.segment.uid]
-        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=known.is_hit)
+        present = self._found.get(segment.uid)
+        if present is None:
+            present = _Found(segment, None, None)
+        score = self._rule.best([found.score for found in (present, *lower)])
+        uids = [*present.merged_from, *(uid for child in lower for uid in child.stands_for)]
+        for child in lower:
+            del self._found[child.segment.uid]
+        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -671,7 +659,7 @@ class Windows:
         for positions in by_tree.values():
             own = [nodes[at] for at in positions]
             found += [(positions[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
-        return [node for _, window in sorted(found, key=lambda one: one[0]) for node in window]
+        return [node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window]
 
     def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:
         return windows(snapshot, nodes, self.before, self.after, merge=self.merge)
@@ -681,15 +669,15 @@ class Windows:
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
         for node in given:
             beside.setdefault(_location(node), []).append(node)
-        known = set(given)
+        before = set(given)
         return {
             node: tuple(
-                one
-                for one in beside.get(_location(node), ())
-                if one.number - self.before <= node.number <= one.number + self.after
+                neighbour
+                for neighbour in beside.get(_location(node), ())
+                if neighbour.number - self.before <= node.number <= neighbour.number + self.after
             )
             for node in gave
-            if node not in known and not node.merged_from
+            if node not in before and not node.merged_from
         }
 
 
@@ -754,61 +742,53 @@ class MMR:
 
     def _vectors(self, nodes: Sequence[DocNode]) -> list[Embedding | None]:
         """A vector for each node; None for a blank text. The stored ones of a Document are read together."""
-        keys = [self._key(node) for node in nodes]
-        vectors = [
-            None if isinstance(one.reader, Reader) else one.embeddings.get(key)
-            for one, key in zip(nodes, keys, strict=True)
-        ]
-        stored: dict[tuple[int, str], list[int]] = {}
-        for at, (node, key) in enumerate(zip(nodes, keys, strict=True)):
-            if isinstance(node.reader, Reader):
-                stored.setdefault((id(node.reader), key), []).append(at)
-        for (_, key), positions in stored.items():
-            found = _reader(nodes[positions[0]]).vectors_of([nodes[at].segment for at in positions], key)
-            for at, vector in zip(positions, found, strict=True):
-                vectors[at] = vector
-        missing: dict[int, list[int]] = {}
-        for at, node in enumerate(nodes):
-            if vectors[at] is None and node.get_text().strip():
-                missing.setdefault(id(node.reader), []).append(at)
-        for positions in missing.values():
-            first, key = nodes[positions[0]], keys[positions[0]]
-            if not isinstance(first.reader, Reader):
-                raise ConfigError(f"MMR needs vectors; {first!r} has none under {key!r} and belongs to no Document.")
-            [embedder] = first.reader.embedders([key])
-            for at, made in zip(positions, embedder.embed([nodes[at].get_text() for at in positions]), strict=True):
-                vectors[at] = made
-        return vectors
+        by_source: dict[tuple[int, str], list[DocNode]] = {}
+        for node in nodes:
+            by_source.setdefault((id(node.reader), self._key(node)), []).append(node)
+        vectors: dict[DocNode, Embedding | None] = {}
+        for (_, key), own in by_source.items():
+            reader = own[0].reader
+            if isinstance(reader, Reader):
+                vectors.update(zip(own, reader.vectors_of([node.segment for node in own], key), strict=True))
+            else:
+                vectors.update((node, node.embeddings.get(key)) for node in own)
+            missing = [node for node in own if vectors[node] is None and node.get_text().strip()]
+            if not missing:
+                continue
+            if not isinstance(reader, Reader):
+                raise ConfigError(f"MMR needs vectors; {missing[0]!r} belongs to no Document and has none as {key!r}.")
+            [embedder] = reader.embedders([key])
+            vectors.update(zip(missing, embedder.embed([node.get_text() for node in missing]), strict=True))
+        return [vectors[node] for node in nodes]
 
     def _key(self, node: DocNode) -> str:
         if self.embed_key is not None:
             return self.embed_key
         reader = node.reader
-        known = [one.key for one in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
-        if len(known) != 1:
-            names = known_names("", known) if known else "It has none at all."
-            raise ConfigError(f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(known)}. {names}")
-        return known[0]
+        keys = [own.key for own in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
+        if len(keys) != 1:
+            names = known_names("", keys) if keys else "It has none at all."
+            raise ConfigError(f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(keys)}. {names}")
+        return keys[0]
 
 
 def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) -> None:
     """Refuse vectors that cannot be compared."""
-    kinds = [
-        (node, "a sparse one" if isinstance(vector, dict) else f"one of {len(vector)} numbers")
+    kinds = {
+        "a sparse one" if isinstance(vector, dict) else f"one of {len(vector)} numbers": node
         for node, vector in zip(nodes, vectors, strict=True)
         if vector is not None
-    ]
-    for node, kind in kinds[1:]:
-        if kind != kinds[0][1]:
-            two = f"{kinds[0][0]!r} has {kinds[0][1]}, and {node!r} has {kind}"
-            raise ConfigError(f"MMR compares vectors of one model: {two}. Pass embed_key=, or nodes of one Document.")
+    }
+    if len(kinds) > 1:
+        listed = ", and ".join(f"{node!r} has {kind}" for kind, node in kinds.items())
+        raise ConfigError(f"MMR compares vectors of one model: {listed}. Pass embed_key=, or nodes of one Document.")
 
 
 def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
     """Vectors as rows of one length, zeros where there is none; sparse ones over the dimensions that they have."""
-    sparse = [one for one in vectors if isinstance(one, dict)]
+    sparse = [vector for vector in vectors if isinstance(vector, dict)]
     columns = {dimension: at for at, dimension in enumerate(sorted({*chain.from_iterable(sparse)}))}
-    length = len(columns) if sparse else next((len(one) for one in vectors if one is not None), 0)
+    length = len(columns) if sparse else next((len(vector) for vector in vectors if vector is not None), 0)
     rows = [np.zeros(length) for _ in vectors]
     for row, vector in zip(rows, vectors, strict=True):
         if isinstance(vector, dict):

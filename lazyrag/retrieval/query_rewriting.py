@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.node import DocNode
 from lazyrag.document.snapshot import Snapshot
-from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError
+from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError, errors_of
 from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, visible
 from lazyrag.models.protocols import ChatModel, ChatOptions
 from lazyrag.models.structured_output import find_json
@@ -53,7 +53,6 @@ PROMPTS: Mapping[tuple[str, str], str] = {
 """The built-in prompts, by task and language."""
 
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
-_FUSED_AT_LEAST = 50
 
 _BEGINS_JSON = re.compile(r"(?:\A|\n|[:：])[ \t]*[\[{［｛]|[\]}］｝]`*\s*\Z")
 """JSON in an answer: at the beginning of a line, after a colon, or at the end; not inside a sentence."""
@@ -147,7 +146,7 @@ class QueryRewriter:
             if self._task == "passage":
                 return [visible(choice.text)]
             found = read_queries(choice.text, choice.finish_reason == "length")
-            return ([one for one in found if _folded(one) != _folded(query)] or found)[: self._n]
+            return ([text for text in found if _folded(text) != _folded(query)] or found)[: self._n]
         except UnreadableAnswerError as exc:
             raise GenerationError(
                 f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Try again, or use "
@@ -185,26 +184,26 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
 
 def _bare_lines(text: str) -> list[str]:
     lines = [line for line in read_lines(text, is_cut=False) if not line.endswith((":", "："))]
-    kept = [line for line in lines if not _CHATTER.fullmatch(line)]
-    if kept and _REFUSAL.match(kept[0]):
-        raise UnreadableAnswerError(f"it refuses: {kept[0]!r:.80}")
-    return kept
+    queries = [line for line in lines if not _CHATTER.fullmatch(line)]
+    if queries and _REFUSAL.match(queries[0]):
+        raise UnreadableAnswerError(f"it refuses: {queries[0]!r:.80}")
+    return queries
 
 
 def _is_json(value: Any) -> bool:
     """Whether JSON is more than brackets in a sentence, such as ``[1]``."""
     return isinstance(value, Mapping) or (
-        isinstance(value, list) and any(isinstance(one, (str, list, Mapping)) for one in value)
+        isinstance(value, list) and any(isinstance(item, (str, list, Mapping)) for item in value)
     )
 
 
 def _texts_in(value: Any) -> list[str]:
     """The texts of a list, of the only list in a mapping, or of a mapping by its keys; nested ones likewise."""
     if isinstance(value, Mapping):
-        lists = [one for one in value.values() if isinstance(one, list)]
-        inner = [one for one in value.values() if isinstance(one, Mapping)]
+        lists = [item for item in value.values() if isinstance(item, list)]
+        inner = [item for item in value.values() if isinstance(item, Mapping)]
         value = lists[0] if len(lists) == 1 else _under_keys(value) or (inner if len(inner) == 1 else [])
-    return [one for one in _flat(value) if any(map(str.isalnum, one))]
+    return [text for text in _flat(value) if any(map(str.isalnum, text))]
 
 
 def _flat(value: Any) -> list[str]:
@@ -213,19 +212,19 @@ def _flat(value: Any) -> list[str]:
         return [value]
     if isinstance(value, Mapping):  # without the keys of questions, one text under any key
         value = _under_keys(value) or (list(value.values()) if len(value) == 1 else [])
-    return [text for one in value for text in _flat(one)] if isinstance(value, list) else []
+    return [text for item in value for text in _flat(item)] if isinstance(value, list) else []
 
 
 def _under_keys(item: Mapping[str, Any]) -> list[Any]:
     """The values of a mapping under the keys of questions."""
-    return [one for key, one in item.items() if _KEY.fullmatch(str(key).strip())]
+    return [value for key, value in item.items() if _KEY.fullmatch(str(key).strip())]
 
 
 def _distinct(given: Iterable[str]) -> list[str]:
     """Queries without labels and quotes, each once."""
     found: dict[str, str] = {}
-    for one in given:
-        text = " ".join(one.split()).strip(_EDGES)
+    for raw in given:
+        text = " ".join(raw.split()).strip(_EDGES)
         label = _LABEL.match(text)
         query = text[label.end() if label else 0 :].strip(_EDGES)
         if any(map(str.isalnum, query)):
@@ -324,31 +323,27 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         """
         if not check_query(query):
             return []
-        try:
+        with errors_of(f"The rewriting of {query!r:.60}", RetrievalError):
             given = self._rewrite(query)
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise RetrievalError(f"The rewriting raised {type(exc).__name__} for {query!r:.60}: {exc}") from exc
         if not is_list_of(given, str):
             raise RetrievalError(f"The rewriting of {query!r:.60} must return a list of texts; got {given!r:.80}.")
         found = {_folded(query): query}
-        for one in given:
-            if one.strip():
-                found.setdefault(_folded(one), one)
+        for text in given:
+            if text.strip():
+                found.setdefault(_folded(text), text)
         return list(found.values())[: self._n + 1]
 
     def prepare(self, query: Query) -> None:
         """Rewrite the query."""
-        for one in self._rewritten(query)[0]:
-            self._retriever.prepare(replace(query, text=one))
+        for text in self._rewritten(query)[0]:
+            self._retriever.prepare(replace(query, text=text))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Run the retriever for each query and fuse the results."""
         limit = self._limit(query)
-        depth = max(_FUSED_AT_LEAST, 4 * limit) if self._depth is None else self._depth
+        depth = self._fused_depth(limit)
         queries, seconds = self._rewritten(query)
-        inputs = [self._retriever.run_part(replace(query, text=one, topk=depth), snapshot) for one in queries]
+        inputs = [self._retriever.run_part(replace(query, text=text, topk=depth), snapshot) for text in queries]
         directions = [self._retriever.higher_is_better] * len(inputs)
         fused = self._fusing.fused("queries", inputs, directions, depth, snapshot, queries=queries)
         fused.seconds += seconds
@@ -357,9 +352,9 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
     def _rewritten(self, query: Query) -> tuple[list[str], float]:
         """The queries for a question, written once a call, and the duration of that."""
         key = id(self), query.text
-        known: tuple[list[str], float] | None = query.memo.get(key)
-        if known is None:
+        cached: tuple[list[str], float] | None = query.memo.get(key)
+        if cached is None:
             begun = time.perf_counter()
             queries = self.queries(query.text)
-            known = query.memo[key] = queries, time.perf_counter() - begun
-        return known
+            cached = query.memo[key] = queries, time.perf_counter() - begun
+        return cached

@@ -8,16 +8,15 @@ import os
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.document.reader import Reader
-from lazyrag.errors import AnswerWarning, ConfigError, LazyRAGError, RetrievalError, warn_user
+from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, errors_of, warn_user
 from lazyrag.models.chat import ChatCallable
 from lazyrag.models.embedding import CheckedEmbedder, shown
 from lazyrag.models.local import LocalModel, local_rerank_model
@@ -34,7 +33,7 @@ from lazyrag.models.rerank import (
 from lazyrag.ranking.fusion import NormaliseLike, fusions
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import Fusing
-from lazyrag.retrieval.stages import Stage
+from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
     check_keywords,
@@ -61,17 +60,6 @@ _SECRET = re.compile(
 _NO_SECRETS = frozenset({"embed_key"})
 
 
-class RerankStep(Protocol):
-    """A built-in reranker with its model and settings."""
-
-    @property
-    def reads_scores(self) -> bool:
-        """Whether it uses the scores that nodes come with, a higher one being better."""
-
-    def trace(self, stage: Stage, query: str) -> Stage:
-        """Rerank a stage's nodes and return the resulting stage above it."""
-
-
 @dataclass(frozen=True, slots=True)
 class RerankFunction:
     """A registered reranker.
@@ -79,7 +67,7 @@ class RerankFunction:
     Args:
         name: Its name.
         func: With batch from a list of nodes to a list of nodes, else from a node to the node or None. Of a built-in
-            reranker with a model: from its settings to a `RerankStep`.
+            reranker with a model: from its settings to a `ModelStep` or a `FusionStep`.
         batch: Which of the two.
         check: Validates the keywords of a Reranker when it is made.
         makes_step: Whether func makes a step.
@@ -97,36 +85,19 @@ class RerankFunction:
         """Call the function and return the nodes that it keeps, in its order.
 
         Raises:
-            RetrievalError: If the function raises, or returns something else than its prototype says.
+            RetrievalError: If the function raises, or returns something that its prototype does not allow.
         """
-        with self.wrapping_errors():
-            kept = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
+        with errors_of(f"The reranker {self.name!r}", RetrievalError):
+            returned = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
         if not self.batch:
-            kept = [node for node in kept if node is not None]
-        if not is_list_of(kept, DocNode):
+            returned = [node for node in returned if node is not None]
+        if not is_list_of(returned, DocNode):
             wanted = "a list of nodes" if self.batch else "the node or None"
-            raise RetrievalError(f"The reranker {self.name!r} must return {wanted}; it returned {kept!r:.80}.")
-        return list(kept)
-
-    @contextmanager
-    def wrapping_errors(self) -> Iterator[None]:
-        """Raise errors of user code as errors that name the reranker."""
-        try:
-            yield
-        except LazyRAGError:
-            raise
-        except Exception as exc:
-            raise RetrievalError(f"The reranker {self.name!r} raised {type(exc).__name__}: {exc}") from exc
+            raise RetrievalError(f"The reranker {self.name!r} must return {wanted}; it returned {returned!r:.80}.")
+        return list(returned)
 
 
 rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="lazyrag.rerankers")
-rerankers.declare("BM25Reranker", "lazyrag.retrieval.reranker:BM25_RERANKER")
-rerankers.declare("FusionReranker", "lazyrag.retrieval.reranker:FUSION_RERANKER")
-rerankers.declare("KeywordFilter", "lazyrag.retrieval.reranker:KEYWORD_FILTER")
-rerankers.declare("ListwiseReranker", "lazyrag.retrieval.reranker:LISTWISE_RERANKER")
-rerankers.declare("MaxSimReranker", "lazyrag.retrieval.reranker:MAX_SIM_RERANKER")
-rerankers.declare("ModuleReranker", "lazyrag.retrieval.reranker:MODULE_RERANKER")
-rerankers.declare("PointwiseReranker", "lazyrag.retrieval.reranker:POINTWISE_RERANKER")
 
 
 @overload
@@ -203,12 +174,12 @@ class Reranker:
         named, takes_any = keyword_names(func, skip=skip)
         self._takes_query = takes_any or "query" in named
         check_keywords(f"The reranker {name!r}", func, kwargs, skip=skip)
-        missing = [one for one in required_names(func, skip=skip) if one not in {"query", *kwargs}]
+        missing = [keyword for keyword in required_names(func, skip=skip) if keyword not in {"query", *kwargs}]
         if missing:
             raise ConfigError(f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}.")
         if self._function.check is not None:
             self._function.check(**kwargs)
-        self._step: RerankStep | None = func(**kwargs) if self._function.makes_step else None
+        self._step: ModelStep | FusionStep | None = func(**kwargs) if self._function.makes_step else None
 
     def __repr__(self) -> str:
         return f"Reranker({self.name!r})"
@@ -251,9 +222,8 @@ class Reranker:
             ConfigError: If something in nodes is not a DocNode.
             RetrievalError: If the function fails.
         """
-        listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
-        require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", "Retrieve with output_format=None.")
-        return list(self.trace(Stage("step", "nodes", tuple(listed or ())), query).nodes)
+        listed = validate_nodes(nodes, "Retrieve with output_format=None.")
+        return list(self.trace(Stage("step", "nodes", tuple(listed)), query).nodes)
 
     def trace(self, stage: Stage, query: str = "") -> Stage:
         """Rerank the nodes of a stage and record how.
@@ -270,7 +240,7 @@ class Reranker:
             RetrievalError: If the function fails.
         """
         if self._step is not None:
-            with self._function.wrapping_errors():
+            with errors_of(f"The reranker {self.name!r}", RetrievalError):
                 return self._step.trace(stage, query)
         kwargs = {"query": query, **self._kwargs} if self._takes_query else self._kwargs
         started = time.perf_counter()
@@ -297,7 +267,7 @@ def _is_secret(name: object, value: Any) -> bool:
 def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
         return shown_keywords(value)
-    return [_shown(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 _CJK = re.compile(f"[{CJK_LETTERS}]")
@@ -306,7 +276,7 @@ _CJK = re.compile(f"[{CJK_LETTERS}]")
 def keyword_filter(
     node: DocNode, required_keys: Sequence[str] = (), exclude_keys: Sequence[str] = (), language: str = "en"
 ) -> DocNode | None:
-    """Keep a node that holds every required keyword and no excluded one (spec 001's ``KeywordFilter``).
+    """Keep a node that contains every required keyword and no excluded one (spec 001's ``KeywordFilter``).
 
     Case does not matter. A key with Chinese, Japanese or Korean letters is matched as a substring, another one as a
     whole word or phrase; white space in a phrase matches any white space.
@@ -325,8 +295,8 @@ def keyword_filter(
     """
     _check_keyword_filter(required_keys, exclude_keys, language)
     text = _folded(node.get_text())
-    kept = all(_pattern(key).search(text) for key in required_keys)
-    return node if kept and not any(_pattern(key).search(text) for key in exclude_keys) else None
+    has_all = all(_pattern(key).search(text) for key in required_keys)
+    return node if has_all and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
 
 def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:
@@ -350,10 +320,6 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFKC", text).casefold()
 
 
-KEYWORD_FILTER = RerankFunction(
-    "KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False
-)
-
 _Scores: TypeAlias = "dict[int, float]"  # by position among the incoming nodes
 
 
@@ -371,7 +337,7 @@ class ModelStep:
             because the model leaves it out, and there is an `AnswerWarning`: with weight 1 it comes behind those with a
             score, with the lowest of these; else it gets 0 of it.
         normalise: How they are brought there: a name, or two, for the incoming scores and for the model's; see
-            `lazyrag.ranking.scores.normalised`. Not ``"theoretical"``, whose bound is unknown here.
+            `lazyrag.ranking.fusion.normalised`. Not ``"theoretical"``, whose bound is unknown here.
         keywords: Passed to the model.
 
     Raises:
@@ -392,7 +358,7 @@ class ModelStep:
 
     @property
     def reads_scores(self) -> bool:
-        """See `RerankStep.reads_scores`."""
+        """Whether it uses the scores that nodes come with, a higher one being better."""
         return self.weight < 1
 
     def trace(self, stage: Stage, query: str) -> Stage:
@@ -496,7 +462,7 @@ def pointwise_reranker(
     normalise: NormaliseLike = "min_max",
     **kwargs: Any,
 ) -> ModelStep:
-    """Order nodes by what a chat model says of each: whether, or how well, it answers the query.
+    """Order nodes by a chat model's verdict on each: whether, or how well, it answers the query.
 
     Args:
         model: A `lazyrag.models.ChatModel`, or a callable that turns a text into a text.
@@ -568,8 +534,8 @@ def max_sim_reranker(
 class _DocumentModels:
     """Models over the embedders of the Documents that nodes belong to.
 
-    It holds no embedder, as Documents come and go: the cache of passages belongs to the embedder. Of embedders that
-    cannot hold a cache, it holds the last one.
+    It keeps no reference to an embedder, as Documents come and go: the cache of passages belongs to the embedder. Only
+    of embedders without weak references, which cannot own a cache, it keeps the last one.
     """
 
     def __init__(self, embed_key: str | None) -> None:
@@ -578,8 +544,8 @@ class _DocumentModels:
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
-        found = list({id(one): one for one in map(self._embedder, readers.values())}.values())
-        if len(found) > 1 and len(identities := {one.identity or str(id(one)) for one in found}) > 1:
+        found = list({id(embedder): embedder for embedder in map(self._embedder, readers.values())}.values())
+        if len(found) > 1 and len(identities := {embedder.identity or str(id(embedder)) for embedder in found}) > 1:
             raise ConfigError(f"The nodes' Documents have different models: {sorted(identities)}. Pass one embedder=.")
         last = self._last
         if last is not None and last.embedder is found[0]:
@@ -593,9 +559,9 @@ class _DocumentModels:
             raise ConfigError("MaxSimReranker got nodes outside a Document. Pass embedder=, such as an OnnxEmbedder.")
         embedders = reader.embedders(None if self._key is None else [self._key])
         able = token_embedders(embedders)
-        if len({id(one) for one in able.values()}) == 1:
+        if len({id(embedder) for embedder in able.values()}) == 1:
             return next(iter(able.values()))
-        keys = ", ".join(sorted(able or {one.key for one in embedders}))
+        keys = ", ".join(sorted(able or {embedder.key for embedder in embedders}))
         if able:
             raise ConfigError(f"Several embed keys give token embeddings: {keys}. Pass one as embed_key=.")
         raise ConfigError(
@@ -606,8 +572,8 @@ class _DocumentModels:
 
 def token_embedders(embedders: Iterable[CheckedEmbedder]) -> dict[str, Any]:
     """Those of a Document's embedders that give token embeddings, by embed key."""
-    inner = {one.key: _inner(one.embedder) for one in embedders}
-    return {key: one for key, one in inner.items() if _gives_tokens(one)}
+    inner = {embedder.key: _inner(embedder.embedder) for embedder in embedders}
+    return {key: embedder for key, embedder in inner.items() if _gives_tokens(embedder)}
 
 
 def _inner(embedder: Any) -> Any:
@@ -684,13 +650,13 @@ class FusionStep:
 
     @property
     def reads_scores(self) -> bool:
-        """See `RerankStep.reads_scores`."""
-        counts = self.fusing.reads_scores and (self.incoming or not all(one.rescores for one in self.rerankers))
-        return counts or any(one.descend for one in self.rerankers)
+        """See `ModelStep.reads_scores`."""
+        counts = self.fusing.reads_scores and (self.incoming or not all(step.rescores for step in self.rerankers))
+        return counts or any(step.descend for step in self.rerankers)
 
     def trace(self, stage: Stage, query: str) -> Stage:
-        """See `RerankStep.trace`."""
-        ranked = [one.trace(stage, query) for one in self.rerankers]
+        """Rerank a stage's nodes and return the resulting stage above it."""
+        ranked = [step.trace(stage, query) for step in self.rerankers]
         return _cut(self.fusing.fused_stages([stage, *ranked] if self.incoming else ranked), self.topk)
 
 
@@ -716,16 +682,20 @@ def fusion_reranker(
     """
     fits = bool(rerankers) and is_list_of(rerankers, (Reranker, str))
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
-    made = [Reranker(one) if isinstance(one, str) else one for one in rerankers]
+    made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
     fusing = Fusing.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
     _check_topk(topk)
     fusing.try_out(len(made) + validate_boolean("incoming", incoming))
     return FusionStep(tuple(made), fusing, incoming, topk)
 
 
-BM25_RERANKER = RerankFunction("BM25Reranker", bm25_reranker, makes_step=True)
-FUSION_RERANKER = RerankFunction("FusionReranker", fusion_reranker, makes_step=True)
-LISTWISE_RERANKER = RerankFunction("ListwiseReranker", listwise_reranker, makes_step=True)
-MAX_SIM_RERANKER = RerankFunction("MaxSimReranker", max_sim_reranker, makes_step=True)
-MODULE_RERANKER = RerankFunction("ModuleReranker", module_reranker, makes_step=True)
-POINTWISE_RERANKER = RerankFunction("PointwiseReranker", pointwise_reranker, makes_step=True)
+for _function in (
+    RerankFunction("BM25Reranker", bm25_reranker, makes_step=True),
+    RerankFunction("FusionReranker", fusion_reranker, makes_step=True),
+    RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False),
+    RerankFunction("ListwiseReranker", listwise_reranker, makes_step=True),
+    RerankFunction("MaxSimReranker", max_sim_reranker, makes_step=True),
+    RerankFunction("ModuleReranker", module_reranker, makes_step=True),
+    RerankFunction("PointwiseReranker", pointwise_reranker, makes_step=True),
+):
+    rerankers.register(_function.name, _function)

@@ -39,7 +39,6 @@ from lazyrag.validation import is_list_of, require, validate_integer, validate_n
 
 T_co = TypeVar("T_co", covariant=True)
 
-_FUSED_AT_LEAST = 50
 _TERMS_SHOWN = 12
 _PARAMETERS = (
     "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join similarity_kw"
@@ -126,7 +125,7 @@ class Retriever(BaseRetriever[T_co]):
         similarity_kw: Mapping[str, Any] | None = None,
         **more_similarity_kw: Any,
     ) -> None:
-        self._documents = _document_list(doc)
+        self._documents = validate_documents(doc)
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
         self.similarity = OWN_METRIC if similarity is None else similarities[similarity]
@@ -136,14 +135,14 @@ class Retriever(BaseRetriever[T_co]):
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
         self.search: Search = indexes[index](self.similarity, keywords)
         self._embed_keys = self._checked_embed_keys(embed_keys)
-        self._cut_off = _checked_cut_off(similarity_cut_off, self._embed_keys)
+        self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
+        self._cut_offs = _validate_cut_offs(similarity_cut_off, self._rankings)
         self._topk = validate_integer("topk", topk, 1)
         self._set_output(output_format, join)
         self._check_groups()
-        self._rankings: tuple[str | None, ...] = self._embed_keys or (None,)
-        self._embedders = {key: [one.reader.embedders([key])[0] for one in self._documents] for key in self._embed_keys}
+        self._embedders = {key: [doc.reader.embedders([key])[0] for doc in self._documents] for key in self._embed_keys}
         self._feedback: tuple[Sequence[DocNode], float] | None = None
-        self.sources = dict.fromkeys((one.reader for one in self._documents), self._needs())
+        self.sources = dict.fromkeys((doc.reader for doc in self._documents), self._needs())
 
     def prepare(self, query: Query) -> None:
         """Embed the query."""
@@ -157,8 +156,8 @@ class Retriever(BaseRetriever[T_co]):
         if len(self._rankings) == 1:
             last = self._ranked(query, snapshot, self._rankings[0], topk)
         else:
-            depth = max(_FUSED_AT_LEAST, 4 * topk)
-            last = self._fused([self._ranked(query, snapshot, one, depth) for one in self._rankings], snapshot, topk)
+            depth = self._fused_depth(topk)
+            last = self._fused([self._ranked(query, snapshot, key, depth) for key in self._rankings], snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 
     def _ranked(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> LazyStage:
@@ -177,16 +176,14 @@ class Retriever(BaseRetriever[T_co]):
             retriever=self,
             query=query,
         )
-        if not self._cut_off:
-            return ranked
-        cut_off = self._cut_off_of(embed_key)
+        cut_off = self._cut_offs[embed_key]
         if cut_off == -math.inf:
             return ranked
-        kept = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
+        passing = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
         why = partial(self.explain_missing, ranked)
         params = {"similarity_cut_off": cut_off}
         return LazyStage(
-            "cut", "similarity_cut_off", kept, snapshot, inputs=(ranked,), params=params, query=query, why=why
+            "cut", "similarity_cut_off", passing, snapshot, inputs=(ranked,), params=params, query=query, why=why
         )
 
     def _request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
@@ -196,19 +193,19 @@ class Retriever(BaseRetriever[T_co]):
     def _vectors(self, query: Query, embed_key: str) -> list[Embedding]:
         """The query's vector for each Document."""
         embedders = self._embedders[embed_key]
-        vectors = [query_vector(one, query.text, query.memo) for one in embedders]
+        vectors = [query_vector(embedder, query.text, query.memo) for embedder in embedders]
         feedback = query.feedback or self._feedback
         if feedback is None:
             return vectors
-        trees = {id(one.reader.tree) for one in self._documents}
+        trees = {id(doc.reader.tree) for doc in self._documents}
         nodes = [node for node in feedback[0] if node.reader is not None and id(node.reader.tree) in trees]
         pairs = zip(vectors, embedders, strict=True)
-        return [feedback_vector(plain, one, embed_key, nodes, feedback[1]) for plain, one in pairs]
+        return [feedback_vector(plain, embedder, embed_key, nodes, feedback[1]) for plain, embedder in pairs]
 
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
         """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
-        contributions = fusions["rrf"].contributions([one.hits for one in rankings])
+        contributions = fusions["rrf"].contributions([ranking.hits for ranking in rankings])
         fused = LazyStage("fusion", "rrf", summed(contributions), snapshot, self.group, inputs=tuple(rankings))
         fused.contributions = contributions
         fused.seconds = time.perf_counter() - begun
@@ -256,7 +253,7 @@ class Retriever(BaseRetriever[T_co]):
 
     @property
     def higher_is_better(self) -> bool:
-        """As the similarity says; fused scores are always better where they are higher."""
+        """The direction of the similarity; of fused scores a higher one is always better."""
         return self.similarity.descend or len(self._embed_keys) > 1
 
     @property
@@ -312,7 +309,7 @@ class Retriever(BaseRetriever[T_co]):
                 raise ConfigError(f"The similarity {self.similarity.name!r} compares texts; omit embed_keys.")
             return ()
         require(wanted != (), "embed_keys", embed_keys, "a list with at least one embed key", "Omit it for all.")
-        keys = [[one.key for one in document.reader.embedders(wanted)] for document in self._documents]
+        keys = [[embedder.key for embedder in document.reader.embedders(wanted)] for document in self._documents]
         if any(set(other) != set(keys[0]) for other in keys):
             raise ConfigError(f"The Documents have different embed keys: {keys}. Pass common ones as embed_keys=[...].")
         for key in keys[0]:  # a bare callable does not name its model
@@ -331,10 +328,6 @@ class Retriever(BaseRetriever[T_co]):
                 except NotRegisteredError as exc:
                     raise NotRegisteredError(f"{exc} (in {document!r})") from exc
 
-    def _cut_off_of(self, embed_key: str | None) -> float:
-        """The cut-off of a ranking; minus infinity for none."""
-        return self._cut_off.get(embed_key or "", self._cut_off.get("", -math.inf))
-
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not in a ranking; nodes outside of a restricted view do not exist."""
         return _MissingNode(self, ranked, ranked.query or Query(""), uid).reason()
@@ -345,12 +338,12 @@ class Retriever(BaseRetriever[T_co]):
 
         tracks = Tracks(last.record())
         sources = self._leading_to(last, uid)
-        uids = {one.uid for _, _, one in sources}
+        uids = {segment.uid for _, _, segment in sources}
         found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids  # by one embed key, and then cut
         if found:
-            reasons = [tracks.reason(one) for one in sorted(found)]
-            best = min(reasons, key=lambda one: math.inf if one.rank is None else one.rank)
-            return replace(best, uid=uid, message=not_led(self.group, len(sources), best.message))
+            reasons = [tracks.reason(uid) for uid in sorted(found)]
+            best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
+            return replace(best, uid=uid, message=unmapped_message(self.group, len(sources), best.message))
         reason = tracks.reason(uid)
         if reason.cause != "found":
             return reason
@@ -361,30 +354,36 @@ class Retriever(BaseRetriever[T_co]):
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
         """The nodes of the searched group that lead to a node of the target group."""
         found = []
-        for part, _, one in _find(ranked, uid):
-            if one.group == self.target:
-                below = part.relating(self.group)(DocNode.from_segment(one, part.source))
+        for part, _, segment in _find(ranked, uid):
+            if segment.group == self.target:
+                below = part.relating(self.group)(DocNode.from_segment(segment, part.source))
                 found += [(part, (source.uid, part.part, source.key), source) for source in below]
         return found
 
 
-def _document_list(doc: Any) -> list[Document]:
+def validate_documents(doc: Any) -> list[Document]:
+    """Return one Document or several as a list.
+
+    Raises:
+        ConfigError: If it is something else, or names a Document twice.
+    """
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
-    if len({id(one.reader.tree) for one in documents}) != len(documents):
+    if len({id(document.reader.tree) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)
 
 
-def _checked_cut_off(cut_off: Any, embed_keys: Sequence[str]) -> dict[str, float]:
-    """Cut-offs by embed key; under "" the one for all. Empty without any."""
-    given = dict(cut_off) if isinstance(cut_off, Mapping) else {"": cut_off}
-    for key, value in given.items():
-        if key and key not in embed_keys:
-            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), embed_keys)}")
+def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[str | None, float]:
+    """The cut-off of each ranking by its embed key, None for one by texts; minus infinity for no cut-off."""
+    cut_offs = dict.fromkeys(embed_keys, -math.inf)
+    for key, value in (cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)).items():
+        if key not in embed_keys:
+            names = [key for key in embed_keys if key is not None]
+            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), names)}")
         expected = "a number, or a mapping from embed key to number"
-        given[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
-    return {} if given == {"": -math.inf} else given
+        cut_offs[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
+    return cut_offs
 
 
 _Found: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
@@ -393,7 +392,7 @@ _Found: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
 
 def _find(ranked: LazyStage, uid: str) -> list[_Found]:
     """The nodes with a uid, of all groups."""
-    return [(part, key, one) for part in ranked.snapshot.parts for key, one in part.find(uid)]
+    return [(part, key, segment) for part in ranked.snapshot.parts for key, segment in part.find(uid)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +405,7 @@ class _MissingNode:
     uid: str
 
     def reason(self) -> Reason:
-        """The first reason that holds."""
+        """The first reason that applies."""
         if self.query.is_blank:
             return self._because("query", "The query is blank, and finds nothing.")
         found = _find(self.ranked, self.uid)
@@ -414,10 +413,10 @@ class _MissingNode:
             where = "the Document" if len(self.ranked.snapshot.parts) == 1 else "the Documents"
             return self._because("unknown", f"There is no node {self.uid!r} in {where}.")
         group, target = self.retriever.group, self.retriever.target
-        own = [one for one in found if one[2].group == group]
+        own = [part for part in found if part[2].group == group]
         if own:
             return self._reason_of(own)
-        if target not in [one.group for _, _, one in found]:
+        if target not in [segment.group for _, _, segment in found]:
             message = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
             return self._because("group", message)
         own = self.retriever._leading_to(self.ranked, self.uid)
@@ -425,13 +424,13 @@ class _MissingNode:
             message = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
             return self._because("group", message)
         reason = self._reason_of(own)
-        return replace(reason, message=not_led(group, len(own), reason.message))
+        return replace(reason, message=unmapped_message(group, len(own), reason.message))
 
     def _reason_of(self, own: Sequence[_Found]) -> Reason:
         """The best reason of some nodes of the searched group."""
         wanted = [part.source.bind(self.query.parsed_filters()) for part, _, _ in own]
         matching = [
-            one for one, bound in zip(own, wanted, strict=True) if bound is None or matches(bound, one[2].fields)
+            found for found, bound in zip(own, wanted, strict=True) if bound is None or matches(bound, found[2].fields)
         ]
         if matching:
             return self._too_low(matching) or self._unranked(matching)
@@ -456,7 +455,7 @@ class _MissingNode:
         if at is None:
             return None
         rank, score = at + 1, ranking[at][1]
-        cut_off = retriever._cut_off_of(embed_key)
+        cut_off = retriever._cut_offs[embed_key]
         if cut_off != -math.inf and retriever.similarity.is_worse(score, cut_off):
             message = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
             return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
@@ -477,18 +476,18 @@ class _MissingNode:
             if not terms:
                 return self._because("query", "The query has no terms that could be looked for.")
             return self._because("terms", f"It shares no term with the query, whose terms are {named}.")
-        if embed_key is not None and not any(embed_key in part.embeddings(one) for part, _, one in own):
+        if embed_key is not None and not any(embed_key in part.embeddings(segment) for part, _, segment in own):
             return self._because("embedding", f"It has no embedding under the key {embed_key!r}.")
         if isinstance(search, VectorSearch):
             return self._because("terms", "Its vector shares no dimension with the query's.")
         return self._because("terms", f"The similarity {self.retriever.similarity.name!r} gave it no score.")
 
 
-def not_led(group: str, count: int, message: str) -> str:
+def unmapped_message(group: str, count: int, message: str) -> str:
     """The reason for a node of the target group, from the reason for the best node that leads to it.
 
     Example:
-        >>> not_led("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
+        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
         "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"

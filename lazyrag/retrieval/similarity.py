@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
@@ -19,15 +19,14 @@ from lazyrag.errors import ConfigError, RetrievalError, TransformError, warn_use
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.registry import Registry
+from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
     check_keywords,
     function_name,
-    is_list_of,
     keyword_names,
     known_keywords,
-    require,
     validate_choice,
     validate_number,
 )
@@ -188,7 +187,7 @@ class Similarity:
     search: Callable[..., Search] | None = None
 
     def make_search(self, kwargs: Mapping[str, Any]) -> Search:
-        """Make the search that ranks by this similarity.
+        """Make the exact search: by the similarity's own index or, without one, node by node.
 
         Args:
             kwargs: Keywords of func, checked by `check_kwargs`.
@@ -209,7 +208,7 @@ class Similarity:
             Pairs (node, score); a batch function may leave nodes out.
 
         Raises:
-            RetrievalError: If the function raises, or returns something else than its prototype says.
+            RetrievalError: If the function raises, or returns something that its prototype does not allow.
         """
         sign = -1.0 if self.descend else 1.0
         ranked, scores = self.scored(query, nodes, **kwargs)
@@ -232,18 +231,18 @@ class Similarity:
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
         if len(pairs) == len(nodes) and all(map(_is_pair_of, pairs, nodes)):
             return nodes, self._scores([score for _, score in pairs])
-        known = {node.uid: node for node in nodes}
+        nodes_by_uid = {node.uid: node for node in nodes}
         by_uid: dict[str, Any] = {}
         for pair in pairs:
             node, value = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
             uid = node.uid if isinstance(node, DocNode) else ""
-            if uid not in known or uid in by_uid:
+            if uid not in nodes_by_uid or uid in by_uid:
                 raise RetrievalError(
                     f"The similarity {self.name!r} returned {pair!r:.80}; a batch function must return a list of pairs "
                     "(node, score), each of the given nodes at most once."
                 )
             by_uid[uid] = value
-        return [known[uid] for uid in by_uid], self._scores(list(by_uid.values()))
+        return [nodes_by_uid[uid] for uid in by_uid], self._scores(list(by_uid.values()))
 
     def is_worse(self, score: float, cut_off: float) -> bool:
         """Whether a score is worse than a cut-off; an equal one is not."""
@@ -300,9 +299,9 @@ class _FunctionSearch:
             nodes: list[DocNode] = []
             scores = [np.zeros(0)]
             for page in part.scan(request.group, request.filters, request.embed_key):
-                found, theirs = self._similarity.scored(query, page, **kwargs)
+                found, page_scores = self._similarity.scored(query, page, **kwargs)
                 nodes += found
-                scores.append(theirs)
+                scores.append(page_scores)
             best = _best(nodes, np.concatenate(scores), request.topk, descend=descend)
             rankings.append(keyed(best, part.part))
         return merged(rankings, request.topk, descend=descend)
@@ -320,10 +319,6 @@ def _best(nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, d
 
 
 similarities: Registry[Similarity] = Registry("similarity", entry_point_group="lazyrag.similarities")
-similarities.declare("bm25", "lazyrag.retrieval.similarity:BM25_ENGLISH")
-similarities.declare("bm25_chinese", "lazyrag.retrieval.similarity:BM25_CHINESE")
-similarities.declare("cosine", "lazyrag.retrieval.similarity:COSINE")
-similarities.declare("ip", "lazyrag.retrieval.similarity:INNER_PRODUCT")
 
 
 @overload
@@ -419,25 +414,21 @@ indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
 """From a similarity and its keywords to the search."""
 
 
-def exact(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"default"``: exact, by the similarity's own index or, without one, node by node."""
-    return similarity.make_search(kwargs)
+def vector_index(index: str, mode: SearchMode, similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """The vector store's search in a mode.
 
-
-def of_vector_store(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
-
-    Results and scores depend on the store; filters always hold.
+    ``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on.
+    ``"smart_embedding_index"``: the store's own search as it comes; exact in the ``map`` store. Results and scores
+    depend on the store; filters always apply.
     """
-    return _vector_search("smart_embedding_index", similarity, kwargs, "native")
+    search = similarity.make_search(kwargs)
+    if not isinstance(search, VectorSearch):
+        problem = f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
+        raise ConfigError(f"{problem}. Use similarity='cosine', or index='default'.")
+    return replace(search, mode=mode)
 
 
-def of_graphs(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on."""
-    return _vector_search("ann", similarity, kwargs, "approximate")
-
-
-def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
     search = similarity.make_search(kwargs)
     if not isinstance(search, TermSearch):
@@ -449,18 +440,10 @@ def of_server(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     return TextSearch(search.analyser)
 
 
-def _vector_search(index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode) -> Search:
-    search = similarity.make_search(kwargs)
-    if not isinstance(search, VectorSearch):
-        problem = f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
-        raise ConfigError(f"{problem}. Use similarity='cosine', or index='default'.")
-    return replace(search, mode=mode)
-
-
-indexes.register("ann", of_graphs)
-indexes.register("default", exact)
-indexes.register("native", of_server)
-indexes.register("smart_embedding_index", of_vector_store)
+indexes.register("ann", partial(vector_index, "ann", "approximate"))
+indexes.register("default", Similarity.make_search)
+indexes.register("native", server_index)
+indexes.register("smart_embedding_index", partial(vector_index, "smart_embedding_index", "native"))
 
 
 def bm25(
@@ -498,7 +481,7 @@ def bm25(
     by_uid = {node.uid: node for node in nodes}
     index = LexicalIndex()
     index.add(list(by_uid), [terms(node.get_text()) for node in by_uid.values()])
-    found = index.search(terms(query), len(by_uid), model=BM25(k1, b, variant))
+    found = index.state.search(terms(query), len(by_uid), model=BM25(k1, b, variant))
     return [(by_uid[uid], score) for uid, score in found]
 
 
@@ -527,9 +510,9 @@ def cosine(query: list[float], node: DocNode) -> float:
         >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
         1.0
     """
-    ours, theirs = _dense(query), _dense(node.embedding)
-    lengths = math.sqrt(float(ours @ ours) * float(theirs @ theirs))
-    return max(-1.0, min(1.0, float(ours @ theirs) / lengths)) if lengths else 0.0
+    ours, second = _dense(query), _dense(node.embedding)
+    lengths = math.sqrt(float(ours @ ours) * float(second @ second))
+    return max(-1.0, min(1.0, float(ours @ second) / lengths)) if lengths else 0.0
 
 
 def ip(query: list[float] | SparseVector, node: DocNode) -> float:
@@ -541,12 +524,12 @@ def ip(query: list[float] | SparseVector, node: DocNode) -> float:
         >>> ip({3: 2.0, 9: 1.0}, DocNode(text="x", embeddings={"default": {3: 0.5, 7: 2.0}}))
         1.0
     """
-    theirs = node.embedding
-    if not isinstance(query, dict) or not isinstance(theirs, dict):
-        return float(_dense(query) @ _dense(theirs))
+    vector = node.embedding
+    if not isinstance(query, dict) or not isinstance(vector, dict):
+        return float(_dense(query) @ _dense(vector))
     score = 0.0
-    for dimension in sorted(query.keys() & theirs.keys()):  # sum() need not add up as the index does
-        score += query[dimension] * theirs[dimension]
+    for dimension in sorted(query.keys() & vector.keys()):  # sum() need not add up as the index does
+        score += query[dimension] * vector[dimension]
     return score
 
 
@@ -566,14 +549,15 @@ def _dense(vector: list[float] | Embedding) -> NDArray[np.float64]:
     return np.asarray(vector, np.float64)
 
 
-BM25_ENGLISH = Similarity("bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en"))
-BM25_CHINESE = Similarity(
-    "bm25_chinese", bm25_chinese, "text", descend=True, batch=True, search=partial(TermSearch, analyser="zh")
-)
-COSINE = Similarity(
-    "cosine", cosine, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="cosine")
-)
-INNER_PRODUCT = Similarity("ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip"))
+for _similarity in (
+    Similarity("bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en")),
+    Similarity(
+        "bm25_chinese", bm25_chinese, "text", descend=True, batch=True, search=partial(TermSearch, analyser="zh")
+    ),
+    Similarity("cosine", cosine, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="cosine")),
+    Similarity("ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip")),
+):
+    similarities.register(_similarity.name, _similarity)
 OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch)
 """The metric of each collection, where no similarity is named."""
 
@@ -584,7 +568,7 @@ def query_vector(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> 
     Raises:
         EmbeddingError: If the query cannot be embedded.
     """
-    key = id(embedder.given), text  # the retriever holds the embedder, so the id is unique
+    key = id(embedder.given), text  # the retriever references the embedder, so the id is unique
     vector: Embedding | None = memo.get(key)
     if vector is None:
         vector = memo[key] = embedder.embed([text], input_type="query")[0]
@@ -598,7 +582,7 @@ def feedback_vector(
     if isinstance(plain, dict):
         return plain
     vectors = [node.embeddings.get(embed_key) for node in nodes if _embeds_alike(node, embedder, embed_key)]
-    return moved(plain, [one for one in vectors if isinstance(one, np.ndarray)], weight)
+    return moved(plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight)
 
 
 def moved(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
@@ -625,7 +609,7 @@ def moved(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
     """
     if not vectors or weight == 0:
         return vector
-    mean = _unit(np.mean([_unit(one.astype(np.float64)) for one in vectors], axis=0))
+    mean = _unit(np.mean([_unit(vector.astype(np.float64)) for vector in vectors], axis=0))
     plain = vector.astype(np.float64)
     direction = _unit(_unit(plain) + weight * mean)
     return (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector
@@ -635,9 +619,9 @@ def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> b
     """Whether a node's Document uses the same embedding model; vectors of another model do not compare."""
     if not isinstance(node.reader, Reader):
         return False
-    [theirs] = node.reader.embedders([embed_key])
+    [other] = node.reader.embedders([embed_key])
     identity = embedder.embedder.identity
-    return theirs.given is embedder.given or (identity != "" and theirs.embedder.identity == identity)
+    return other.given is embedder.given or (identity != "" and other.embedder.identity == identity)
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -651,7 +635,5 @@ def validate_feedback(nodes: Any, weight: Any) -> tuple[list[DocNode], float]:
     Raises:
         ConfigError: If these are no nodes, or the weight is below 0 or not finite.
     """
-    listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
-    require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", "Pass the result of a retriever.")
-    validate_number("weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf)
-    return listed or [], float(weight)
+    listed = validate_nodes(nodes, "Pass the result of a retriever.")
+    return listed, validate_number("weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
@@ -38,7 +38,7 @@ Cause: TypeAlias = Literal[
 ]
 """The cause of a `Reason`, for programs.
 
-``"found"``: the node is in the result. ``"merged"``: another node of the result stands for it. ``"dropped"``: a later
+``"found"``: the node is in the result. ``"merged"``: another node of the result represents it. ``"dropped"``: a later
 stage removed it. A retriever did not return it because: ``"depth"``: it ranks too low; ``"cut-off"``: its score is
 worse than ``similarity_cut_off``; ``"terms"``: it shares nothing with the query; ``"embedding"``: it has no vector;
 ``"filter"``; ``"group"``: it belongs to another group; ``"unknown"``: no such node; ``"query"``: the query is blank;
@@ -56,10 +56,10 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return its fields, ready for JSON."""
-        shown = [one for one in fields(cast("Any", self)) if one.repr]
+        shown = [field for field in fields(cast("Any", self)) if field.repr]
         return {
-            one.name: json_ready(getattr(self, one.name))
-            for one in sorted(shown, key=lambda one: bool(one.name == self._last))
+            field.name: json_ready(getattr(self, field.name))
+            for field in sorted(shown, key=lambda field: bool(field.name == self._last))
         }
 
 
@@ -77,7 +77,7 @@ class Stage:
         settings: Its settings, for people: ``{"k": 60}``.
         seconds: Its duration, without its inputs.
         retriever: Of a leaf: the retriever.
-        origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it stands for. By
+        origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it represents. By
             default these are the nodes that the node's `merged_from` names.
         why: Of a leaf, or a cut that is a part of it: explains why a uid is not among its nodes for this query.
     """
@@ -86,7 +86,9 @@ class Stage:
     name: str
     nodes: tuple[DocNode, ...]
     inputs: tuple[Stage, ...] = ()
-    contributions: Mapping[Any, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
+    contributions: Mapping[str, tuple[float, ...]] | Mapping[DocNode, tuple[float, ...]] = field(
+        default_factory=lambda: EMPTY
+    )
     settings: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
     retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
@@ -119,7 +121,7 @@ class Reason(Record):
 
     def __str__(self) -> str:
         lines = [f"{self.stage}: {self.message}"]
-        lines += ["  " + line for one in self.inputs for line in str(one).splitlines()]
+        lines += ["  " + line for reason in self.inputs for line in str(reason).splitlines()]
         return "\n".join(lines)
 
 
@@ -132,7 +134,7 @@ class NodeRetriever(Protocol):
 
 
 class Traceable(Protocol):
-    """A retriever that records its stages, whatever the output format of its calls."""
+    """A retriever that records its stages; the output format of its calls does not matter."""
 
     def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
         """Return the last stage; its nodes are those that a call returns."""
@@ -144,7 +146,7 @@ class Step(Protocol):
 
     A step may have a method ``trace(stage, query) -> Stage`` that records more than its input and output. Without one,
     its attributes ``kind``, ``name`` and ``said`` describe it, and ``origins(given, gave)`` returns the nodes that new
-    nodes stand for. ``rescores`` is True if the step sets new scores (higher is better) and False if it keeps the
+    nodes represent. ``rescores`` is True if the step sets new scores (higher is better) and False if it keeps the
     scores of its input. Fusions by score need it for steps behind a retriever whose smaller scores are better.
     """
 
@@ -166,6 +168,17 @@ def validate_stage(stage: Any, what: str) -> Stage:
     require(isinstance(stage, Stage), what, stage, "a lazyrag.retrieval.stages.Stage", error=RetrievalError)
     checked: Stage = stage
     return checked
+
+
+def validate_nodes(nodes: Any, hint: str) -> list[DocNode]:
+    """Return nodes of any iterable as a list.
+
+    Raises:
+        ConfigError: If it is a single node, or something else than nodes.
+    """
+    listed = list(nodes) if isinstance(nodes, Iterable) and not isinstance(nodes, DocNode) else None
+    require(is_list_of(listed, DocNode), "nodes", nodes, "a list of nodes", hint)
+    return listed or []
 
 
 def check_query(query: Any) -> bool:
@@ -221,9 +234,9 @@ def json_ready(value: Any) -> Any:
         number = int(value) if isinstance(value, numbers.Integral) else float(value)
         return number if math.isfinite(number) else str(number)
     if isinstance(value, Mapping):
-        return {str(key): json_ready(one) for key, one in value.items()}
+        return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        listed = [json_ready(one) for one in value]
+        listed = [json_ready(item) for item in value]
         return sorted(listed, key=repr) if isinstance(value, (set, frozenset)) else listed
     text = repr(value)
     return callable_name(value) if callable(value) or " at 0x" in text else text

@@ -192,13 +192,13 @@ class MapVectorStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
-        return [VectorRow(*row) for row in _existing(self._collections, collection).index.get(keys)]
+        return [VectorRow(*row) for row in _existing(self._collections, collection).index.state.get(keys)]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """See `VectorStore.scan`."""
         target = _existing(self._collections, collection)
         with self._lock:
-            return [VectorRow(*row) for row in target.index.get(target.page(after, limit))]
+            return [VectorRow(*row) for row in target.index.state.get(target.page(after, limit))]
 
     def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
         """See `VectorStore.delete`."""

@@ -60,7 +60,7 @@ def in_memory(rows):
     """The rankings of an index that holds the rows in one part."""
     index = SparseIndex()
     index.add([row.key for row in rows], [row.vector for row in rows], [row.fields for row in rows])
-    return [index.search(one, 10) for one in query()]
+    return [index.state.search(one, 10) for one in query()]
 
 
 def test_a_restart_maps_the_parts(opened):

@@ -550,5 +550,5 @@ def test_a_large_collection_is_searched_by_codes(opened, tmp_path):
         np.concatenate([vectors[1:2_000:2], vectors[2_000:]]),
     )
     queries = rng.standard_normal((12, 64)).astype(np.float32)
-    assert store.search(C, queries, 10) == [index.search(query, 10) for query in queries]
+    assert store.search(C, queries, 10) == [index.state.search(query, 10) for query in queries]
     assert [opened().search(C, query[None], 10)[0] for query in queries[:3]] == store.search(C, queries[:3], 10)

@@ -9,7 +9,6 @@ import inspect
 import pytest
 
 import lazyrag
-from lazyrag.pipeline import schemas
 
 TEXTS = {
     "绿茶.txt": "绿茶用八十度的水冲泡。水太热会发苦。",
@@ -108,7 +107,7 @@ def test_retrieve_of_a_collection(client):
     """「async def retrieve(query, top_k=5, filters: Optional[Dict] = None) -> List[RetrievalResult]」"""
     pipeline = lazyrag.RAGPipeline(EmbeddingManager(), client)
     found = asyncio.run(pipeline.retrieve("绿茶", top_k=2, filters={"source": ["绿茶.txt", "红茶.txt"], "chunk_id": 1}))
-    assert [type(one) for one in found] == [schemas.RetrievalResult] * 2
+    assert [type(one) for one in found] == [lazyrag.Hit] * 2
     assert [one.score for one in found] == [1.0, 0.5]
     assert (found[0].source, found[0].document_id, found[0].chunk_id) == ("绿茶.txt", "d0", 1)
     [asked] = client.asked
@@ -172,7 +171,7 @@ def test_build_context(client):
 def test_build_context_of_results_made_by_hand(client):
     """「results: List[RetrievalResult]」: spec 003's own class, constructed by its code."""
     results = [
-        schemas.RetrievalResult(
+        lazyrag.Hit(
             id="1", text="用八十度的水。", score=0.9, source="绿茶.txt", document_id="d", chunk_id=1, metadata={}
         )
     ]
@@ -184,7 +183,7 @@ def test_retrieve_with_context(client):
     """「async def retrieve_with_context(query, top_k=5, max_tokens=2000) -> RAGContext」"""
     pipeline = lazyrag.RAGPipeline(EmbeddingManager(), client)
     context = asyncio.run(pipeline.retrieve_with_context("绿茶用多热的水？"))
-    assert isinstance(context, schemas.RAGContext)
+    assert isinstance(context, lazyrag.RAGContext)
     assert context.query == "绿茶用多热的水？"
     assert [source.source for source in context.sources] == list(TEXTS)
     assert context.total_tokens == lazyrag.ContextBuilder().count_tokens(context.context) <= 2000
@@ -198,18 +197,17 @@ def test_every_method_is_a_coroutine():
 
 def test_a_retrieval_result_has_seven_fields():
     """「id, text, score, source, document_id, chunk_id, metadata」, by position too."""
-    assert schemas.RetrievalResult is lazyrag.Hit
-    names = [field.name for field in dataclasses.fields(schemas.RetrievalResult)]
+    names = [field.name for field in dataclasses.fields(lazyrag.Hit)]
     assert names == ["id", "text", "score", "source", "document_id", "chunk_id", "metadata"]
-    made = schemas.RetrievalResult("1", "text", 0.5, "tea.txt", "d", 2, {"page": 3})
+    made = lazyrag.Hit("1", "text", 0.5, "tea.txt", "d", 2, {"page": 3})
     assert dataclasses.asdict(made) == made.to_dict()
 
 
 def test_a_context_has_five_fields():
     """「query, context, sources, total_tokens, metadata」, by position too."""
-    names = [field.name for field in dataclasses.fields(schemas.RAGContext)]
+    names = [field.name for field in dataclasses.fields(lazyrag.RAGContext)]
     assert names == ["query", "context", "sources", "total_tokens", "metadata"]
-    made = schemas.RAGContext("q", "c", [schemas.RetrievalResult("1", "text", 0.5)], 7, {})
+    made = lazyrag.RAGContext("q", "c", [lazyrag.Hit("1", "text", 0.5)], 7, {})
     assert made.sources[0].text == "text"
 
 

@@ -23,7 +23,7 @@ from lazyrag.errors import (
     TransformError,
 )
 from lazyrag.retrieval import similarities
-from lazyrag.retrieval.similarity import BM25_ENGLISH, TermSearch
+from lazyrag.retrieval.similarity import TermSearch
 from lazyrag.text.analyzers import Analyser, analysers
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "coffee\nmilk", "c.txt": "water\nwine"}
@@ -815,7 +815,9 @@ def own_analyser():
         def enter(analyser):
             analysers.register("own", analyser, replace=True)
             search = functools.partial(TermSearch, analyser="own")
-            similarities.register("own", dataclasses.replace(BM25_ENGLISH, name="own", search=search), replace=True)
+            similarities.register(
+                "own", dataclasses.replace(similarities["bm25"], name="own", search=search), replace=True
+            )
 
         yield enter
 

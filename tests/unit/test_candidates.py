@@ -70,7 +70,7 @@ def test_the_ranking_is_that_of_our_own_index(
     found = exact_ranking(
         query, topk, VectorSchema(DIMENSION, metric, {}), lambda count: backend.nearest(query, count), rest=wanted
     )
-    assert found == index.search(query, topk, filter=wanted)
+    assert found == index.state.search(query, topk, filter=wanted)
 
 
 def test_a_clear_boundary_is_settled_at_the_first_look() -> None:
@@ -91,7 +91,7 @@ def test_sparse_vectors_are_scored_the_same_way() -> None:
     ranked = [Candidate(row, sum(query.get(at, 0.0) * one for at, one in row.vector.items())) for row in rows]
     ranked.sort(key=lambda one: -one.worth)
     found = exact_ranking(query, 2, VectorSchema(SPARSE, "ip", {}), lambda count: ranked[:count])
-    assert found == index.search(query, 2)
+    assert found == index.state.search(query, 2)
 
 
 def test_an_empty_backend_gives_an_empty_ranking() -> None:

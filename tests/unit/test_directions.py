@@ -15,8 +15,7 @@ from lazyrag import (
     register_similarity,
 )
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.ranking.fusion import weighted
-from lazyrag.ranking.scores import normalised
+from lazyrag.ranking.fusion import normalised, weighted
 from lazyrag.retrieval import (
     MMR,
     AutoMerge,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lazyrag.errors import ConfigError
+from lazyrag.ranking.fusion import min_max
 from lazyrag.ranking.mmr import mmr, mmr_of_similarities
-from lazyrag.ranking.scores import min_max
 
 RANKING = [("a", 0.9), ("b", 0.89), ("c", 0.5), ("d", 0.1)]
 VECTORS = np.array([[1, 0, 0], [2, 0.02, 0], [0, 3, 0], [0, 0, 1]])

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from lazyrag import register_fusion
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, RetrievalError, UnknownKeywordError
-from lazyrag.ranking.fusion import best_first, fusions, rrf, weighted
-from lazyrag.ranking.scores import NORMALISATIONS, min_max, normalised
+from lazyrag.ranking.fusion import NORMALISATIONS, best_first, fusions, min_max, normalised, rrf, weighted
 
 VECTOR = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
 BM25 = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]

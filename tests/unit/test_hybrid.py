@@ -24,8 +24,7 @@ from lazyrag import (
 )
 from lazyrag.document.snapshot import LocalSnapshot
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
-from lazyrag.ranking.fusion import fusions, rrf, weighted
-from lazyrag.ranking.scores import KeywordSetting, VectorSetting, Weights
+from lazyrag.ranking.fusion import KeywordSetting, VectorSetting, Weights, fusions, rrf, weighted
 from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
 from lazyrag.retrieval.stages import Stage
 

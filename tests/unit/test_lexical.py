@@ -47,12 +47,12 @@ def _expected(held: dict[str, list[str]], query: list[str], model: BM25) -> dict
 def _check(index: LexicalIndex, held: dict[str, list[str]], query: list[str], model: BM25) -> None:
     """The index ranks exactly the rows that share a term, with the oracle's scores, best first, ties by key."""
     expected = _expected(held, query, model)
-    found = index.search(query, len(held) + 5, model=model)
+    found = index.state.search(query, len(held) + 5, model=model)
     assert dict(found) == pytest.approx(expected, rel=1e-6, abs=1e-12)
     assert found == sorted(found, key=lambda item: (-item[1], item[0]))
     assert len(found) == len(expected)
     for topk in (1, 2, 5):
-        assert index.search(query, topk, model=model) == found[:topk]
+        assert index.state.search(query, topk, model=model) == found[:topk]
 
 
 _documents = st.lists(st.sampled_from(["tea", "绿", "茶", "绿茶", "cup", "x"]), max_size=8)
@@ -98,7 +98,7 @@ def test_scores_equal_the_oracles_for_any_parameters(model, changes, query, k1, 
     lowest = 0.001 if model.variant == "okapi" else 0.0
     chosen = BM25(max(round(k1, 3), lowest), round(b, 3), model.variant)
     expected = _expected(held, query, chosen)
-    assert dict(index.search(query, 100, model=chosen)) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert dict(index.state.search(query, 100, model=chosen)) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 def _corpus(size: int, seed: int) -> dict[str, list[str]]:
@@ -130,11 +130,11 @@ def test_scores_equal_the_oracles_on_a_large_index(model, query):
     held = {key: document for number, (key, document) in enumerate(held.items()) if number % 9}
 
     expected = _expected(held, query, model)
-    full = index.search(query, len(held), model=model)
+    full = index.state.search(query, len(held), model=model)
     assert dict(full) == pytest.approx(expected, rel=1e-6, abs=1e-12)
     assert full == sorted(full, key=lambda item: (-item[1], item[0]))
     for topk in (1, 2, 7, 40, 300):
-        assert index.search(query, topk, model=model) == full[:topk]
+        assert index.state.search(query, topk, model=model) == full[:topk]
 
 
 class Crowd:
@@ -209,20 +209,20 @@ def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
             patch.setattr(bm25, "LATE_SHARE", share)
             patch.setattr(bm25, "FEW_POSTINGS", 0)
             patch.setattr(bm25, "POSTINGS_PER_LOOKUP", 1)
-        full = crowd.whole.search(query, len(crowd.keys), model=model)
+        full = crowd.whole.state.search(query, len(crowd.keys), model=model)
         expected = crowd.scores(query, model)
         assert {key for key, _ in full} == expected.keys()
         np.testing.assert_allclose([score for _, score in full], [expected[key] for key, _ in full], rtol=1e-9)
-        assert crowd.whole.search(query, topk, model=model) == full[:topk]
+        assert crowd.whole.state.search(query, topk, model=model) == full[:topk]
 
         year = data.draw(st.sampled_from([2001, 2003]))
         of_year = [(key, score) for key, score in full if crowd.year[key] == year]
         wanted = Condition("year", "eq", year)
         assert 0 < len(of_year) < len(full)
-        assert crowd.whole.search(query, topk, model=model, filter=wanted) == of_year[:topk]
+        assert crowd.whole.state.search(query, topk, model=model, filter=wanted) == of_year[:topk]
 
-        known = crowd.halves[0].statistics(query, model) + crowd.halves[1].statistics(query, model)
-        both = [hit for half in crowd.halves for hit in half.search(query, topk, model=model, statistics=known)]
+        known = crowd.halves[0].state.statistics(query, model) + crowd.halves[1].state.statistics(query, model)
+        both = [hit for half in crowd.halves for hit in half.state.search(query, topk, model=model, statistics=known)]
         assert sorted(both, key=lambda hit: (-hit[1], hit[0]))[:topk] == full[:topk]
 
 
@@ -235,10 +235,10 @@ def test_common_terms_may_decide():
     index = LexicalIndex()
     index.add(list(held), list(held.values()))
     model = BM25(b=0.0)  # so that length does not weigh
-    by_rares = index.search(rares, 2, model=model)
+    by_rares = index.state.search(rares, 2, model=model)
     assert [key for key, _ in by_rares] == ["ahead", "better"]
-    found = index.search(rares + commons, 1, model=model)
-    assert found == index.search(rares + commons, 8000, model=model)[:1]
+    found = index.state.search(rares + commons, 1, model=model)
+    assert found == index.state.search(rares + commons, 8000, model=model)[:1]
     assert found[0][0] == "better"
 
 
@@ -261,12 +261,12 @@ def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
 
     monkeypatch.setattr(bm25, "contenders", contenders)
     commons = ["common0", "common1", "common2"]
-    crowd.whole.search([*commons, "rare0", "rare1"], 3)
+    crowd.whole.state.search([*commons, "rare0", "rare1"], 3)
     assert [one is not None for one in outcomes] == [True]
     assert 3 <= scored[0] < 100
-    crowd.whole.search([*commons, "rare0", "rare1"], 40)  # more than have a rare term
+    crowd.whole.state.search([*commons, "rare0", "rare1"], 40)  # more than have a rare term
     assert [one is not None for one in outcomes] == [True, False]
-    crowd.whole.search(commons, 3)
+    crowd.whole.state.search(commons, 3)
     assert len(outcomes) == 2
 
 
@@ -277,10 +277,10 @@ def test_equal_texts_tie_wherever_they_lie():
     for number in range(40):
         index.add([f"n{number:02d}"], [["d"] * (number % 5 + 1)])
     index.add(["a", "q"], [["b", "a", "b"], ["b", "b", "a"]])
-    found = index.search(["b", "a", "d"], 3)
+    found = index.state.search(["b", "a", "d"], 3)
     assert [key for key, _ in found] == ["a", "q", "z"]
     assert len({score for _, score in found}) == 1
-    assert [key for key, _ in index.search(["b", "a"], 2)] == ["a", "q"]
+    assert [key for key, _ in index.state.search(["b", "a"], 2)] == ["a", "q"]
 
 
 def test_bm25_by_hand():
@@ -288,9 +288,9 @@ def test_bm25_by_hand():
     index = LexicalIndex()
     index.add(["a", "b"], [["green", "tea"], ["black", "tea", "tea", "cup"]])
     # N = 2, df(green) = 1, df(tea) = 2, mean length 3
-    [(key, score)] = index.search(["green"], 5)
+    [(key, score)] = index.state.search(["green"], 5)
     assert (key, score) == ("a", pytest.approx(0.6931471805599453 * 1 / (1 + 1.5 * (0.25 + 0.75 * 2 / 3))))
-    tea = dict(index.search(["tea"], 5))
+    tea = dict(index.state.search(["tea"], 5))
     idf = 0.1823215567939546  # ln(1 + 0.5 / 2.5)
     assert tea["a"] == pytest.approx(idf / (1 + 1.5 * 0.75))
     assert tea["b"] == pytest.approx(idf * 2 / (2 + 1.5 * 1.25))
@@ -301,23 +301,25 @@ def test_a_row_without_a_common_term_is_never_ranked(model):
     """There is no padding: three rows match, so three are returned, also where okapi's scores are 0 or less."""
     index = LexicalIndex()
     index.add(list("abcdef"), [["tea"], ["tea", "cup"], ["cup"], [], ["other"], ["tea"]])
-    assert sorted(key for key, _ in index.search(["tea"], 100, model=model)) == ["a", "b", "f"]
-    assert index.search(["unheard"], 5, model=model) == []
-    assert index.search([], 5, model=model) == []
+    assert sorted(key for key, _ in index.state.search(["tea"], 100, model=model)) == ["a", "b", "f"]
+    assert index.state.search(["unheard"], 5, model=model) == []
+    assert index.state.search([], 5, model=model) == []
 
 
 def test_matching_rows_score_above_zero():
     """Lucene's idf is never negative: a term that every row has still counts a little."""
     index = LexicalIndex()
     index.add(list("abc"), [["tea"], ["tea", "tea"], ["tea", "cup"]])
-    assert all(score > 0 for _, score in index.search(["tea"], 5))
+    assert all(score > 0 for _, score in index.state.search(["tea"], 5))
 
 
 def test_a_term_that_stands_twice_in_the_query_counts_twice():
     """The query is a list, not a set."""
     index = LexicalIndex()
     index.add(["a", "b", "c"], [["tea"], ["cup"], ["x"]])
-    assert dict(index.search(["tea", "tea"], 1))["a"] == pytest.approx(2 * dict(index.search(["tea"], 1))["a"])
+    assert dict(index.state.search(["tea", "tea"], 1))["a"] == pytest.approx(
+        2 * dict(index.state.search(["tea"], 1))["a"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,11 +357,11 @@ def test_a_filter_narrows_and_changes_no_score(model, wanted, kept):
     index = _with_fields(held)
     group = {key: number % 4 for number, key in enumerate(held)}
     for query in (["t0", "t5"], ["t30"]):
-        whole = index.search(query, 1000, model=model)
+        whole = index.state.search(query, 1000, model=model)
         expected = [(key, score) for key, score in whole if group[key] in kept]
         assert 0 < len(expected) < len(whole)
-        assert index.search(query, 1000, filter=wanted, model=model) == expected
-        assert index.search(query, 3, filter=wanted, model=model) == expected[:3]
+        assert index.state.search(query, 1000, filter=wanted, model=model) == expected
+        assert index.state.search(query, 3, filter=wanted, model=model) == expected[:3]
 
 
 def test_a_filter_holds_after_changes():
@@ -367,19 +369,19 @@ def test_a_filter_holds_after_changes():
     index = LexicalIndex()
     wanted = Condition("year", "eq", 2002)
     index.add(list("abcd"), [["tea"]] * 4, [{"year": 2002}] * 3 + [{"year": 2003}])
-    assert [key for key, _ in index.search(["tea"], 9, filter=wanted)] == ["a", "b", "c"]
+    assert [key for key, _ in index.state.search(["tea"], 9, filter=wanted)] == ["a", "b", "c"]
     index.delete(["a"])
     index.add(["b", "e"], [["tea"]] * 2, [{"year": 2003}, {"year": 2002}])
-    assert [key for key, _ in index.search(["tea"], 9, filter=wanted)] == ["c", "e"]
+    assert [key for key, _ in index.state.search(["tea"], 9, filter=wanted)] == ["c", "e"]
     index.delete(["c", "d"])
-    assert [key for key, _ in index.search(["tea"], 9, filter=wanted)] == ["e"]
-    assert [key for key, _ in index.search(["tea"], 9, filter=Not(wanted))] == ["b"]
+    assert [key for key, _ in index.state.search(["tea"], 9, filter=wanted)] == ["e"]
+    assert [key for key, _ in index.state.search(["tea"], 9, filter=Not(wanted))] == ["b"]
 
 
 def test_a_filter_that_nothing_meets_finds_nothing():
     """An empty answer, no error."""
     index = _with_fields(_corpus(20, 3))
-    assert index.search(["t0"], 5, filter=Condition("year", "eq", 1999)) == []
+    assert index.state.search(["t0"], 5, filter=Condition("year", "eq", 1999)) == []
 
 
 @MODELS
@@ -392,11 +394,11 @@ def test_indexes_that_share_statistics_are_one_index(model, parts, query):
         indexes.append(LexicalIndex())
         indexes[-1].add(list(part), list(part.values()))
         whole.add(list(part), list(part.values()))
-    together = indexes[0].statistics(query, model)
+    together = indexes[0].state.statistics(query, model)
     for index in indexes[1:]:
-        together += index.statistics(query, model)
-    found = [hit for index in indexes for hit in index.search(query, 50, model=model, statistics=together)]
-    assert sorted(found) == sorted(whole.search(query, 50, model=model))
+        together += index.state.statistics(query, model)
+    found = [hit for index in indexes for hit in index.state.search(query, 50, model=model, statistics=together)]
+    assert sorted(found) == sorted(whole.state.search(query, 50, model=model))
 
 
 @MODELS
@@ -406,9 +408,9 @@ def test_an_index_without_rows_adds_nothing(model):
     full.add(list("abc"), [["tea"], ["tea", "cup"], ["x"]])
     query = ["tea", "cup", "never"]
     for first, second in ((full, empty), (empty, full)):
-        together = first.statistics(query, model) + second.statistics(query, model)
-        assert full.search(query, 9, model=model, statistics=together) == full.search(query, 9, model=model)
-        assert empty.search(query, 9, model=model, statistics=together) == []
+        together = first.state.statistics(query, model) + second.state.statistics(query, model)
+        assert full.state.search(query, 9, model=model, statistics=together) == full.state.search(query, 9, model=model)
+        assert empty.state.search(query, 9, model=model, statistics=together) == []
 
 
 def test_statistics_count_live_rows_only():
@@ -417,9 +419,9 @@ def test_statistics_count_live_rows_only():
     index.add(list("abc"), [["tea", "cup"], ["tea"], ["x"] * 4])
     index.delete(["c"])
     index.add(["b"], [["cup", "cup", "cup"]])
-    known = index.statistics(["tea", "cup", "x", "tea", "never"])
+    known = index.state.statistics(["tea", "cup", "x", "tea", "never"])
     assert (known.rows, known.tokens, known.frequencies) == (2, 5, (1, 2, 0, 0))
-    assert index.statistics(["tea"], OKAPI).vocabulary == {"tea": 1, "cup": 2}
+    assert index.state.statistics(["tea"], OKAPI).vocabulary == {"tea": 1, "cup": 2}
 
 
 def test_delete_says_how_many_went():
@@ -430,7 +432,7 @@ def test_delete_says_how_many_went():
     assert index.delete(["a"]) == 0
     assert index.delete([]) == 0
     assert len(index) == 3
-    assert [key for key, _ in index.search(["tea"], 9)] == ["b", "c", "d"]
+    assert [key for key, _ in index.state.search(["tea"], 9)] == ["b", "c", "d"]
 
 
 @MODELS
@@ -445,7 +447,7 @@ def test_results_are_the_same_before_and_after_dead_rows_are_cleared_away(model)
         if number % 7 == 0 and held:
             _check(index, held, ["t0", "t2", "t11"], model)
     assert len(index) == 0
-    assert index.search(["t0"], 5, model=model) == []
+    assert index.state.search(["t0"], 5, model=model) == []
     index.add(["back"], [["t0"]])
     _check(index, {"back": ["t0"]}, ["t0"], model)
 
@@ -492,9 +494,9 @@ def test_a_reader_sees_one_state(model):
     query = ["t0", "t4", "t17"]
     index = LexicalIndex()
     index.add(list(base), list(base.values()))
-    without = index.search(query, 20, model=model)
+    without = index.state.search(query, 20, model=model)
     index.add(list(extra), list(extra.values()))
-    with_extra = index.search(query, 20, model=model)
+    with_extra = index.state.search(query, 20, model=model)
     assert without != with_extra
 
     def write() -> None:
@@ -502,7 +504,7 @@ def test_a_reader_sees_one_state(model):
             index.delete(list(extra))
             index.add(list(extra), list(extra.values()))
 
-    seen = _read_while(write, lambda: index.search(query, 20, model=model))
+    seen = _read_while(write, lambda: index.state.search(query, 20, model=model))
     assert len(seen) > 5
     assert [one for one in seen if one not in (without, with_extra)] == []
 
@@ -518,7 +520,7 @@ def test_a_reader_of_a_replaced_row_sees_the_old_or_the_new_one():
         for number in range(60):
             index.add(keys, [["tea"] * (number % 2 + 1)] * 300)
 
-    seen = _read_while(write, lambda: len(index.search(["tea"], 1000)))
+    seen = _read_while(write, lambda: len(index.state.search(["tea"], 1000)))
     assert len(seen) > 5
     assert set(seen) == {300}
 
@@ -530,7 +532,7 @@ def test_the_first_queries_may_come_at_the_same_time():
     query = ["t0", "t1", "t2"]
     alone = LexicalIndex()
     alone.add(list(held), list(held.values()))
-    expected = alone.search(query, 5, model=OKAPI)
+    expected = alone.state.search(query, 5, model=OKAPI)
     for _ in range(15):
         index = LexicalIndex()
         index.add(list(held), list(held.values()))
@@ -538,9 +540,9 @@ def test_the_first_queries_may_come_at_the_same_time():
 
         def first_query(index=index, barrier=barrier):
             barrier.wait()
-            return index.search(query, 5, model=OKAPI)
+            return index.state.search(query, 5, model=OKAPI)
 
         with ThreadPoolExecutor(4) as pool:
             found = [future.result() for future in [pool.submit(first_query) for _ in range(4)]]
         assert found == [expected] * 4
-        assert index.search(query, 5, model=OKAPI) == expected
+        assert index.state.search(query, 5, model=OKAPI) == expected

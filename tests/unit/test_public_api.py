@@ -17,8 +17,8 @@ import lazyrag
 SOURCE = Path(lazyrag.__file__)
 
 
-_LAZY = "document generation models pipeline ranking retrieval text transforms"
-PACKAGES = ("lazyrag", *(f"lazyrag.{one}" for one in _LAZY.split()))
+_LAZY = "document evaluation generation interop.dify models operators pipeline ranking retrieval text transforms"
+PACKAGES = ("lazyrag", *(f"lazyrag.{name}" for name in _LAZY.split()))
 
 
 def names_of_stub(package: str) -> dict[str, str]:

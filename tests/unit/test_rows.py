@@ -79,7 +79,7 @@ def test_joined_blocks_share_the_lines_of_equal_fields():
     fields = [{"n": 1}, {"n": 2}, {"n": 3}]
     first = RowBlock.of(["a", "b", "c"], fields)
     second = RowBlock.of(["dd", "e"], [{"n": 3}, {"n": True}])
-    block = RowBlock.joined([first.kept(np.array([True, False, True])), second])
+    block = RowBlock.joined([first.select(np.array([True, False, True])), second])
     assert decoded_keys(block.keys) == ["a", "c", "dd", "e"]
     assert block.fields.lines() == ['{"n":1}', '{"n":3}', '{"n":true}']
     assert [block.fields.values()[number]["n"] for number in block.field_ids] == [1, 3, 3, True]

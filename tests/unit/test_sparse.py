@@ -59,7 +59,7 @@ def seeded(count, *, dimensions, weights, negative=False, seed=0):
 @given(_rows, _vectors, st.integers(1, 12))
 def test_rankings_are_those_of_plain_python(rows, query, topk):
     """Keys, scores bit for bit, order and ties; only rows that share a dimension, also at 0 and below."""
-    assert index_of(rows).search(query, topk) == plain(rows, query, topk)
+    assert index_of(rows).state.search(query, topk) == plain(rows, query, topk)
 
 
 @given(
@@ -71,7 +71,7 @@ def test_rankings_are_those_of_plain_python(rows, query, topk):
 )
 def test_weights_of_any_size_are_ranked_exactly(rows, query, topk):
     """The smallest and the largest float32 numbers beside each other, of either sign."""
-    assert index_of(rows).search(query, topk) == plain(rows, query, topk)
+    assert index_of(rows).state.search(query, topk) == plain(rows, query, topk)
 
 
 @pytest.mark.parametrize("negative", [False, True])
@@ -89,7 +89,7 @@ def test_many_rows_are_ranked_as_numpy_ranks_them(negative, topk):
         products = matrix @ asked
         touched = np.flatnonzero((matrix[:, list(query)] != 0).any(axis=1))
         best = touched[np.argsort(-products[touched], kind="stable")][:topk]
-        found = index.search(query, topk)
+        found = index.state.search(query, topk)
         assert [int(key[1:]) for key, _ in found] == best.tolist()
         assert [score for _, score in found] == pytest.approx(products[best], rel=1e-12)
 
@@ -98,7 +98,7 @@ def test_common_dimensions_of_little_weight_still_count():
     """Where rare dimensions decide, the common ones are left for later, and scores are whole nevertheless."""
     rows = {f"k{number:05d}": {0: 0.01 + number / 1e8, 1 + number % 500: 1.0} for number in range(20_000)}
     query = {0: 0.1, 7: 5.0}
-    assert index_of(rows).search(query, 12) == plain(
+    assert index_of(rows).state.search(query, 12) == plain(
         {key: {at: float(np.float32(weight)) for at, weight in one.items()} for key, one in rows.items()},
         {0: float(np.float32(0.1)), 7: 5.0},
         12,
@@ -112,7 +112,7 @@ def test_parts_do_not_matter(rows, query, topk, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(items)), max_size=4)))
     pieces = [dict(items[start:end]) for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True)]
     parts = [SparsePart.of_rows(list(piece), list(piece.values())) for piece in pieces]
-    expected = index_of(rows).search(query, topk)
+    expected = index_of(rows).state.search(query, topk)
     assert SparseState(parts, [None] * len(parts)).search(query, topk) == expected
     again = [SparsePart.from_arrays(part.arrays()) for part in parts]
     assert SparseState([SparsePart.joined(again, [None] * len(again))], [None]).search(query, topk) == expected
@@ -136,7 +136,7 @@ def test_filters_come_before_the_best(rows, query, topk):
     fields = [YEARS[number % 3] for number in range(len(rows))]
     left = {key: vector for (key, vector), own in zip(rows.items(), fields, strict=True) if matches(FILTER, own)}
     index = index_of(rows, fields)
-    assert index.search(query, topk, filter=FILTER) == plain(left, query, topk)
+    assert index.state.search(query, topk, filter=FILTER) == plain(left, query, topk)
     assert set(index.state.matching(FILTER)) == {*left}
 
 
@@ -150,7 +150,7 @@ def test_a_filter_over_many_rows(negative):
     left = {key: vector for at, (key, vector) in enumerate(rows.items()) if at % 5 and at % 3 != 1}
     assert 0 < len(left) < len(rows)
     for query in seeded(8, dimensions=200, weights=8, negative=negative, seed=2).values():
-        assert index.search(query, 10, filter=FILTER) == plain(left, query, 10)
+        assert index.state.search(query, 10, filter=FILTER) == plain(left, query, 10)
 
 
 @given(st.lists(st.tuples(st.text("abcd", min_size=1, max_size=2), st.none() | _vectors), max_size=40), _vectors)
@@ -164,8 +164,8 @@ def test_an_index_that_grows_and_shrinks_is_always_exact(changes, query):
             index.add([key], [vector])
             rows[key] = vector
     assert len(index) == len(rows)
-    assert index.search(query, 100) == plain(rows, query, 100)
-    assert {key: vector for key, vector, _ in index.get(list(rows))} == rows
+    assert index.state.search(query, 100) == plain(rows, query, 100)
+    assert {key: vector for key, vector, _ in index.state.get(list(rows))} == rows
 
 
 def test_pages_come_in_the_order_of_keys():
@@ -188,10 +188,10 @@ def test_vectors_come_back_as_they_were_written():
     """Dimensions to the largest, weights as float32, without zeros; an empty vector stays, and is not found."""
     index = SparseIndex()
     index.add(["a", "b", "c"], [{2**64 - 1: 0.1, 0: -2.0, 5: 0.0}, {}, {5: 1e-60}])
-    read = {key: vector for key, vector, _ in index.get(["a", "b", "c"])}
+    read = {key: vector for key, vector, _ in index.state.get(["a", "b", "c"])}
     assert read == {"a": {0: -2.0, 2**64 - 1: float(np.float32(0.1))}, "b": {}, "c": {}}
-    assert [key for key, _ in index.search({0: 1.0, 5: 1.0, 2**64 - 1: 1.0}, 10)] == ["a"]
-    assert index.search({}, 10) == index.search({77: 1.0}, 10) == index.search({0: 0.0}, 10) == []
+    assert [key for key, _ in index.state.search({0: 1.0, 5: 1.0, 2**64 - 1: 1.0}, 10)] == ["a"]
+    assert index.state.search({}, 10) == index.state.search({77: 1.0}, 10) == index.state.search({0: 0.0}, 10) == []
 
 
 def test_a_part_is_the_same_over_a_file():
@@ -224,7 +224,7 @@ def test_what_is_no_sparse_vector_is_refused(bad):
     with pytest.raises(ConfigError, match="sparse vector"):
         index.add(["b", "c"], [{1: 1.0}, bad])
     with pytest.raises(ConfigError, match="sparse vector"):
-        index.search(bad, 1)
+        index.state.search(bad, 1)
     assert len(index) == 1
 
 

@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "RetrievalChildChunk RetrievalSegments WeightRerankRunner retrieve",
         "lazyrag.interop.dify.vectors": "BaseVector DocumentVector Field GroupVector Vector VectorType "
         "register_vector_factory",
-        "lazyrag.ranking.scores": "KeywordSetting VectorSetting Weights",
+        "lazyrag.ranking.fusion": "KeywordSetting VectorSetting Weights",
         "lazyrag.retrieval.hybrid": "RetrievalMethod",
         "lazyrag.sources.extract": "ExtractSetting",
         "lazyrag.transforms.dify_rules": "ParentMode PreProcessingRules Rule Segmentation",

@@ -29,9 +29,9 @@ from lazyrag.interop.dify.vectors import GroupVector as GroupVector
 from lazyrag.interop.dify.vectors import Vector as Vector
 from lazyrag.interop.dify.vectors import VectorType as VectorType
 from lazyrag.interop.dify.vectors import register_vector_factory as register_vector_factory
-from lazyrag.ranking.scores import KeywordSetting as KeywordSetting
-from lazyrag.ranking.scores import VectorSetting as VectorSetting
-from lazyrag.ranking.scores import Weights as Weights
+from lazyrag.ranking.fusion import KeywordSetting as KeywordSetting
+from lazyrag.ranking.fusion import VectorSetting as VectorSetting
+from lazyrag.ranking.fusion import Weights as Weights
 from lazyrag.retrieval.hybrid import RetrievalMethod as RetrievalMethod
 from lazyrag.sources.extract import ExtractSetting as ExtractSetting
 from lazyrag.transforms.dify_rules import ParentMode as ParentMode

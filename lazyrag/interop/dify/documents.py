@@ -19,7 +19,7 @@ from lazyrag.data.result import Hit
 from lazyrag.data.segment import Segment, check_names, copy_value, digest
 from lazyrag.document.document import Document as Collection
 from lazyrag.errors import ConfigError
-from lazyrag.ranking.scores import Normalisation, normalised
+from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
@@ -69,7 +69,7 @@ def unit_scores(scores: Sequence[float], normalise: Normalisation) -> list[float
 
     Args:
         scores: Finite numbers; higher is better.
-        normalise: See `lazyrag.ranking.scores.normalised`. ``"max"`` divides by the best; ``"none"`` is for scores that
+        normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best; ``"none"`` is for scores that
             are already in [0, 1].
 
     Raises:
@@ -187,7 +187,7 @@ class Document:
         Args:
             nodes: The result of a retriever or a reranker.
             dataset_id: Id of their data set.
-            normalise: See `lazyrag.ranking.scores.normalised`. ``"max"`` divides by the best score, so that 0 stays 0;
+            normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best score, so that 0 stays 0;
                 ``"none"`` is for scores that are already in [0, 1].
 
         Raises:

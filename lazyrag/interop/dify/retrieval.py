@@ -30,8 +30,7 @@ from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable
 from lazyrag.models.protocols import Embedder, RerankModel
 from lazyrag.models.rerank import RerankCallable, as_rerank_model
-from lazyrag.ranking.fusion import weighted
-from lazyrag.ranking.scores import Normalisation, Weights, normalised
+from lazyrag.ranking.fusion import Normalisation, Weights, normalised, weighted
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.retrieval.similarity import bm25_chinese, cosine
@@ -166,7 +165,7 @@ class RerankModelRunner(BaseRerankRunner):
     Args:
         rerank_model_instance: A `lazyrag.models.RerankModel`, or a function
             ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``.
-        normalise: Normalisation of the scores of one query to [0, 1], see `lazyrag.ranking.scores.normalised`.
+        normalise: Normalisation of the scores of one query to [0, 1], see `lazyrag.ranking.fusion.normalised`.
             ``"none"`` is for models whose scores are in [0, 1]; then ``score_threshold`` means the same for every
             query.
 

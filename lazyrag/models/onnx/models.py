@@ -33,7 +33,6 @@ from lazyrag.types import Matrix
 from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
 
 if TYPE_CHECKING:
-
     from numpy.typing import NDArray
 else:
     pass

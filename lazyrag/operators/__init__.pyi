@@ -1,0 +1,29 @@
+# The names of the package, for type checkers and editors.
+
+from lazyrag.operators.data import STAGES as STAGES
+from lazyrag.operators.data import RAGData as RAGData
+from lazyrag.operators.data import from_legacy as from_legacy
+from lazyrag.operators.data import latest_docs as latest_docs
+from lazyrag.operators.data import latest_results as latest_results
+from lazyrag.operators.evaluate import AccuracyEvaluate as AccuracyEvaluate
+from lazyrag.operators.evaluate import CompressionRateEvaluate as CompressionRateEvaluate
+from lazyrag.operators.evaluate import ContextRecallEvaluate as ContextRecallEvaluate
+from lazyrag.operators.evaluate import EMEvaluate as EMEvaluate
+from lazyrag.operators.evaluate import EvaluateOperator as EvaluateOperator
+from lazyrag.operators.evaluate import F1Evaluate as F1Evaluate
+from lazyrag.operators.evaluate import LatencyEvaluate as LatencyEvaluate
+from lazyrag.operators.evaluate import TokenCountEvaluate as TokenCountEvaluate
+from lazyrag.operators.evaluate import evaluate_traces as evaluate_traces
+from lazyrag.operators.operators import BGEReranker as BGEReranker
+from lazyrag.operators.operators import ChromaRetriever as ChromaRetriever
+from lazyrag.operators.operators import FunctionOperator as FunctionOperator
+from lazyrag.operators.operators import LLMbased_Reranker as LLMbased_Reranker
+from lazyrag.operators.operators import MilvusRetriever as MilvusRetriever
+from lazyrag.operators.operators import OpenAIGenerator as OpenAIGenerator
+from lazyrag.operators.operators import Operator as Operator
+from lazyrag.operators.operators import OperatorChain as OperatorChain
+from lazyrag.operators.operators import QAPromptor as QAPromptor
+from lazyrag.operators.operators import RefinerOperator as RefinerOperator
+from lazyrag.operators.operators import RerankOperator as RerankOperator
+from lazyrag.operators.operators import RetrieveOperator as RetrieveOperator
+from lazyrag.operators.operators import Wiki18FAISSRetriever as Wiki18FAISSRetriever
