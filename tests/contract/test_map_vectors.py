@@ -36,6 +36,7 @@ class TestMapFileVectors(InFiles, VectorStoreContract):
     store_class = MapFileVectorStore
 
 
+@pytest.mark.slow
 class TestMapFileVectorsInMemory(InMemory, VectorStoreContract):
     """The same store over a store file in memory."""
 
@@ -414,6 +415,7 @@ def _upsert_for_ever(path: str, started) -> None:
             started.set()
 
 
+@pytest.mark.slow
 def test_a_program_killed_while_it_upserts_leaves_whole_upserts(opened, path):
     """Whatever was in the making: each upsert is there as a whole or not at all, every array file whole, all in order,
     and writing goes on.
@@ -514,6 +516,7 @@ def _upsert_some(path: str, first: int) -> None:
             store.upsert(C, rows[start : start + 8])
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_lose_nothing(opened):
     """Both write to one collection, merging as they go; a third that has it open sees every row of both."""
     store = opened()

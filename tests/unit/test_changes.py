@@ -77,6 +77,7 @@ def test_nothing_at_all():
     assert compared([], []) == Changes()
 
 
+@pytest.mark.slow
 def test_unchanged_files_are_not_hashed():
     """Files whose size, times and inodes are those known long since are unchanged without one being read."""
     found = [file(f"{number:05}.txt", inode=number) for number in range(10_000)]

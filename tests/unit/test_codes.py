@@ -72,6 +72,7 @@ def numbered(vectors: np.ndarray, first: int = 0) -> DenseBlock:
     return DenseBlock.of_rows(keys, vectors, [YEARS[number % 10] for number in range(len(vectors))])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dimension", [2, 33, 96])
 def test_every_cosine_lies_within_its_bounds(kind, dimension):
@@ -98,6 +99,7 @@ def test_every_cosine_lies_within_its_bounds(kind, dimension):
                 assert smaller.max() < 0.1
 
 
+@pytest.mark.sample(4)
 @EVERY_METRIC
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind):

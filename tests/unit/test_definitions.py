@@ -100,6 +100,7 @@ def live(name, fingerprint):
     return LiveGroup(1, name, LAZY_ROOT_NAME, fingerprint, f"c-{name}", complete=True)
 
 
+@pytest.mark.slow
 def test_processes_agree(edited, tmp_path):
     """Two interpreters give every group the same fingerprint, whatever their hashes of texts and addresses are."""
     before, _ = edited

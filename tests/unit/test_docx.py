@@ -287,6 +287,7 @@ def test_lists_are_numbered_as_word_numbers_them(word, load):
     assert load(word).text.split("\n") == lines
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("form", "marks"),
     [
@@ -364,6 +365,7 @@ def _r(text: str) -> str:
     return f"<m:r><m:t>{text}</m:t></m:r>"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("inside", "text"),
     [
@@ -492,6 +494,7 @@ def test_headings_become_places(word, load):
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "level"),
     [("标题 1", 1), ("标题 3", 3), ("标题2", 2), ("heading 4", 4), ("HEADING 1", 1), ("Heading 9", 9)],
@@ -506,6 +509,7 @@ def test_heading_styles_by_name(word, load, name, level):
     assert [label for label, _ in under(load(word))][-1] == ("绿茶" if above is None else "above > 绿茶")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Headings", "Heading 1 Char", "小标题", "Subtitle", "标题 1 正文", "Normal"])
 def test_other_styles_make_no_places(word, load, name):
     """A style whose name only resembles a heading's makes no place."""

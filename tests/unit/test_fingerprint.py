@@ -1038,6 +1038,7 @@ def test_a_function_that_reads_hundreds_of_names(load):
     assert marks[0].unseen == ()
 
 
+@pytest.mark.slow
 def test_threads_take_fingerprints_at_once(load):
     """Python 3.11 fails where garbage is collected while two threads parse: a thread that meets this tries again."""
 

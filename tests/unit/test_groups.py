@@ -972,6 +972,7 @@ def test_a_similarity_that_always_redefines(folder):
         assert sorted(hit.text for hit in Retriever(docs, "line", similarity, topk=10)("tea")) in (UPPER, LOWER)
 
 
+@pytest.mark.slow
 def test_threads_that_ask_while_another_redefines(folder):
     """For a second one thread redefines a group and three ask it: none raises, is empty or mixes definitions."""
     register_similarity(lambda query, node: 1.0, name="own")

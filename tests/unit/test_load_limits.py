@@ -103,6 +103,7 @@ HOSTILE = {
 """Files that are made to harm, and words of what is said of each."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_made_to_harm_is_one_failure(folder, name):
     """It ends soon and without memory, as one LoadError; the other file is in."""

@@ -38,6 +38,7 @@ with HttpEmbedder(sys.argv[1], "m") as embedder, CachedEmbedder(embedder, sys.ar
 """
 
 
+@pytest.mark.slow
 def test_a_run_again_with_a_warm_cache_makes_no_call(folder, model, tmp_path):
     """Another process, with the same files, question and cache, asks the endpoint for nothing, and answers alike."""
     path = folder(FILES)
@@ -154,6 +155,7 @@ class TestSecrets:
             call()
         return everything_shown(caught.value)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         "repeats",
         [

@@ -538,6 +538,7 @@ def test_several_threads_may_share_an_embedder(tiny):
         np.testing.assert_array_equal(matrix, expected[number % len(lists)])
 
 
+@pytest.mark.slow
 def test_the_runtime_reports_to_nobody(tmp_path, monkeypatch):
     """onnxruntime from 1.29 on leaves an id in the user's folder and sends reports; not here, unless it is wanted."""
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
@@ -616,6 +617,7 @@ def test_the_real_model_is_run_as_its_card_says(real):
         np.testing.assert_allclose(real.embed([text])[0], unit(tokens.mean(axis=0)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_reads_all_its_tokens(real):
     """Not the 128 that its tokenizer.json cuts off at: what stands behind them changes the vector."""
@@ -627,6 +629,7 @@ def test_the_real_model_reads_all_its_tokens(real):
     assert first @ second < 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_gives_one_vector_for_one_text(real):
     """To the last bit, alone and among others; its activations are quantised batch by batch, so it matters."""

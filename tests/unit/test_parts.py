@@ -90,6 +90,7 @@ def test_joining_whole_parts_is_the_part_of_all_rows(rows, cuts):
         assert joined[name].tolist() == array.tolist()
 
 
+@pytest.mark.slow
 @given(_rows, st.lists(st.tuples(_cuts, st.randoms(use_true_random=False), _queries), min_size=2, max_size=4))
 def test_what_a_state_takes_over_changes_no_answer(rows, steps):
     """A chain of states, each made after the one before it, with other parts or other live rows."""

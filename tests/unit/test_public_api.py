@@ -209,6 +209,7 @@ def test_the_usual_names_import_no_format_library_and_no_dictionary():
     assert found["logged"] == []
 
 
+@pytest.mark.slow
 def test_the_registries_are_no_modules_of_the_same_name():
     """``rerankers`` and its siblings stay registries after an entry was loaded, whose module might bear that name."""
     program = """

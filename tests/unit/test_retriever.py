@@ -181,6 +181,7 @@ class TestRanking:
         with pytest.raises(EmbeddingError, match="RuntimeError: no"):
             retriever("bad")
 
+    @pytest.mark.slow
     def test_threads_get_what_one_thread_gets(self, folder):
         """Eight threads asking different questions at once get the single-threaded answers."""
         docs = Document(folder(corpus(200, seed=5)), embed=embed)

@@ -190,6 +190,7 @@ def test_properties(load):
     assert dict(load(name, s=[["tea"]]).metadata) == {"title": "Prices", "author": "Li", "sheets": ["s"]}
 
 
+@pytest.mark.slow
 def test_a_cell_far_away_costs_nothing(load):
     """A cell in the last row of the last column makes neither a long line nor a long wait."""
 

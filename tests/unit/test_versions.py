@@ -92,6 +92,7 @@ def test_no_change_makes_no_version(shelf):
         assert numbers(docs) == ([1], [1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_back_to_any_version_that_is_kept(shelf, number):
     """It is live again as the newest version, in nodes, terms and vectors; nothing is embedded, and others stay."""

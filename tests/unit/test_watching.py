@@ -674,6 +674,7 @@ def test_wrong_arguments(shelf, arguments, told):
     assert not [one for one in threading.enumerate() if one.name.startswith("lazyrag-watcher")]
 
 
+@pytest.mark.slow
 def test_without_watchfiles():
     """Without the package watch() names the extra, and looking by itself still works."""
     code = """
@@ -699,6 +700,7 @@ def test_without_watchfiles():
     assert "IngestReport default: 1 documents" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_program_may_end_without_closing():
     """A watcher that is left open does not hold up the end of a program."""
     code = """
