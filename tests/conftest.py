@@ -11,6 +11,7 @@ from collections import Counter
 import httpcore2
 import pytest
 from _pytest.doctest import DoctestModule
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from pytest_httpserver import HTTPServer
 
@@ -41,6 +42,7 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(10_000)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
@@ -56,7 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     number, count = _slice(os.environ.get("LAZYRAG_SLICE", "0/1"))
     cases = Counter[str]()
     for item in items:
-        if sample := item.get_closest_marker("sample"):
+        sample = item.get_closest_marker("sample")
+        if sample and not any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "deep")):
             function = item.nodeid.partition("[")[0]
             if cases[function] % sample.args[0]:
                 item.add_marker(pytest.mark.slow)
@@ -155,3 +158,14 @@ def spans(_span_exporter):
     _span_exporter.clear()
     yield _span_exporter
     _span_exporter.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Send no reports of passed setups and teardowns from process to process: they take seconds, and nobody reads them."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True

@@ -75,6 +75,7 @@ def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: 
     assert "model, default chain" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_on_a_real_model_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without an endpoint named it asks nobody, and says which variables name one."""
     monkeypatch.delenv("LAZYRAG_CHAT_URL", raising=False)

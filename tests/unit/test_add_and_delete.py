@@ -496,6 +496,7 @@ def test_updates_are_free(shelf):
         assert seen == ["green tea", "black tea"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", ["sync", "edit", "move", "touch"])
 def test_updates_stay(shelf, what):
     """They survive a sync, a changed file, a moved and a touched one."""

@@ -191,6 +191,7 @@ def test_what_lies_in_a_folder_that_cannot_be_listed_is_kept():
     assert names(changes) == {"added": ["new"], "unseen": ["a", "a/b/y", "a/x", "c/link"], "deleted": ["a.txt", "ab/z"]}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("known", "left", "max_deleted", "kind"),
     [

@@ -200,6 +200,7 @@ def test_each_node_has_one_fate(docs, retrievers, name, query, topk):
             assert len(reason.inputs) > 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["bm25", "cosine", "cut off"])
 @settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries.filter(bool), topk=st.integers(1, 4))

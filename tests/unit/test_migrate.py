@@ -331,6 +331,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("old", "new", "kind", "told"), WRONG.values(), ids=WRONG.keys())
 def test_what_cannot_be_copied_is_refused(tmp_path, old, new, kind, told):
     """The error says why, and no file is made."""

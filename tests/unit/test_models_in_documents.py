@@ -117,6 +117,7 @@ def test_late_interaction_reranks_what_was_found(folder):
     assert (ranked[-1].path, ranked[-1].score) == ("d.txt", -1.0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", ["", " ", None, 7])
 @pytest.mark.parametrize("cached", [False, True])
 def test_blank_texts_reach_no_endpoint_and_no_cache(model, tmp_path, text, cached):

@@ -96,6 +96,7 @@ def test_topk_counts_what_is_in_scope(public):
     assert secret(hits) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "filters",
     [

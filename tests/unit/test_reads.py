@@ -244,6 +244,7 @@ class TestBesideAWriter:
         assert problems == []
         assert len(seen) > 1
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("make", [hybrid, reranked, merged])
     def test_a_trace_is_of_one_state(self, world, docs, make):
         """All stages of a trace are complete and of one version, and so is an explanation."""

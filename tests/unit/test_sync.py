@@ -248,6 +248,7 @@ def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
         assert lines(docs, "b.txt") == ["iced coffee"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("stage", "error"),
     [("load", LoadError), ("transform line", TransformError), ("embed line with default", EmbeddingError)],
