@@ -162,7 +162,7 @@ def spans(_span_exporter):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Send no reports of passed setups and teardowns from process to process: they take seconds, and nobody reads them."""
+    """Send no reports of passed setups and teardowns between processes: nobody reads them, and they take seconds."""
     if not hasattr(item.config, "workerinput"):
         return None
     for report in runtestprotocol(item, log=False, nextitem=nextitem):
