@@ -217,6 +217,7 @@ def test_both_languages_have_the_same_sections(name: str):
     assert levels[0] == levels[1]
 
 
+@pytest.mark.slow
 def test_every_registered_name_is_documented():
     """Whatever can be chosen by name stands in the documentation as code."""
     listing = """

@@ -554,6 +554,7 @@ def test_the_runtime_reports_to_nobody(tmp_path, monkeypatch):
     assert list(home.rglob("*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_models_settings(real):
     """384 numbers of length 1, 256 tokens."""
@@ -580,6 +581,7 @@ PUBLISHED = {
 """Cosines of the float32 model in sentence-transformers' documentation: its quickstart, Semantic Textual Similarity."""
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_gives_the_published_cosines(real):
     """Within what 8 bits cost: seen were a root mean square of .028 and at most .058.

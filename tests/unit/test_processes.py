@@ -669,6 +669,7 @@ def test_reading_what_was_never_written(library):
     assert library.ledger("SELECT name FROM ledger") == [("default",)]
 
 
+@pytest.mark.slow
 def test_a_reader_changes_nothing(library):
     """Whatever a reader is asked, no byte of the store file becomes another."""
     with library.open() as docs:

@@ -397,6 +397,7 @@ def stages_of(stage):
 class TestFollowers:
     """Programs that read what another one writes."""
 
+    @pytest.mark.slow
     def test_the_next_answer_is_of_what_was_written(self, world):
         """Each version that another process has written is what every retriever of a follower answers from then on."""
         world.built(world.store).close()
