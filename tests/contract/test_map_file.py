@@ -254,6 +254,7 @@ with StoreFile(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.slow
 def test_another_process_reads_what_is_written(store, path):
     """While this one has the file open, and this one sees at once what that one has done."""
     store.upsert(C, make_segments())

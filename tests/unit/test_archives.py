@@ -81,6 +81,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(opened):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_header_that_lies_about_sizes_is_found_out(opened):
     """A bomb that claims to be small costs no memory, and is reported as damaged."""
     data = bytearray(zipped({"a.xml": BOMB}))

@@ -169,6 +169,7 @@ class Odd(Embed):
         return self.returned if "coffee" in text else letters(text)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "returned",
     [

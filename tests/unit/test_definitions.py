@@ -108,6 +108,7 @@ def test_processes_agree(edited, tmp_path):
     assert fingerprints(tmp_path, PROGRAM) == [before]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_an_edit_changes(edited, edit):
     """Fingerprints change for the edited group and those below it; for none where only layout or comments did."""

@@ -444,6 +444,7 @@ def test_comments_if_they_are_wanted(word, tmp_path):
     assert (place.kind, place.label, loaded.text[place.start :]) == ("comment", "1", "Comment by Li: really?")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_headers_and_footers_if_they_are_wanted(word, tmp_path):
     """Headers stand before the text and footers behind it, the same line of several sections once."""
@@ -603,6 +604,7 @@ def test_a_document_without_words_is_reported(word, load):
         load(word)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.99])
 def test_truncated_documents_are_reported(word, tmp_path, kept):
     """A document that was cut off fails with a LoadError that names file and loader, and says what to do."""

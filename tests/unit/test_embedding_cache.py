@@ -271,6 +271,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("dimension", [0, 2])
 def test_a_damaged_row_is_never_returned(path, cache, damage, dimension):

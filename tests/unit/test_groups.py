@@ -372,6 +372,7 @@ def generate(text):
     yield from text.splitlines()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("transform", "options", "expected"),
     [
@@ -491,6 +492,7 @@ def test_a_node_transform_needs_transform():
         type("Empty", (NodeTransform,), {})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
@@ -565,6 +567,7 @@ async def _coroutine():
     return "text"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("transform", "words"),
     [

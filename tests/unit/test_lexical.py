@@ -509,6 +509,7 @@ def test_a_reader_sees_one_state(model):
     assert [one for one in seen if one not in (without, with_extra)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_of_a_replaced_row_sees_the_old_or_the_new_one():
     """Replacing is one change: at no moment is a row missing."""

@@ -131,6 +131,7 @@ def test_many_levels_of_archives(folder):
         load_file(folder({"seven.zip": data}) / "seven.zip")
 
 
+@pytest.mark.slow
 def test_archives_share_a_limit(folder):
     """What archives in an archive unpack to counts together: many that are small are as bad as one that is large."""
     content = os.urandom(MEBIBYTE // 2).hex().encode()

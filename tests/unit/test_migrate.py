@@ -284,6 +284,7 @@ def test_a_store_that_keeps_something_else_is_found_out(tmp_path):
             migrate(source, target)
 
 
+@pytest.mark.slow
 def test_nobody_writes_meanwhile(source, files, tmp_path):
     """The source cannot be written, and can be read; a second copy to the same place is refused."""
     target = conf(tmp_path, "target")

@@ -473,6 +473,7 @@ def test_equal_content_has_an_equal_identity(tmp_path):
     assert OnnxEmbedder(tmp_path / "there" / "tiny", batch_size=2, threads=1, file="model.onnx").identity == identity
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "settings",
     [

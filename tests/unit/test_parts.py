@@ -134,6 +134,7 @@ def test_what_still_holds_is_not_worked_out_again(made):
     assert state.search(["x"], 5) == before
 
 
+@pytest.mark.slow
 def test_a_mean_length_that_moves_a_little_costs_nothing(made):
     """Shares of a nearly equal mean name the candidates, through states without a question, too; the scores are those
     of the present mean, bit for bit. Where small steps have added up to a large one, they are worked out again.
@@ -283,6 +284,7 @@ def test_full_parts_stay(sizes, most, full):
     assert tail_to_join(sizes, 0, most, full=full) == len(sizes)  # all are dead
 
 
+@pytest.mark.slow
 def test_rows_are_moved_a_logarithmic_number_of_times():
     """A thousand rows that come one by one are written eleven times each at most, and leave few parts."""
     parts, alive, moved = [], [], []

@@ -367,6 +367,7 @@ class TestCancel:
         builder = ContextBuilder(counter=Counter())
         return RAGPipeline(retriever=finds, reranker=reranks, generator=answers, context_builder=builder)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("stage", ["retrieve", "rerank", "context", "generate"])
     @pytest.mark.parametrize("how", ["answer", "astream"])
     def test_it_leaves_at_once(self, docs, stage, how):

@@ -170,6 +170,7 @@ HEAVY = {
 }
 
 
+@pytest.mark.slow
 def test_the_watch_sees_what_it_watches():
     """The check below would notice: a statement that opens, reads, logs and imports is caught at all four."""
     statement = "import logging, jieba; logging.getLogger('x').info('hello'); open(os.devnull).close()"

@@ -73,6 +73,7 @@ class TestRanking:
             everyone = sorted(node.uid for node in docs.get_nodes())
             assert [node.uid for node in found] == everyone[:12]
 
+    @pytest.mark.slow
     def test_the_same_question_gives_the_same_answer_in_a_new_document(self, folder):
         """Two Documents over the same folder agree in uids, order and scores."""
         place = folder(corpus(60))

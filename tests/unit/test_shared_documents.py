@@ -14,7 +14,7 @@ from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.errors import LoadError, NoReaderError
 from tests.shared import shared
 
-pytestmark = pytest.mark.shared
+pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
 READ = (
     *(".txt", ".md", ".html", ".docx", ".pdf", ".csv", ".ndjson", ".ipynb"),

@@ -203,6 +203,7 @@ def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
         assert list(docs.dump()) == common_shelf.fresh_dump()
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_the_folder_of_arrays(shelf):
     """It is named as what is in the way."""
     shelf.arrays.write_text("mine", encoding="utf-8")
@@ -213,6 +214,7 @@ def test_a_file_in_place_of_the_folder_of_arrays(shelf):
     assert shelf.build() == shelf.fresh_dump()
 
 
+@pytest.mark.slow
 def test_a_locked_store(shelf, monkeypatch):
     """While another connection writes for too long, a sync says so, questions are answered; the next one succeeds."""
     monkeypatch.setattr(store_conf, "_TIMEOUT_S", 0.2)

@@ -428,7 +428,7 @@ def found_and_mended(made, shelf, docs, fault):
     assert answers(docs) == made.answers
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("fault", FAULTS, ids=_ids)
 def test_a_fault_in_a_store_file(made, tmp_path, fault):
     """It is found, told with its place, and repaired: the dump is what it was, and nothing is embedded for it."""
@@ -506,6 +506,7 @@ def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
         assert answers(docs) == made.answers
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_changed_text(made, tmp_path, group):
     """A node whose text is not what was written is found in whatever group it is, and gets its text back."""
@@ -529,6 +530,7 @@ def test_a_node_more_than_was_made(made, tmp_path, group):
         assert answers(docs) == made.answers
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_document_that_is_live_nowhere(made, tmp_path, group):
     """Where the ledger itself lost the row that makes nodes live, they are missing, and made live again."""

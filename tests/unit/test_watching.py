@@ -99,6 +99,7 @@ def test_no_gap_between_the_first_sync_and_the_first_event(shelf, how):
             until(lambda: {"before.txt", "after.txt"} <= lines(docs).keys())
 
 
+@pytest.mark.slow
 def test_a_burst_of_writes_is_few_syncs(shelf):
     """Two hundred files that are written at once take some syncs, not two hundred."""
     with watched(shelf, debounce_s=0.3) as (docs, watcher):
