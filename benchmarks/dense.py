@@ -83,15 +83,15 @@ def run(count: int, rounds: int) -> float:
             [dict.fromkeys(engines, jobs)],
             rounds,
         )
-        shares = engines[OURS].call("share_read", jobs=jobs)
+        contributions = engines[OURS].call("share_read", jobs=jobs)
         versions = {name: engine.versions for name, engine in engines.items()}
     rows = make_rows(seconds, batches)
     for row in rows:
         name = row["engine"]
         row.update(costs.get(name, {}), nodes=count, vectors=label, recall=recalls.get(name))
-    rows[0]["share_read"] = statistics.median(shares)
+    rows[0]["share_read"] = statistics.median(contributions)
     print(f"\n{count:,} vectors ({label}), {QUERIES} queries\n{table(rows, COLUMNS)}")
-    save(f"dense-{count:08}", rows, left_out=left_out, versions=versions, shares_read=shares)
+    save(f"dense-{count:08}", rows, left_out=left_out, versions=versions, shares_read=contributions)
     return float(rows[0]["x_reading"])
 
 

@@ -305,9 +305,9 @@ def filled(page: str, tables: Mapping[str, str]) -> str:
     """
     for name, text in tables.items():
         mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page, places = mark.subn(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)
-        if places != 1:
-            msg = f"The page has {places} places for {name!r}: write <!-- {name} --> and <!-- end --> once."
+        page, positions = mark.subn(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)
+        if positions != 1:
+            msg = f"The page has {positions} places for {name!r}: write <!-- {name} --> and <!-- end --> once."
             raise ValueError(msg)
     return page
 

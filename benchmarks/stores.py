@@ -93,7 +93,7 @@ def run(name: str, count: int, rounds: int) -> list[Row]:
         if left_out:
             return []
         for side, engine in engines.items():
-            engine.call("load", place=server.address if server else str(folder / f"{side}.db"), **paths)
+            engine.call("load", position=server.address if server else str(folder / f"{side}.db"), **paths)
         ingested = ingest(engines, count)
         jobs = list(range(QUERIES))
         rows = [row("upsert", ingested, batch=min(BATCH, count))]
@@ -147,8 +147,10 @@ def asked(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int], 
 def agreement(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int]) -> float:
     """The mean share of our keys that the bare client finds, too."""
     found = {side: engines[side].call("answers", of=method, jobs=jobs) for side, method in methods.items()}
-    shares = [len({*ours} & {*bare}) / len(ours) for ours, bare in zip(found[OURS], found[BARE], strict=True) if ours]
-    return sum(shares) / len(shares)
+    contributions = [
+        len({*ours} & {*bare}) / len(ours) for ours, bare in zip(found[OURS], found[BARE], strict=True) if ours
+    ]
+    return sum(contributions) / len(contributions)
 
 
 def row(what: str, seconds: dict[str, list[float]], **facts: Any) -> Row:

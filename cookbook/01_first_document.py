@@ -16,7 +16,7 @@ def show(title: str, nodes: list[DocNode]) -> None:
     """Print ranked nodes: score, file, location, first words."""
     print(f"\n{title}")
     for rank, node in enumerate(nodes, start=1):
-        print(f"  {rank}. {node.score:5.2f}  {node.path}  [{node.place}]  {' '.join(node.text.split())[:60]}...")
+        print(f"  {rank}. {node.score:5.2f}  {node.path}  [{node.location}]  {' '.join(node.text.split())[:60]}...")
 
 
 # A Document reads nothing yet. The first query loads the files and builds the group that it searches.
@@ -67,8 +67,8 @@ for one in questions:
 print(f"\n{answered} of {len(questions)} known answers are in the top 5 chunks.")
 
 assert (len(report.added), report.failed) == (20, ())
-assert (chimney[0].path, chimney[0].place) == ("workshop/machine-maintenance-manual.pdf", "page 3")
-assert (best.path, best.place) == ("handbook/员工安全手册.docx", "四、野外作业 > 4.2 蛇与马蜂, line 24")
+assert (chimney[0].path, chimney[0].location) == ("workshop/machine-maintenance-manual.pdf", "page 3")
+assert (best.path, best.location) == ("handbook/员工安全手册.docx", "四、野外作业 > 4.2 蛇与马蜂, line 24")
 assert best.root.text[start:end] == best.text
 assert "35分钟" in best.text
 assert {Path(node.path).suffix for node in in_pdf} == {".pdf"}

@@ -62,7 +62,7 @@ for node in sentences:
 
 # The tree around the best one: its block, the other children of the block, the document above.
 block = sentences[0].parent
-print(f"\nThe block of the best sentence is in {block.path} [{block.place}]:")
+print(f"\nThe block of the best sentence is in {block.path} [{block.location}]:")
 show_tree(block)
 print(f"Above it: {block.parent.group}, {len(block.parent.text)} characters")
 
@@ -71,7 +71,7 @@ to_block = Retriever(docs, "sentence", similarity="bm25_chinese", topk=5, target
 blocks = to_block(question)
 print(f"\nThe {len(sentences)} sentences are in {len(blocks)} blocks:")
 for node in blocks:
-    print(f"  {node.score:5.2f}  {node.path}  [{node.place}]  {node.text[:30]}...")
+    print(f"  {node.score:5.2f}  {node.path}  [{node.location}]  {node.text[:30]}...")
 
 # Sentences and summaries are on different branches: target= goes through their common ancestor group.
 summaries = Retriever(docs, "sentence", similarity="bm25_chinese", topk=1, target="doc-summary")(question)

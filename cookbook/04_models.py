@@ -32,7 +32,7 @@ class Endpoint(BaseHTTPRequestHandler):
         """Respond like OpenAI's endpoint."""
         Endpoint.calls += 1
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        rows = [{"index": place, "embedding": pairs(text)} for place, text in enumerate(texts)]
+        rows = [{"index": location, "embedding": pairs(text)} for location, text in enumerate(texts)]
         body = json.dumps({"data": rows, "model": "pairs"}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -47,8 +47,8 @@ class Endpoint(BaseHTTPRequestHandler):
 def pairs(text):
     """Count pairs of neighbouring letters in 256 buckets."""
     counts = [0.0] * 256
-    for place in range(len(text) - 1):
-        counts[zlib.crc32(text[place : place + 2].lower().encode()) % 256] += 1
+    for location in range(len(text) - 1):
+        counts[zlib.crc32(text[location : location + 2].lower().encode()) % 256] += 1
     return counts
 
 
@@ -58,7 +58,7 @@ def ask(title, embed=None):
     nodes = Retriever(docs, "MediumChunk", similarity="cosine" if embed else "bm25", topk=3)(QUESTION)
     print(f"\n{title}: {QUESTION}")
     for node in nodes:
-        print(f"  {node.score:6.3f}  {node.path}  [{node.place}]  {' '.join(node.text.split())[:60]}...")
+        print(f"  {node.score:6.3f}  {node.path}  [{node.location}]  {' '.join(node.text.split())[:60]}...")
     return [node.uid for node in nodes]
 
 

@@ -28,8 +28,8 @@ def embed(text):
         print("now", flush=True)
         sys.stdin.read()
     counts = [0.0] * 512
-    for place in range(len(text) - 1):
-        counts[zlib.crc32(text[place : place + 2].lower().encode()) % 512] += 1
+    for position in range(len(text) - 1):
+        counts[zlib.crc32(text[position : position + 2].lower().encode()) % 512] += 1
     return counts
 
 

@@ -39,7 +39,7 @@ def answers(title, store_conf):
         found = [ask(question) for ask in (by_words, by_vectors) for question in QUESTIONS]
         found.append(by_vectors(QUESTIONS[0], filters={"file_type": [".pdf"]}))
         print(f"{title}: {docs.last_report}")
-        print("".join(f"  {nodes[0].score:6.3f}  {nodes[0].path}, {nodes[0].place}\n" for nodes in found))
+        print("".join(f"  {nodes[0].score:6.3f}  {nodes[0].path}, {nodes[0].location}\n" for nodes in found))
         return [(node.uid, node.score) for nodes in found for node in nodes]
 
 

@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as temporary:
         print(", ".join(node.text for node in docs.get_nodes("keyword")[:4]))
         question = docs.get_nodes("qa")[0]
         [hit] = Retriever(docs, "qa", similarity="bm25", topk=1)(question.text)
-        print(f"{hit.get_content()}\n  from {hit.path}, {hit.parent.place}")
+        print(f"{hit.get_content()}\n  from {hit.path}, {hit.parent.location}")
     first = dict(calls)
 
     # A restart makes no calls; a new paragraph costs the chunks that it touches.

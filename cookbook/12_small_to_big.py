@@ -20,7 +20,7 @@ def show(title, nodes):
     for node in nodes:
         score = "     " if node.score is None else f"{node.score:5.2f}"
         text = " ".join(node.text.split())
-        print(f"  {score}  {node.path} [{node.place}] {len(node.text)} characters: {text[:40]}...")
+        print(f"  {score}  {node.path} [{node.location}] {len(node.text)} characters: {text[:40]}...")
 
 
 docs = Document(CORPUS)

@@ -76,7 +76,7 @@ print(f"\nAs JSON: {len(explanation.to_json())} characters, {', '.join(record)}"
 
 assert (reason.stage, reason.cause, reason.rank) == ("bm25", "depth", 10)
 assert reason.score == by_keyword(QUESTION, topk=10)[-1].score
-assert all(math.fsum(hit.shares.values()) == hit.score for hit in fused)
+assert all(math.fsum(hit.contributions.values()) == hit.score for hit in fused)
 
 assert [hit.node for hit in explanation] == chain(QUESTION)
 assert wanted.uid in explanation[0].node.merged_from
@@ -84,5 +84,5 @@ assert "Qingshan Maojian | 3 g | 80 °C" in explanation[0].node.text
 assert found.cause == "merged"
 assert (fate.stage, fate.cause) == ("KeywordFilter", "dropped")
 assert filtered.cause == "filter"
-assert filtered.told.endswith("its file_type is 'text/html'.")
+assert filtered.message.endswith("its file_type is 'text/html'.")
 assert [hit["uid"] for hit in record["hits"]] == [hit.uid for hit in explanation]

@@ -19,7 +19,7 @@ def show(answer):
     """Print the answer and its sources."""
     print(f"\n{answer.query}\n  {answer.text}")
     for citation in answer.citations:
-        print(f"  [{citation.index}] {citation.source}, {citation.place}: {citation.text_snippet}")
+        print(f"  [{citation.index}] {citation.source}, {citation.location}: {citation.text_snippet}")
 
 
 async def ask(pipeline):

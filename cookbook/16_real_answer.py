@@ -32,7 +32,7 @@ with (
 for answer in answers:
     print(f"\n{answer.query}\n  {answer.text}")
     for citation in answer.citations:
-        print(f"  [{citation.index}] {citation.source}, {citation.place}: {citation.text_snippet}")
+        print(f"  [{citation.index}] {citation.source}, {citation.location}: {citation.text_snippet}")
     if answer.confidence is not None:
         print(f"  {answer.confidence:.0%} agreement of {len(answer.generation.multi_responses)} candidates")
     print(*(f"  Note: {problem}" for problem in answer.problems), sep="\n")

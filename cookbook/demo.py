@@ -25,7 +25,7 @@ def show(title: str, query: str, nodes: Iterable[DocNode], *, whole: bool = Fals
     for rank, node in enumerate(nodes, start=1):
         sentences = (node.text[start:end] for start, end in sentence_spans(node.text))
         best = " ".join(max(sentences, key=lambda sentence: len(terms & set(chinese_terms(sentence)))).split())
-        print(f"  {rank}. {node.score:5.2f}  {node.path}, {node.place}")
+        print(f"  {rank}. {node.score:5.2f}  {node.path}, {node.location}")
         text = " ".join(node.text.split()) if whole else best
         print(f"            {textwrap.shorten(text, 320, placeholder=' ...')}")
 

@@ -5,7 +5,7 @@ from lazyrag import Document, Retriever
 docs = Document("folder")
 retriever = Retriever(docs, "FineChunk", similarity="bm25")
 for node in retriever("How long does opened tea keep?"):
-    print(node.score, node.path, node.place, node.text)
+    print(node.score, node.path, node.location, node.text)
 
 The names of everyday use are here; the rest is in the subpackages `loaders`, `transforms`, `models`, `retrieval`,
 `ranking`, `text`, `generation`, `pipeline`, `evaluation`, `operators`, `sources`,

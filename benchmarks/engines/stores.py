@@ -40,12 +40,12 @@ class Engine:
         """Of what it runs."""
         return version_of("numpy", *self.packages)
 
-    def load(self, place: str, **paths: str) -> None:
+    def load(self, position: str, **paths: str) -> None:
         """Connect, and make an empty collection; read what is going to be written and asked."""
-        self.open(place)
+        self.open(position)
         self.prepare(**paths)
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """Connect, and make an empty collection."""
         raise NotImplementedError
 
@@ -153,9 +153,9 @@ class LazyragChroma(OurVectors):
 
         self.make = ChromaVectorStore
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """A server's address or a folder."""
-        self.start(self.make(uri=place) if "://" in place else self.make(dir=place))
+        self.start(self.make(uri=position) if "://" in position else self.make(dir=position))
 
     def rescored(self, job: int) -> list[str]:
         """As for a collection that is too large to be asked for all of its rows."""
@@ -183,14 +183,14 @@ class BareChroma(Engine):
 
         self.chromadb = chromadb
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """The inner product of vectors of length 1, as our store has it."""
         settings = self.chromadb.Settings(anonymized_telemetry=False)
-        if "://" in place:
-            where = urlsplit(place)
+        if "://" in position:
+            where = urlsplit(position)
             client = self.chromadb.HttpClient(host=where.hostname or "", port=where.port or 0, settings=settings)
         else:
-            client = self.chromadb.PersistentClient(place, settings=settings)
+            client = self.chromadb.PersistentClient(position, settings=settings)
         self.collection = client.create_collection(
             f"{COLLECTION}_bare", embedding_function=None, configuration={"hnsw": {"space": "ip"}}
         )
@@ -234,9 +234,9 @@ class LazyragMilvus(OurVectors):
 
         self.make = MilvusVectorStore
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """A server's address or a file."""
-        self.start(self.make(place))
+        self.start(self.make(position))
 
 
 class BareMilvus(Engine):
@@ -249,9 +249,9 @@ class BareMilvus(Engine):
 
         self.kinds, self.make = DataType, MilvusClient
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """FLAT, and strong consistency."""
-        self.client: Any = self.make(place)
+        self.client: Any = self.make(position)
         schema = self.make.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("key", self.kinds.VARCHAR, is_primary=True, max_length=64)
         schema.add_field("vector", self.kinds.FLOAT_VECTOR, dim=384)
@@ -312,7 +312,7 @@ class LazyragOpenSearch(Engine):
 
         self.make = OpenSearchSegmentStore
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """A server's address."""
         from lazyrag.data.fields import DataType, DocField
         from lazyrag.data.filters import Condition, bind_filter
@@ -321,7 +321,7 @@ class LazyragOpenSearch(Engine):
         schema = {"author": texts, "year": DocField(DataType.INT64), "name": texts}
         self.few = bind_filter(Condition("year", "lt", BEFORE), schema)
         self.name = f"{COLLECTION}_{'_'.join(self.analysers)}"
-        self.store = self.make(place, index_kwargs={"analysers": [*self.analysers]})
+        self.store = self.make(position, index_kwargs={"analysers": [*self.analysers]})
         self.store.open()
         self.store.drop(self.name)
         self.store.create(self.name, schema)
@@ -372,9 +372,9 @@ class BareOpenSearch(Engine):
 
         self.library = opensearchpy
 
-    def open(self, place: str) -> None:
+    def open(self, position: str) -> None:
         """An index whose fields are keywords and a number, as ours are."""
-        self.client = self.library.OpenSearch(place)
+        self.client = self.library.OpenSearch(position)
         self.name = f"{COLLECTION}_bare_{self.text['type']}"
         names = {name: {"type": "keyword"} for name in ("author", "name")}
         mapping = {"properties": {"content": self.text, "year": {"type": "long"}, **names}}

@@ -11,7 +11,7 @@ from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
     Content,
-    Place,
+    Location,
     ReadOnly,
     Segment,
     Span,
@@ -26,15 +26,15 @@ from lazyrag.types import Embedding
 from lazyrag.validation import known_arguments
 
 
-def innermost(places: Sequence[Place]) -> list[Place]:
+def innermost(locations: Sequence[Location]) -> list[Location]:
     """Places in order, without those that enclose the next one: a page in an archive's member names the member, too.
 
     Example:
-        >>> member, page = Place(0, 9, "member", "a.pdf"), Place(0, 9, "page", "a.pdf > 1")
-        >>> [place.kind for place in innermost([member, page])]
+        >>> member, page = Location(0, 9, "member", "a.pdf"), Location(0, 9, "page", "a.pdf > 1")
+        >>> [location.kind for location in innermost([member, page])]
         ['page']
     """
-    pairs = itertools.zip_longest(places, places[1:])
+    pairs = itertools.zip_longest(locations, locations[1:])
     return [one for one, after in pairs if after is None or not (one.start <= after.start and after.end <= one.end)]
 
 
@@ -112,8 +112,8 @@ class DocNode:
             raise ConfigError(msg)
         value = check_content(text if content is None else content)
         own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
-        place = None if span is None else _checked_span(span)
-        self._segment = Segment(uid or "", 0, "", "", "", None, 0, value, own, EMPTY, place)
+        location = None if span is None else _checked_span(span)
+        self._segment = Segment(uid or "", 0, "", "", "", None, 0, value, own, EMPTY, location)
         self._reader: NodeSource | None = None
         self._embeddings = embeddings
         self._embed_key: str | None = None
@@ -318,14 +318,14 @@ class DocNode:
         return None if segment is None or self._reader is None else self._reader.show(segment)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
-            return self._segment.places
+            return self._segment.locations
         return self._touched(self._source_segment())
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
         "" if unknown.
@@ -334,8 +334,8 @@ class DocNode:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
         touched = self._touched(source)
-        places = innermost(touched)
-        numbered = [place for place in places if place.kind != "heading"]
+        locations = innermost(touched)
+        numbered = [location for location in locations if location.kind != "heading"]
         if numbered:
             first, last = numbered[0], numbered[-1]
             if first is last:
@@ -344,24 +344,24 @@ class DocNode:
                 return f"{first.kind} {first.label} to {last.kind} {last.label}"
             reach = "-" if first.label.isdecimal() else " to "
             return f"{first.kind}s {first.label}{reach}{last.label}"
-        if len(places) < len(touched):  # lines are counted from the beginning of what holds all
-            return places[0].label
+        if len(locations) < len(touched):  # lines are counted from the beginning of what holds all
+            return locations[0].label
         text = content_text(source.content)
         start, end = self._inked_span(self.span)
         first_line = text.count("\n", 0, start) + 1
         last_line = first_line + text.count("\n", start, end)
         lines = f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
-        return f"{places[0].label}, {lines}" if places else lines
+        return f"{locations[0].label}, {lines}" if locations else lines
 
     def _source_segment(self) -> Segment | None:
         if self._segment.span is None or self._reader is None:
             return None
         return self._reader.source(self._segment)
 
-    def _touched(self, source: Segment | None) -> tuple[Place, ...]:
+    def _touched(self, source: Segment | None) -> tuple[Location, ...]:
         """The places of a source that the span touches."""
         start, end = (0, 0) if source is None or self.span is None else self._inked_span(self.span)
-        return tuple(one for one in (source.places if source else ()) if one.start < end and start < one.end)
+        return tuple(one for one in (source.locations if source else ()) if one.start < end and start < one.end)
 
     def _inked_span(self, span: Span) -> Span:
         """The span without the white space at its ends, which may lie on another page or line."""

@@ -29,7 +29,7 @@ class Hit:
         source: The document it comes from, as a person would name it: the file's path.
         document_id: Uid of the document's root node.
         chunk_id: The node's number in its group and document, from 1.
-        metadata: The file's metadata overlaid with the node's own; under ``"place"``, unless they use the name, the
+        metadata: The file's metadata overlaid with the node's own; under ``"location"``, unless they use the name, the
             place in the document, for people: ``"page 3"``.
 
     Example:
@@ -48,7 +48,7 @@ class Hit:
     @classmethod
     def from_node(cls, node: DocNode) -> Hit:
         """The hit of a retrieved node."""
-        place = node.place
+        location = node.location
         return cls(
             id=node.uid,
             text=node.get_content(),
@@ -56,7 +56,7 @@ class Hit:
             source=node.path,
             document_id=node.document_id,
             chunk_id=node.number,
-            metadata={**({"place": place} if place else {}), **node.global_metadata, **node.metadata},
+            metadata={**({"location": location} if location else {}), **node.global_metadata, **node.metadata},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class Citation:
         chunk_id: Number of the cited node in its group and document, from 1.
         text_snippet: The words that are cited.
         uid: Of the cited node; "" if unknown.
-        place: Its place in the document, for people: ``"page 3"``; "" if unknown.
+        location: Its place in the document, for people: ``"page 3"``; "" if unknown.
 
     Raises:
         ConfigError: If the index is below 1.
@@ -239,7 +239,7 @@ class Citation:
     chunk_id: int
     text_snippet: str
     uid: str = ""
-    place: str = ""
+    location: str = ""
 
     def __post_init__(self) -> None:
         require(self.index >= 1, "index", self.index, "an integer >= 1")

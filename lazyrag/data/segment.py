@@ -62,7 +62,7 @@ _FRAMES = [length.to_bytes(8, "little") for length in range(4096)]  # looked up 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A named stretch of a document's text: a page, a row, or the text under a heading.
 
     Args:
@@ -95,7 +95,7 @@ class Segment(NamedTuple):
         metadata: Its own metadata; for a root node, its file's.
         fields: The filterable fields: the file's, overlaid with the node's own.
         span: Its position in the text of its source, see `DocNode.source`; None if the text was rewritten.
-        places: For a root node: its pages or headings.
+        locations: For a root node: its pages or headings.
     """
 
     uid: str
@@ -109,7 +109,7 @@ class Segment(NamedTuple):
     metadata: Mapping[str, Any] = EMPTY
     fields: Fields = EMPTY
     span: Span | None = None
-    places: tuple[Place, ...] = ()
+    locations: tuple[Location, ...] = ()
 
     @property
     def key(self) -> str:

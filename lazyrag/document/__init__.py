@@ -9,7 +9,7 @@ Reading: `reader` and `snapshot`. Maintenance: `verify`, `export`, `migration`, 
 from lazyrag.document.document import Document
 from lazyrag.document.migration import Migration, migrate
 from lazyrag.document.report import Failure, IngestReport, Problem, Progress
-from lazyrag.document.sync import DocumentVersion, Plan, PlannedStep
+from lazyrag.document.sync import DocumentVersion, PlannedStep, SyncPlan
 from lazyrag.document.verify import DocumentStatus, GroupStatus
 from lazyrag.document.watch import Watcher
 
@@ -21,10 +21,10 @@ __all__ = [
     "GroupStatus",
     "IngestReport",
     "Migration",
-    "Plan",
     "PlannedStep",
     "Problem",
     "Progress",
+    "SyncPlan",
     "Watcher",
     "migrate",
 ]

@@ -370,7 +370,7 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=definition.path_told,
+            path_key=definition.path_key,
             asks_models=bool(getattr(definition.given, "calls_per_node", 0)),
         )
 

@@ -38,7 +38,7 @@ from lazyrag.document.sync import (
     MAX_DELETED,
     DocumentVersion,
     OnError,
-    Plan,
+    SyncPlan,
     add_files,
     add_texts,
     delete_files,
@@ -322,7 +322,7 @@ class Document:
         )
 
     @known_keywords
-    def plan(self, *, max_deleted: float = MAX_DELETED) -> Plan:
+    def plan(self, *, max_deleted: float = MAX_DELETED) -> SyncPlan:
         """Estimate what `sync` would do and cost. Loads changed files; calls no transform and no model.
 
         Example:

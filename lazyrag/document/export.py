@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from lazyrag.data.segment import LAZY_ROOT_NAME, Place, Segment, key_build, key_uid, root_uid
+from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Segment, key_build, key_uid, root_uid
 from lazyrag.document.groups import schema_digest
 from lazyrag.document.indexer import Indexer
 from lazyrag.document.ingest import output_digest
@@ -501,17 +501,18 @@ def _terms_by_key(part: TermPart) -> dict[str, dict[str, int]]:
 
 def encode_node(segment: Segment) -> dict[str, Any]:
     """Return a node as JSON, without the number of its build."""
-    node = segment._asdict()
+    node = {"places" if name == "locations" else name: value for name, value in segment._asdict().items()}
     del node["build"]
-    places = [[one.start, one.end, one.kind, one.label] for one in segment.places]
-    return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": places}
+    locations = [[one.start, one.end, one.kind, one.label] for one in segment.locations]
+    return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": locations}
 
 
 def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
     span = None if node["span"] is None else tuple(node["span"])
-    places = tuple(Place(*one) for one in node["places"])
+    locations = tuple(Location(*one) for one in node["places"])
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}
-    return Segment(**{**node, "build": build, "fields": fields, "span": span, "places": places})
+    values = {name: value for name, value in node.items() if name != "places"}
+    return Segment(**{**values, "build": build, "fields": fields, "span": span, "locations": locations})
 
 
 def _encode_document(row: DocumentRow) -> dict[str, Any]:

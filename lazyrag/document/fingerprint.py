@@ -325,7 +325,7 @@ class _Describer:
         if not isinstance(identity, str) or not identity:
             return None
         # Objects that the identity does not cover are described one by one.
-        rest = value.identity_rests_on if hasattr(type(value), "identity_rests_on") else {}
+        rest = value.identity_depends_on if hasattr(type(value), "identity_depends_on") else {}
         parts = [f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}" for name, one in rest.items()]
         return "".join([f"identity:{identity}", *parts])
 

@@ -61,7 +61,7 @@ class NodeGroup:
             has no version; otherwise 0. Never stored.
         sees_nodes: Whether the transform receives nodes instead of their content.
         given: The user's transform, instantiated.
-        path_told: The part of a document's path that affects the result; None for no part.
+        path_key: The part of a document's path that affects the result; None for no part.
     """
 
     name: str
@@ -72,7 +72,7 @@ class NodeGroup:
     revision: int = 0
     sees_nodes: bool = False
     given: Any = None
-    path_told: Callable[[str], str] | None = None
+    path_key: Callable[[str], str] | None = None
 
     def differs_from(self, other: NodeGroup) -> str:
         """Return the difference to another definition of the name; "" if they are equal as far as one can tell."""
@@ -113,7 +113,7 @@ def make_group(
         made = _prepare(name, transform, kwargs, trans_node=trans_node, version=version)
     else:
         made = _prepare_entries(name, entries, kwargs, trans_node=trans_node, version=version)
-    path_told = getattr(made.given, "path_told", None)
+    path_key = getattr(made.given, "path_key", None)
     return NodeGroup(
         name,
         group_name(parent),
@@ -122,7 +122,7 @@ def make_group(
         version,
         sees_nodes=made.sees_nodes,
         given=made.given,
-        path_told=path_told,
+        path_key=path_key,
     )
 
 

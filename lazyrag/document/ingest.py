@@ -18,7 +18,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
-    Place,
+    Location,
     ReadOnly,
     Segment,
     Span,
@@ -806,7 +806,7 @@ def renewed_root(
     """
     known = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
     built_in = known if file is None else _file_system_metadata(file)
-    loaded = LoadedFile(str(before.content), before.places)
+    loaded = LoadedFile(str(before.content), before.locations)
     return Root(root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row)
 
 
@@ -858,7 +858,7 @@ def root_segment(identity: str, loaded: LoadedFile, metadata: dict[str, Any], sc
         content=loaded.text,
         metadata=check_metadata(metadata),
         fields=fields,
-        places=loaded.places,
+        locations=loaded.locations,
     )
 
 
@@ -967,7 +967,7 @@ _SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make
 def root_digest(root: Segment) -> str:
     """Digest of a root node, without the time of last access, which reading may change."""
     stable = [{name: value for name, value in one.items() if name != _VOLATILE} for one in (root.metadata, root.fields)]
-    return digest([content_text(root.content), _SORTED.encode([*stable, _place_rows(root.places)])])
+    return digest([content_text(root.content), _SORTED.encode([*stable, _location_rows(root.locations)])])
 
 
 def output_digest(nodes: Sequence[Segment]) -> str:
@@ -982,7 +982,9 @@ def output_digest(nodes: Sequence[Segment]) -> str:
             common = seen[one.path, id(one.fields)] = shared.setdefault(text, len(shared))
         kind, text = _typed_content(one)
         start, end = one.span or ("", "")
-        rest = _SORTED.encode([dict(one.metadata), _place_rows(one.places)]) if one.metadata or one.places else ""
+        rest = (
+            _SORTED.encode([dict(one.metadata), _location_rows(one.locations)]) if one.metadata or one.locations else ""
+        )
         # The parts of a node, and nodes, cannot run into each other: the length of what is free stands before it.
         parts.append(
             f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind} {len(text)} {text}{rest}"
@@ -1012,7 +1014,7 @@ def input_digest(
                 parts.append(_SORTED.encode(own))
             parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
         parts += [text for nodes in line[1:] for one in nodes for text in _typed_content(one)]
-        parts += map(_SORTED.encode, _place_rows(line[-1][0].places))
+        parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
     # Behind a slash, so that who does not know the transform can compare the rest.
     return digest(parts) + ("" if path_key is None else f"/{path_key(line[-1][0].path)}")
 
@@ -1023,8 +1025,8 @@ def _typed_content(one: Segment) -> tuple[str, str]:
     return ("", content) if isinstance(content, str) else (type(content).__name__, _SORTED.encode(content))
 
 
-def _place_rows(places: Iterable[Place]) -> list[tuple[int, int, str, str]]:
-    return [(place.start, place.end, place.kind, place.label) for place in places]
+def _location_rows(locations: Iterable[Location]) -> list[tuple[int, int, str, str]]:
+    return [(location.start, location.end, location.kind, location.label) for location in locations]
 
 
 # Embedding
@@ -1077,8 +1079,8 @@ def _embed_together(
             yield from enter(text, known[text])
     distinct = [text for text in users if text not in found]
     for batch in embedder.batches(distinct, dimension):
-        for place, result in zip(batch.positions, batch.results, strict=True):
-            yield from enter(distinct[place], result)
+        for position, result in zip(batch.positions, batch.results, strict=True):
+            yield from enter(distinct[position], result)
 
 
 # Worker threads

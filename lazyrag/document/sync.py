@@ -697,7 +697,7 @@ class PlannedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SyncPlan:
     """Estimate of a sync.
 
     Args:
@@ -722,7 +722,7 @@ class Plan:
         return "\n".join([*lines, *(f"not seen of {name}: {what}" for name, what in self.unseen)])
 
 
-def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Plan:
+def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED) -> SyncPlan:
     """Plan a sync; changes nothing, calls no transform and no model."""
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
@@ -731,7 +731,7 @@ def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Plan:
     size = sum(file.signature.size for file in files if file.signature is not None)
     loading = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0)] if files else []
     steps = [*loading, *_planned_steps(indexer, len(files), size, tokens)]
-    return Plan(_expected_report(compared), tuple(steps), tuple(_unseen(indexer)))
+    return SyncPlan(_expected_report(compared), tuple(steps), tuple(_unseen(indexer)))
 
 
 def _count_tokens(indexer: Indexer, files: Sequence[FoundFile]) -> int:

@@ -33,7 +33,7 @@ class GroupStatus:
     Args:
         name: Its name.
         is_current: Whether its present definition would give the same nodes.
-        is_whole: Whether it is built for every document.
+        is_complete: Whether it is built for every document.
         documents: Number of documents with nodes in it.
         nodes: Number of its nodes.
         indexes: Its indexes: analysers and embed keys.
@@ -41,7 +41,7 @@ class GroupStatus:
 
     name: str
     is_current: bool
-    is_whole: bool
+    is_complete: bool
     documents: int
     nodes: int
     indexes: tuple[str, ...]
@@ -73,7 +73,7 @@ class DocumentStatus:
             notes = [
                 *group.indexes,
                 *(() if group.is_current else ("definition changed",)),
-                *(() if group.is_whole else ("incomplete",)),
+                *(() if group.is_complete else ("incomplete",)),
             ]
             lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
         return "\n".join(lines)

@@ -43,7 +43,7 @@ _WORD_EDGE = re.compile(r"[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLabel:
+class LocationLabel:
     """A place in the documents that must be found: a text, a span of characters, or any part of a document.
 
     Args:
@@ -71,7 +71,7 @@ class PlaceLabel:
                 times; the message begins with the line.
 
         Example:
-            >>> PlaceLabel("", "it. Dry", None, None, line=3).locate({"tea.txt": "Pick it.\nDry it."})
+            >>> LocationLabel("", "it. Dry", None, None, line=3).locate({"tea.txt": "Pick it.\nDry it."})
             SourceSpan(path='tea.txt', start=5, end=12)
         """
         if self.path and self.path not in texts:
@@ -110,23 +110,23 @@ class GoldenQuestion:
         question: The question.
         line: Its line in the file.
         ids: Uids of nodes.
-        places: Places in the documents.
+        locations: Places in the documents.
         references: Answers; one of them must occur in what is found.
     """
 
     question: str
     line: int
     ids: tuple[str, ...] = ()
-    places: tuple[PlaceLabel, ...] = ()
+    locations: tuple[LocationLabel, ...] = ()
     references: tuple[str, ...] = ()
 
 
-Labels: TypeAlias = Literal["ids", "places", "references"]
+Labels: TypeAlias = Literal["ids", "locations", "references"]
 """Which labels of a question a measure compares with."""
 
 _LABEL_NAMES: Mapping[Labels, tuple[str, ...]] = {
     "ids": ("ids",),
-    "places": ("spans", "texts"),
+    "locations": ("spans", "texts"),
     "references": ("references",),
 }
 """Their names in a file."""
@@ -159,14 +159,14 @@ def golden_measure(name: str) -> GoldenMeasure:
 
     Example:
         >>> golden_measure("char_recall@5").labels, golden_measure("answer@3").labels, golden_measure("mrr").labels
-        ('places', 'references', 'ids')
+        ('locations', 'references', 'ids')
     """
     metric, at, depth = name.partition("@")
     is_answer = metric.lower() == "answer"
     if is_answer and at and not (depth.isdecimal() and int(depth) >= 1):
         raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10.")
     known = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
-    labels: Labels = "references" if is_answer else "places" if known.startswith(("char_", "span_")) else "ids"
+    labels: Labels = "references" if is_answer else "locations" if known.startswith(("char_", "span_")) else "ids"
     return GoldenMeasure(known, labels, int(depth) if at else None)
 
 
@@ -442,23 +442,23 @@ def _question(number: int, entry: _Entry) -> GoldenQuestion:
     )
 
 
-def _span_label(entry: _Entry) -> PlaceLabel:
+def _span_label(entry: _Entry) -> LocationLabel:
     entries = entry.fields("path", "start", "end", required=("path",))
     path = entries["path"].text()
     if ("start" in entries) != ("end" in entries):
         raise entry.error("has one of 'start' and 'end'. Give both, or neither for the whole document.")
     if "start" not in entries:
-        return PlaceLabel(path, "", None, None, entry.line)
+        return LocationLabel(path, "", None, None, entry.line)
     start = entries["start"].validated(validate_integer, 0)
-    return PlaceLabel(path, "", start, entries["end"].validated(validate_integer, start + 1), entry.line)
+    return LocationLabel(path, "", start, entries["end"].validated(validate_integer, start + 1), entry.line)
 
 
-def _text_label(entry: _Entry) -> PlaceLabel:
+def _text_label(entry: _Entry) -> LocationLabel:
     if not isinstance(entry.value, dict):
-        return PlaceLabel("", entry.text(), None, None, entry.line)
+        return LocationLabel("", entry.text(), None, None, entry.line)
     entries = entry.fields("text", "path", required=("text",))
     path = entries["path"].text() if "path" in entries else ""
-    return PlaceLabel(path, entries["text"].text(), None, None, entry.line)
+    return LocationLabel(path, entries["text"].text(), None, None, entry.line)
 
 
 def _thresholds(entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int) -> Mapping[GoldenMeasure, float]:
@@ -586,7 +586,7 @@ class GoldenReport:
 
 def _hit_dict(hit: Hit) -> dict[str, Any]:
     score = None if math.isnan(hit.score) else hit.score  # JSON has no nan
-    return {"id": hit.id, "source": hit.source, "place": hit.metadata.get("place", ""), "score": score}
+    return {"id": hit.id, "source": hit.source, "location": hit.metadata.get("location", ""), "score": score}
 
 
 def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever | None = None) -> GoldenReport:
@@ -620,12 +620,12 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         (Verdict(measure='span_recall@3', value=1.0, threshold=0.9, questions=1),)
     """
     with golden.open() if docs is None else nullcontext(docs) as opened:
-        places = _located_places(golden, opened)
+        locations = _located_spans(golden, opened)
         search = golden.retriever(opened) if retriever is None else retriever
         topk = golden.settings.topk
         found = {one.question: retrieve_nodes(search, one.question, None, topk) for one in golden.questions}
         _validate_ids(golden, opened)  # now the groups are built
-        values = {measure.name: _values(measure, golden, found, places) for measure in golden.thresholds}
+        values = {measure.name: _values(measure, golden, found, locations) for measure in golden.thresholds}
         hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
     verdicts = tuple(
         Verdict(measure.name, math.fsum(of.values()) / len(of), threshold, len(of))
@@ -638,12 +638,15 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
     return GoldenReport(verdicts, tuple(questions))
 
 
-def _located_places(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
+def _located_spans(golden: Golden, docs: Document) -> Mapping[str, tuple[SourceSpan, ...]]:
     """By question, the spans that must be found."""
-    texts = {node.path: node.text for node in docs.get_nodes()} if any(one.places for one in golden.questions) else {}
+    texts = (
+        {node.path: node.text for node in docs.get_nodes()} if any(one.locations for one in golden.questions) else {}
+    )
     with _errors_with(f"{golden.path}, "):
         return {
-            one.question: tuple(dict.fromkeys(label.locate(texts) for label in one.places)) for one in golden.questions
+            one.question: tuple(dict.fromkeys(label.locate(texts) for label in one.locations))
+            for one in golden.questions
         }
 
 
@@ -662,16 +665,16 @@ def _values(
     measure: GoldenMeasure,
     golden: Golden,
     found: Mapping[str, Sequence[DocNode]],
-    places: Mapping[str, Sequence[SourceSpan]],
+    locations: Mapping[str, Sequence[SourceSpan]],
 ) -> Mapping[str, float]:
     """The values of a measure for the questions that it applies to."""
     questions = [one for one in golden.questions if measure.applies_to(one)]
     if measure.labels == "references":
         texts = {one.question: [node.get_content() for node in found[one.question]] for one in questions}
         return {one.question: has_answer(texts[one.question], one.references, measure.depth) for one in questions}
-    by_span = measure.labels == "places"
+    by_span = measure.labels == "locations"
     judgements: dict[str, dict[Any, int]] = {
-        one.question: dict.fromkeys(places[one.question] if by_span else one.ids, 1) for one in questions
+        one.question: dict.fromkeys(locations[one.question] if by_span else one.ids, 1) for one in questions
     }
     run: dict[str, list[tuple[Any, float]]] = {  # the order counts, the scores do not
         query: [(source_span(node) if by_span else node.uid, 0.0) for node in found[query]] for query in judgements

@@ -16,7 +16,7 @@ from lazyrag.generation.markers import (
     Marker,
     MarkerScanner,
     Scanned,
-    place_of,
+    location_of,
     replace_markers,
     rewritten,
     scan,
@@ -220,7 +220,7 @@ class QuotedText:
     """
 
     def __init__(self, text: str) -> None:
-        self._plain, self._places = _plain(text)
+        self._plain, self._positions = _plain(text)
 
     def span(self, quote: str) -> tuple[int, int] | None:
         """Return start and end of a quotation in the text, or None.
@@ -240,7 +240,7 @@ class QuotedText:
             at += len(words)
         if start < 0:
             return None
-        return self._places[start], self._places[at - 1] + 1
+        return self._positions[start], self._positions[at - 1] + 1
 
     def _find(self, words: str, at: int) -> int:
         """Find complete words at or after an index; -1 if there are none."""
@@ -268,28 +268,28 @@ def plain(text: str) -> str:
 def _plain(text: str) -> tuple[str, list[int]]:
     """Normalise a text, and return the index of each character in the original."""
     plain: list[str] = []
-    places: list[int] = []
+    positions: list[int] = []
     is_parted = False
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         for one in unicodedata.normalize("NFKC", character).casefold():
             if not one.isalnum() and unicodedata.category(one)[0] in "PZCM" and one != "%":
-                kept = _of_number(text, place, one)
+                kept = _of_number(text, position, one)
                 if not kept:
                     is_parted = is_parted or unicodedata.category(one)[0] in "PZC"
                     continue
                 one = kept  # noqa: PLW2901  all dashes are one
             if is_parted and plain and _one_word(plain[-1], one):
                 plain.append(" ")
-                places.append(place)
+                positions.append(position)
             is_parted = False
             plain.append(one)
-            places.append(place)
-    return "".join(plain), places
+            positions.append(position)
+    return "".join(plain), positions
 
 
-def _of_number(text: str, place: int, character: str) -> str:
+def _of_number(text: str, position: int, character: str) -> str:
     """Return punctuation within a number, or the minus before one; "" for other punctuation."""
-    before, behind = text[place - 1 : place] if place else "", text[place + 1 : place + 2]
+    before, behind = text[position - 1 : position] if position else "", text[position + 1 : position + 2]
     if not behind.isdigit():
         return ""
     if character in _DASHES or character == "-":
@@ -362,7 +362,7 @@ def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set
             chunk_id=hit.chunk_id,
             text_snippet=snippet(hit.text, claim),
             uid=hit.id,
-            place=place_of(hit),
+            location=location_of(hit),
         )
 
 
@@ -555,12 +555,12 @@ class CitationManager:
             ConfigError: If they are not hits.
 
         Example:
-            >>> hit = Hit("n", "...", 1.0, "tea.pdf", metadata={"place": "page 3"})
+            >>> hit = Hit("n", "...", 1.0, "tea.pdf", metadata={"location": "page 3"})
             >>> print(CitationManager().format_citations([hit]))
             [1] tea.pdf, page 3
         """
         return "\n".join(
-            f"[{number}] {source_of(hit) if hit.source else ', '.join(filter(None, (hit.id, place_of(hit))))}"
+            f"[{number}] {source_of(hit) if hit.source else ', '.join(filter(None, (hit.id, location_of(hit))))}"
             for number, hit in enumerate(_validate_sources(results), start=1)
         )
 

@@ -11,25 +11,25 @@ from lazyrag.data.result import Hit
 # Names of hits
 
 
-def place_of(hit: Hit) -> str:
+def location_of(hit: Hit) -> str:
     """Return the location of a hit in its file; "" if it is unknown or not a text, as in foreign stores.
 
     Example:
-        >>> place_of(Hit("1", "tea", 1.0, metadata={"place": None})), place_of(Hit("1", "tea", 1.0))
+        >>> location_of(Hit("1", "tea", 1.0, metadata={"location": None})), location_of(Hit("1", "tea", 1.0))
         ('', '')
     """
-    place = hit.metadata.get("place")
-    return " ".join(place.split()) if isinstance(place, str) else ""
+    location = hit.metadata.get("location")
+    return " ".join(location.split()) if isinstance(location, str) else ""
 
 
 def source_of(hit: Hit) -> str:
     """Return file and location of a hit for display; "" if both are unknown.
 
     Example:
-        >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"place": "page 3"}))
+        >>> source_of(Hit("1", "tea", 1.0, "tea.pdf", metadata={"location": "page 3"}))
         'tea.pdf, page 3'
     """
-    return ", ".join(one for one in (" ".join(str(hit.source).split()), place_of(hit)) if one)
+    return ", ".join(one for one in (" ".join(str(hit.source).split()), location_of(hit)) if one)
 
 
 # Reading one marker

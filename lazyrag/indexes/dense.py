@@ -99,10 +99,10 @@ class Codes:
             room((5, count), np.float32),
         )
         missing = np.ones(count, np.bool_)
-        for codes, rows, places in known:
-            made.head[places], made.tail[places] = codes.head[rows], codes.tail[rows]
-            made.facts[:, places] = codes.facts[:, rows]
-            missing[places] = False
+        for codes, rows, positions in known:
+            made.head[positions], made.tail[positions] = codes.head[rows], codes.tail[rows]
+            made.facts[:, positions] = codes.facts[:, rows]
+            missing[positions] = False
         numbers = np.flatnonzero(missing)
         step = max(1, _NUMBERS_AT_ONCE // dimension)
         for start in range(0, len(numbers), step):
@@ -150,12 +150,12 @@ class KnownCodes(NamedTuple):
     Args:
         codes: The block's.
         rows: (m,) the rows' numbers there.
-        places: (m,) their numbers here.
+        positions: (m,) their numbers here.
     """
 
     codes: Codes
     rows: NDArray[np.intp]
-    places: NDArray[np.intp]
+    positions: NDArray[np.intp]
 
 
 class CodeScan:
@@ -560,14 +560,14 @@ class DenseBlock(RowPart):
         ]
         rows = RowBlock.joined([block.rows.kept(own) for block, own in zip(blocks, chosen, strict=True)])
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
-        places = np.empty(len(order), np.intp)
-        places[order] = np.arange(len(order))
+        positions = np.empty(len(order), np.intp)
+        positions[order] = np.arange(len(order))
         matrix = room((len(order), blocks[0].matrix.shape[1]), np.float32)
         norms = np.empty(len(order))
         known = []
         first = 0
         for block, own in zip(blocks, chosen, strict=True):
-            to = places[first : first + len(own)]
+            to = positions[first : first + len(own)]
             norms[to] = block.norms[own]
             for start in range(0, len(own), _ROWS_MOVED):
                 some = slice(start, start + _ROWS_MOVED)
@@ -936,8 +936,8 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
 
     def _scores(self, rows: NDArray[np.intp], query: VectorQuery) -> NDArray[np.float64]:
         found = np.empty(len(rows))
-        for block, _, own, place in self._by_block(rows):
-            found[place] = query.scores(block.matrix[own].astype(np.float64))
+        for block, _, own, position in self._by_block(rows):
+            found[position] = query.scores(block.matrix[own].astype(np.float64))
         return found
 
     def _by_block(self, rows: NDArray[np.intp]) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
@@ -946,11 +946,11 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         """
         firsts = self._rows.firsts
         ends = rows.searchsorted(firsts).tolist()
-        places = [slice(start, end) for start, end in pairwise(ends)]
+        positions = [slice(start, end) for start, end in pairwise(ends)]
         return [
-            (block, first, rows[place] - first, place)
-            for block, first, place in zip(self.parts, firsts[:-1].tolist(), places, strict=True)
-            if place.start < place.stop
+            (block, first, rows[position] - first, position)
+            for block, first, position in zip(self.parts, firsts[:-1].tolist(), positions, strict=True)
+            if position.start < position.stop
         ]
 
 

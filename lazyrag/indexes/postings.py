@@ -417,9 +417,9 @@ class Postings:
         values = np.empty(starts[-1], np.result_type(np.uint8, *(part.values.dtype for part in parts)))
         for part, first, own in zip(parts, first_rows, numbers, strict=True):
             of_term = np.diff(part.starts)
-            places = np.repeat(free[own] - part.starts[:-1], of_term) + np.arange(len(part.rows))
-            rows[places] = part.rows + np.int32(first)
-            values[places] = part.values
+            positions = np.repeat(free[own] - part.starts[:-1], of_term) + np.arange(len(part.rows))
+            rows[positions] = part.rows + np.int32(first)
+            values[positions] = part.values
             free[own] += of_term
         return cls(starts, rows, values)
 

@@ -44,7 +44,7 @@ class SparsePart(RowPart):
         dimensions: (t,) uint64, ascending: those in which a row has a weight.
         postings: The rows of each of them, with weights.
         row_starts: (n + 1,) int64, the first of each row's ``places``.
-        places: (p,) uint32, row by row the positions of its weights in the postings, by ascending dimension.
+        positions: (p,) uint32, row by row the positions of its weights in the postings, by ascending dimension.
         lowest: (t,) float32, the smallest weight in each dimension.
         highest: (t,) float32, the largest.
 
@@ -58,7 +58,7 @@ class SparsePart(RowPart):
     dimensions: NDArray[np.uint64]
     postings: Postings
     row_starts: NDArray[np.int64]
-    places: NDArray[np.uint32]
+    positions: NDArray[np.uint32]
     lowest: NDArray[np.float32]
     highest: NDArray[np.float32]
 
@@ -107,9 +107,9 @@ class SparsePart(RowPart):
 
     def vector(self, row: int) -> SparseVector:
         """The vector of a row, by ascending dimension."""
-        places = self.places[self.row_starts[row] : self.row_starts[row + 1]]
-        own = self.dimensions[self.postings.starts.searchsorted(places, side="right") - 1]
-        return dict(zip(own.tolist(), self.postings.values[places].tolist(), strict=True))
+        positions = self.positions[self.row_starts[row] : self.row_starts[row + 1]]
+        own = self.dimensions[self.postings.starts.searchsorted(positions, side="right") - 1]
+        return dict(zip(own.tolist(), self.postings.values[positions].tolist(), strict=True))
 
     def ranges(self, dimensions: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
         """For each of some dimensions where its postings begin and end (nowhere, if there are none), and the smallest
@@ -133,7 +133,7 @@ class SparsePart(RowPart):
             "rows": self.postings.rows,
             "weights": self.postings.values,
             "row_starts": self.row_starts,
-            "places": self.places,
+            "places": self.positions,
             "lowest": self.lowest,
             "highest": self.highest,
         }
@@ -146,12 +146,12 @@ class SparsePart(RowPart):
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
         names = ("dimensions", "starts", "rows", "weights", "row_starts", "places", "lowest", "highest")
-        dimensions, starts, rows, weights, row_starts, places, lowest, highest = pick(arrays, *names)
+        dimensions, starts, rows, weights, row_starts, positions, lowest, highest = pick(arrays, *names)
         block = RowBlock.from_arrays(arrays)
         size, known = int(starts[-1]) if len(starts) else -1, len(dimensions)
         fitting = (
             len(starts) - 1 == len(lowest) == len(highest) == known
-            and len(rows) == len(weights) == len(places) == size
+            and len(rows) == len(weights) == len(positions) == size
             and len(row_starts) == len(block) + 1
         )
         if not fitting:
@@ -160,20 +160,20 @@ class SparsePart(RowPart):
                 f"other lengths: {', '.join(f'{name} {len(arrays[name])}' for name in names)}. Its file is damaged."
             )
             raise StoreError(msg)
-        return cls(block, dimensions, Postings(starts, rows, weights), row_starts, places, lowest, highest)
+        return cls(block, dimensions, Postings(starts, rows, weights), row_starts, positions, lowest, highest)
 
     @classmethod
     def _made(cls, rows: RowBlock, dimensions: NDArray[np.uint64], postings: Postings) -> SparsePart:
         sizes = np.bincount(postings.rows, minlength=len(rows))
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
-        places = sorted_order(postings.rows).astype(np.uint32)
+        positions = sorted_order(postings.rows).astype(np.uint32)
         # Every dimension has postings, so each slice that is reduced holds one at least.
         firsts, weights = postings.starts[:-1], postings.values
         lowest, highest = (
             reduced.reduceat(weights, firsts) if len(firsts) else np.zeros(0, np.float32)
             for reduced in (np.minimum, np.maximum)
         )
-        return cls(rows, dimensions, postings, row_starts, places, lowest, highest)
+        return cls(rows, dimensions, postings, row_starts, positions, lowest, highest)
 
     def _kept(self, mask: Mask) -> tuple[RowBlock, NDArray[np.uint64], Postings]:
         postings, left = self.postings.kept(mask)

@@ -59,8 +59,8 @@ def as_retriever(
 def to_document(node: DocNode) -> LangChainDocument:
     """Convert a node to a LangChain document: its text, its uid as ``id``, its metadata over those of the file.
 
-    If they are known and the names are free, ``source`` (the path), ``place``, ``group``, ``document_id`` and ``score``
-    are added.
+    If they are known and the names are free, ``source`` (the path), ``location``, ``group``, ``document_id`` and
+    ``score`` are added.
 
     Raises:
         MissingDependencyError: If langchain-core is not installed.

@@ -50,7 +50,7 @@ def as_retriever(
 def to_node(node: DocNode) -> NodeWithScore:
     """Convert a node to a LlamaIndex node: text, uid as ``id_``, metadata, span in the document, score.
 
-    The node's metadata take precedence over the file's; ``source`` (the path), ``place``, ``group`` and
+    The node's metadata take precedence over the file's; ``source`` (the path), ``location``, ``group`` and
     ``document_id`` are added if the names are free. Models read and embed the text alone, as in this package.
 
     Raises:

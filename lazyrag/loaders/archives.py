@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from lxml import etree
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, known_suffix, load_file, reading
 from lazyrag.loaders.detect import decode
@@ -221,7 +221,7 @@ def with_attachments(
         metadata: Of the mail; names of attachments and reasons for unread ones are added.
         attachments: Name and load function of each.
     """
-    texts, places = [text], list[Place]()
+    texts, locations = [text], list[Location]()
     names: list[str] = []
     unread: dict[str, str] = {}
     length = len(text)
@@ -234,16 +234,16 @@ def with_attachments(
             continue
         unread |= unread_within(loaded, name)
         head = f"\n\nAttachment: {name}\n"
-        places += nested_places(loaded, length + len(head), "attachment", name)
+        locations += nested_locations(loaded, length + len(head), "attachment", name)
         texts += (head, loaded.text)
         length += len(head) + len(loaded.text)
     more = {"attachments": names, "unread_attachments": unread}
     return LoadedFile(
-        "".join(texts), tuple(places), {**metadata, **{key: value for key, value in more.items() if value}}
+        "".join(texts), tuple(locations), {**metadata, **{key: value for key, value in more.items() if value}}
     )
 
 
-def nested_places(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Place]:
+def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:
     """The places of a nested file: one for all of it, then its own.
 
     Args:
@@ -253,14 +253,16 @@ def nested_places(loaded: LoadedFile, start: int, kind: str, label: str) -> list
         label: Label of its place, and prefix of the labels of its own ones.
 
     Example:
-        >>> page = LoadedFile("Green tea", (Place(0, 9, "page", "1"),))
-        >>> [(place.start, place.kind, place.label) for place in nested_places(page, 20, "member", "teas.pdf")]
+        >>> page = LoadedFile("Green tea", (Location(0, 9, "page", "1"),))
+        >>> nested = nested_locations(page, 20, "member", "teas.pdf")
+        >>> [(location.start, location.kind, location.label) for location in nested]
         [(20, 'member', 'teas.pdf'), (20, 'page', 'teas.pdf > 1')]
     """
     own = [
-        Place(start + place.start, start + place.end, place.kind, f"{label} > {place.label}") for place in loaded.places
+        Location(start + location.start, start + location.end, location.kind, f"{label} > {location.label}")
+        for location in loaded.locations
     ]
-    return [Place(start, start + len(loaded.text), kind, label), *own]
+    return [Location(start, start + len(loaded.text), kind, label), *own]
 
 
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
@@ -333,7 +335,7 @@ _IS_UTF8 = 0x800
 
 
 class ZipLoader:
-    """Reads an archive member by member, each with its own loader; each is a place of kind ``member``.
+    """Reads an archive member by member, each with its own loader; each is a location of kind ``member``.
 
     Places within a member are labelled with its path: ``teas.pdf > 3``. Hidden members are skipped. The number of the
     others becomes the metadata ``members``, the unread ones, with reasons, ``unread_members``. An archive that exceeds
@@ -344,7 +346,7 @@ class ZipLoader:
         """Read the file."""
         state = reading()
         texts: list[str] = []
-        places: list[Place] = []
+        locations: list[Location] = []
         unread: dict[str, str] = {}
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
@@ -358,12 +360,12 @@ class ZipLoader:
                     unread[shown] = str(exc)
                     continue
                 unread |= unread_within(loaded, shown)
-                places += nested_places(loaded, position, "member", shown)
+                locations += nested_locations(loaded, position, "member", shown)
                 texts.append(loaded.text)
                 position += len(loaded.text) + len(_BREAK)
         if not texts:
             raise LoadError(_nothing_read(unread))
-        return LoadedFile(_BREAK.join(texts), tuple(places), {"members": len(listed), **_listed(unread)})
+        return LoadedFile(_BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)})
 
 
 def _named(infos: list[zipfile.ZipInfo]) -> list[tuple[zipfile.ZipInfo, str]]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from lazyrag.data.fields import UNKNOWN_MIME_TYPE, mime_type
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import EMPTY, Place
+from lazyrag.data.segment import EMPTY, Location
 from lazyrag.errors import ConfigError, LoadError, MissingDependencyError, NoReaderError, nearest, sentence
 from lazyrag.loaders.detect import Sniffed, find_encoding, sniff
 from lazyrag.registry import Registry
@@ -207,7 +207,7 @@ class LoadedFile:
 
     Args:
         text: The complete text, in reading order.
-        places: Pages or headings, as ascending stretches of the text.
+        locations: Pages or headings, as ascending stretches of the text.
         metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be filtered by.
 
     Example:
@@ -216,7 +216,7 @@ class LoadedFile:
     """
 
     text: str
-    places: tuple[Place, ...] = ()
+    locations: tuple[Location, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
@@ -405,9 +405,11 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
-    for kind in ("page", "slide") if loaded.places else ():
+    for kind in ("page", "slide") if loaded.locations else ():
         # Pages of archive members were counted when they were read.
-        check_pages(sum(place.kind == kind and " > " not in place.label for place in loaded.places), f"{kind}s")
+        check_pages(
+            sum(location.kind == kind and " > " not in location.label for location in loaded.locations), f"{kind}s"
+        )
     if not loaded.text.strip():
         msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
         raise LoadError(msg, loader=name)
@@ -442,8 +444,8 @@ def _loaded(result: Any, name: str) -> LoadedFile:
     texts = [part if isinstance(part, str) else part.get_text() for part in parts]
     labels = [_part_label(part, number) for number, part in enumerate(parts, start=1)]
     named = any(kind != "part" for kind, _ in labels)
-    text, places = join_parts(texts, labels)
-    return LoadedFile(text, places if named or len(parts) > 1 else (), _common_metadata(parts))
+    text, locations = join_parts(texts, labels)
+    return LoadedFile(text, locations if named or len(parts) > 1 else (), _common_metadata(parts))
 
 
 def _wrong_result(name: str, returned: str) -> LoadError:
@@ -454,17 +456,18 @@ def _wrong_result(name: str, returned: str) -> LoadError:
 
 
 def _checked(loaded: LoadedFile, name: str) -> LoadedFile:
-    places = loaded.places
+    locations = loaded.locations
     if not isinstance(loaded.text, str):
         problem = f"text {loaded.text!r:.60}; it must be a str"
     elif not isinstance(loaded.metadata, Mapping):
         problem = f"metadata {loaded.metadata!r:.60}; it must be a mapping"
-    elif not isinstance(places, (tuple, list)) or not all(
-        isinstance(place, Place) and 0 <= place.start <= place.end <= len(loaded.text) for place in places
+    elif not isinstance(locations, (tuple, list)) or not all(
+        isinstance(location, Location) and 0 <= location.start <= location.end <= len(loaded.text)
+        for location in locations
     ):
-        problem = f"places {places!r:.60}; they must be Places within the text"
+        problem = f"locations {locations!r:.60}; they must be Locations within the text"
     else:
-        return LoadedFile(loaded.text, tuple(places), loaded.metadata)
+        return LoadedFile(loaded.text, tuple(locations), loaded.metadata)
     raise LoadError(f"The loader {name} returned a LoadedFile with {problem}.")
 
 
@@ -478,7 +481,7 @@ def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
     }
 
 
-def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, tuple[Place, ...]]:
+def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, tuple[Location, ...]]:
     """Join a file's parts by empty lines.
 
     Args:
@@ -493,12 +496,12 @@ def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple
         >>> text[places[1].start : places[1].end]
         'Water'
     """
-    places = []
+    locations = []
     position = 0
     for text, (kind, label) in zip(texts, labels, strict=True):
-        places.append(Place(position, position + len(text), kind, label))
+        locations.append(Location(position, position + len(text), kind, label))
         position += len(text) + len(_PART_BREAK)
-    return _PART_BREAK.join(texts), tuple(places)
+    return _PART_BREAK.join(texts), tuple(locations)
 
 
 def _part_label(part: str | DocNode, number: int) -> tuple[str, str]:
@@ -522,7 +525,7 @@ class SourceLoader:
 
 
 class PythonLoader:
-    """Reads Python code, character by character; each top-level function and class is a place, with its decorators."""
+    """Reads Python code as it is; each top-level function and class is a location, with its decorators."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""

@@ -43,18 +43,18 @@ class FoundFile:
 
     Args:
         identity: Its path relative to the dataset, with forward slashes, or the user's id.
-        place: Its path.
+        location: Its path.
         signature: At the time of listing; None if unknown.
     """
 
     identity: str
-    place: str | os.PathLike[str]
+    location: str | os.PathLike[str]
     signature: Signature | None = None
 
     @property
     def path(self) -> Path:
         """The path, created on demand: a Path takes six times the memory of a text."""
-        return Path(self.place)
+        return Path(self.location)
 
 
 @dataclass(frozen=True, slots=True)

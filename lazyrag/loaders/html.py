@@ -16,7 +16,7 @@ from lazyrag.loaders.archives import Archive, Element, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.detect import clean, decode, find_encoding
 from lazyrag.text.sentences import CJK_LETTERS
-from lazyrag.text.structure import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
 _ASIDE = frozenset(["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"])
@@ -157,7 +157,7 @@ _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 class HtmlLoader:
     """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between filled cells.
 
-    Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become places; title,
+    Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become locations; title,
     description, author and language become metadata.
 
     Args:
@@ -173,7 +173,7 @@ class HtmlLoader:
         declared = _DECLARED.search(data[:4096])
         read = find_encoding(data, declared=declared[1].decode("ascii", "replace") if declared else None)
         page = read_html(read.text, main_text=self._main_text)
-        return LoadedFile(page.text, page.places, {**page.metadata, **read.metadata})
+        return LoadedFile(page.text, page.locations, {**page.metadata, **read.metadata})
 
 
 def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
@@ -204,7 +204,7 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     metadata = _head(page)
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
-    return LoadedFile(text, heading_places(sorted(writer.headings), len(text)), metadata)
+    return LoadedFile(text, heading_locations(sorted(writer.headings), len(text)), metadata)
 
 
 def _head(page: html.HtmlElement) -> dict[str, str]:
@@ -399,7 +399,7 @@ _EMPTY_ELEMENT = re.compile(
 class EpubLoader:
     """Reads an e-book chapter by chapter in reading order, as HTML pages.
 
-    Each chapter with text is a place of kind ``chapter``, labelled with its first heading, else its number. Title,
+    Each chapter with text is a location of kind ``chapter``, labelled with its first heading, else its number. Title,
     author and language become metadata. Pictures and the table of contents are skipped.
     """
 
@@ -418,11 +418,11 @@ class EpubLoader:
                 markup = decode(archive.read(name))
                 page = read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
                 if page.text.strip():
-                    heading = page.places[0].label if page.places else ""
+                    heading = page.locations[0].label if page.locations else ""
                     texts.append(page.text.strip())
                     labels.append(("chapter", heading or str(number)))
-        text, places = join_parts(texts, labels)
-        return LoadedFile(text, places, _metadata(book))
+        text, locations = join_parts(texts, labels)
+        return LoadedFile(text, locations, _metadata(book))
 
 
 def _package(archive: Archive) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import load_member, member_folder, nested_places, unread_within, with_attachments
+from lazyrag.loaders.archives import load_member, member_folder, nested_locations, unread_within, with_attachments
 from lazyrag.loaders.base import LoadedFile, join_parts
 from lazyrag.loaders.detect import decode, decode_lossy
 from lazyrag.loaders.html import read_html
@@ -56,7 +56,7 @@ class EmlLoader:
 
 
 class MboxLoader:
-    """Reads a mailbox mail by mail; each is a place of kind ``message``, its attachments included.
+    """Reads a mailbox mail by mail; each is a location of kind ``message``, its attachments included.
 
     The number of mails becomes metadata, and unread ones with their reasons.
     """
@@ -81,13 +81,13 @@ class MboxLoader:
             raise LoadError(msg)
         numbers = [("message", str(number)) for number in range(1, len(mails) + 1)]
         text, outer = join_parts([mail.text for mail in mails], numbers)
-        places = [
-            place
+        locations = [
+            location
             for mail, one in zip(mails, outer, strict=True)
-            for place in nested_places(mail, one.start, one.kind, one.label)
+            for location in nested_locations(mail, one.start, one.kind, one.label)
         ]
         metadata = {"messages": len(mails), **({"unread_messages": unread} if unread else {})}
-        return LoadedFile(text, tuple(places), metadata)
+        return LoadedFile(text, tuple(locations), metadata)
 
 
 def _read_mail(data: bytes) -> LoadedFile:

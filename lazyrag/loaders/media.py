@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, LoadError, NoReaderError, known_names, sentence
 from lazyrag.loaders.base import LoadedFile, loaders
 from lazyrag.loaders.detect import clean
@@ -60,7 +60,7 @@ class AudioLoader(_MediaLoader):
     """Reads audio with a function that transcribes it; without one it is skipped and reported.
 
     Args:
-        reader: From the path to a text, or to pieces (start, end, text), which become places; None as for
+        reader: From the path to a text, or to pieces (start, end, text), which become locations; None as for
             `ImageLoader`.
     """
 
@@ -71,7 +71,7 @@ class VideoLoader(_MediaLoader):
     """Reads video with a function that transcribes or describes it; without one it is skipped and reported.
 
     Args:
-        reader: From the path to a text, or to pieces (start, end, text), which become places; None as for
+        reader: From the path to a text, or to pieces (start, end, text), which become locations; None as for
             `ImageLoader`.
     """
 
@@ -88,8 +88,8 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
 
     Args:
         kind: ``"image"``, ``"audio"`` or ``"video"``.
-        reader: From the path to a text; or to pieces (start, end, text) with times in seconds, which become places of
-            kind ``time``; or to a `LoadedFile`.
+        reader: From the path to a text; or to pieces (start, end, text) with times in seconds, which become locations
+            of kind ``time``; or to a `LoadedFile`.
         replace: Replace another function.
 
     Returns:
@@ -150,12 +150,12 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
         msg = f"{raised} It must return a text, or pieces (start, end, text). Fix it, or let it raise LoadError."
         raise LoadError(msg) from exc
     text = ""
-    places = []
+    locations = []
     for start, end, words in pieces:
         if words:
-            places.append(Place(len(text), len(text) + len(words), "time", f"{_clock(start)}-{_clock(end)}"))
+            locations.append(Location(len(text), len(text) + len(words), "time", f"{_clock(start)}-{_clock(end)}"))
             text += words + "\n"
-    return LoadedFile(text.removesuffix("\n"), tuple(places))
+    return LoadedFile(text.removesuffix("\n"), tuple(locations))
 
 
 def _clock(seconds: float) -> str:

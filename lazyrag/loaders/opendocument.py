@@ -11,7 +11,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.text.structure import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
 _UNSEEN = frozenset(["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"])
@@ -25,7 +25,7 @@ _DURATION = re.compile(r"P(?:(\d{1,6})D)?T?(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{
 class OdtLoader:
     """Reads a text document in body order, tables row by row with ``|`` between the cells.
 
-    Headings become places; title and author become metadata. Notes, comments, headers and footers are skipped.
+    Headings become locations; title and author become metadata. Notes, comments, headers and footers are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -42,14 +42,14 @@ class OdtLoader:
             lines.append(line)
             position += len(line) + 1
         text = "\n".join(lines)
-        return LoadedFile(text, heading_places(headings, len(text)), metadata)
+        return LoadedFile(text, heading_locations(headings, len(text)), metadata)
 
 
 class OdsLoader(SheetLoader):
-    """Reads a spreadsheet sheet by sheet; each sheet is a place, each row a line of ``column: value``.
+    """Reads a spreadsheet sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden sheets are read,
-    too. Names of sheets, title and author become metadata. Each row below the column names is a place, too, with its
+    too. Names of sheets, title and author become metadata. Each row below the column names is a location, too, with its
     number. With fields or a template, rows above the names and sheets without names are skipped.
 
     Args:
@@ -73,7 +73,7 @@ class OdsLoader(SheetLoader):
             ),
             self._selection,
         )
-        return LoadedFile(loaded.text, loaded.places, {**metadata, **loaded.metadata})
+        return LoadedFile(loaded.text, loaded.locations, {**metadata, **loaded.metadata})
 
 
 def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:

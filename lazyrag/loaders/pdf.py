@@ -41,7 +41,7 @@ _MOST_PAGES_NAMED = 20
 
 @known_arguments
 class PdfLoader:
-    """Reads the text layer of a PDF, page by page; each page is a place.
+    """Reads the text layer of a PDF, page by page; each page is a location.
 
     Columns are read one after the other, and rows of tables become lines with ``|`` between the cells. Spaces between
     Chinese characters, line ends inside Chinese paragraphs and hyphens at line ends are removed. Title, author,
@@ -114,8 +114,8 @@ class PdfLoader:
         if not any(read.texts):
             raise _no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
-        text, places = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
-        return LoadedFile(text, places, {**metadata, **read.metadata()})
+        text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
+        return LoadedFile(text, locations, {**metadata, **read.metadata()})
 
     def _open(self, path: Path) -> PdfFile:
         passwords = ("", *self._passwords)

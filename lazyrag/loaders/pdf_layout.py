@@ -543,7 +543,7 @@ def _is_on_paper(glyph: Glyph) -> bool:
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
     """Whether it was drawn at this position before, as for bold letters and shadows; note it."""
     line, at = round(glyph.base), int(glyph.left // max(glyph.size, 1.0))
-    near = (left for place in (at - 1, at, at + 1) for left in drawn.get((glyph.text, line, place), ()))
+    near = (left for position in (at - 1, at, at + 1) for left in drawn.get((glyph.text, line, position), ()))
     if any(abs(left - glyph.left) < _SAME_PLACE * glyph.size for left in near):
         return True
     drawn.setdefault((glyph.text, line, at), []).append(glyph.left)

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import ConfigError, LoadError, known_names
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, decode, find_encoding
@@ -253,7 +253,7 @@ class RecordWriter:
         self._joined_by = joined_by
         self._between = between
         self._texts: list[str] = []
-        self._places: list[Place] = []
+        self._locations: list[Location] = []
         self._length = 0
         self._spent = 0  # characters of texts and labels
         self._sought = SoughtFields(selection.wanted)
@@ -283,7 +283,7 @@ class RecordWriter:
             return
         start = self._length + (len(self._between) if self._texts else 0)
         self._texts.append(text)
-        self._places.append(Place(start, start + len(text), kind, label))
+        self._locations.append(Location(start, start + len(text), kind, label))
         self._length = start + len(text)
         self._spent += len(text) + len(label)
 
@@ -294,7 +294,7 @@ class RecordWriter:
             LoadError: If no record has one of the selected fields.
         """
         self._sought.check()
-        return LoadedFile(self._between.join(self._texts), tuple(self._places), metadata)
+        return LoadedFile(self._between.join(self._texts), tuple(self._locations), metadata)
 
 
 def most_text(source_length: int) -> int:
@@ -327,7 +327,7 @@ _SAMPLE_ROWS = 200
 
 @known_arguments
 class CsvLoader:
-    r"""Reads a table; each row becomes a line ``header: value; header: value`` and a place.
+    r"""Reads a table; each row becomes a line ``header: value; header: value`` and a location.
 
     Empty cells are skipped, and a line end inside a cell becomes a space. Rows above the header stay as they are. The
     columns' names become the metadata ``columns``, the number of rows ``rows``.
@@ -618,7 +618,7 @@ class JsonLoader:
 
 @known_arguments
 class JsonLinesLoader:
-    r"""Reads a JSON value in each line; each is a record and a place, with an empty line between them.
+    r"""Reads a JSON value in each line; each is a record and a location, with an empty line between them.
 
     A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``.
 

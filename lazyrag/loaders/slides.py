@@ -25,7 +25,7 @@ _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
 
 
 class PptxLoader:
-    """Reads a presentation slide by slide; each slide is a place.
+    """Reads a presentation slide by slide; each slide is a location.
 
     Shapes come in stored order, that of reading aloud: text, groups, tables row by row with ``|`` between the cells,
     data of charts, text of diagrams, and then the speaker's notes. Hidden slides are read, too. Title and author become
@@ -54,8 +54,8 @@ class PptxLoader:
             metadata: dict[str, object] = {**properties(archive)}
         if hidden:
             metadata["hidden_slides"] = hidden
-        text, places = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
-        return LoadedFile(text, places, metadata)
+        text, locations = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
+        return LoadedFile(text, locations, metadata)
 
 
 def _slide(archive: Archive, part: str, slide: Element) -> Iterator[str]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import nested_places
+from lazyrag.loaders.archives import nested_locations
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.records import Pair, Selection, SoughtFields
 from lazyrag.validation import known_arguments
@@ -50,7 +50,7 @@ class SheetLoader:
 
 
 def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedFile:
-    r"""Convert a workbook to text; each filled sheet is a place, its name the first line.
+    r"""Convert a workbook to text; each filled sheet is a location, its name the first line.
 
     Each row below the column names is a place within the sheet. The names of the sheets, and of the hidden ones, become
     metadata.
@@ -66,12 +66,12 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
         >>> loaded = read_sheets([Sheet("Prices", [(1, ["tea", "EUR"]), (2, ["green", 4.5])])])
         >>> loaded.text
         'Prices\ntea | EUR\ntea: green; EUR: 4.5'
-        >>> [place.label for place in loaded.places]
+        >>> [location.label for location in loaded.locations]
         ['Prices', 'Prices > 2']
     """
     sought = SoughtFields(selection.wanted)
     texts: list[str] = []
-    places: list[Place] = []
+    locations: list[Location] = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": []}
     start = length = 0
     for sheet in sheets:
@@ -82,19 +82,19 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
             length += len(line)
             if number is not None:
                 length += len(sheet.name)
-                rows.append(Place(end + 1, end + 1 + len(line), "row", str(number)))
+                rows.append(Location(end + 1, end + 1 + len(line), "row", str(number)))
             _limit(length)
             lines.append(line)
             end += 1 + len(line)
         if len(lines) == 1:
             continue
         texts.append("\n".join(lines))
-        places += nested_places(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
+        locations += nested_locations(LoadedFile(texts[-1], tuple(rows)), start, "sheet", sheet.name)
         start += end + len(_BREAK)
         for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
             names[name].append(sheet.name)
     sought.check()
-    return LoadedFile(_BREAK.join(texts), tuple(places), {name: found for name, found in names.items() if found})
+    return LoadedFile(_BREAK.join(texts), tuple(locations), {name: found for name, found in names.items() if found})
 
 
 def row_lines(

@@ -12,12 +12,12 @@ from typing import Any
 from lazyrag.errors import LoadError
 from lazyrag.loaders.base import LoadedFile, SourceLoader, join_parts
 from lazyrag.loaders.detect import clean, decode, find_encoding
-from lazyrag.text.structure import Heading, front_matter, heading_places, markdown_headings
+from lazyrag.text.structure import Heading, front_matter, heading_locations, markdown_headings
 from lazyrag.validation import known_arguments, validate_boolean
 
 
 class MarkdownLoader:
-    """Reads Markdown as it is, marks included; headings become places.
+    """Reads Markdown as it is, marks included; headings become locations.
 
     Simple lines of its front matter (``title: Tea``, ``tags: [green, black]``) become metadata.
     """
@@ -25,8 +25,8 @@ class MarkdownLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         read = find_encoding(path.read_bytes())
-        places = heading_places(list(markdown_headings(read.text)), len(read.text))
-        return LoadedFile(read.text, places, {**front_matter(read.text), **read.metadata})
+        locations = heading_locations(list(markdown_headings(read.text)), len(read.text))
+        return LoadedFile(read.text, locations, {**front_matter(read.text), **read.metadata})
 
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in printed output
@@ -34,7 +34,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in printed out
 
 @known_arguments
 class NotebookLoader:
-    """Reads a Jupyter notebook cell by cell, Markdown and code as they are; each cell with text is a place.
+    """Reads a Jupyter notebook cell by cell, Markdown and code as they are; each cell with text is a location.
 
     Text outputs and errors follow the code; pictures and HTML are skipped. The kernel's language becomes the metadata
     ``language``, the number of cells ``cells``.
@@ -63,9 +63,9 @@ class NotebookLoader:
         notebook = _parsed(decode(path.read_bytes()))
         cells = _cells(notebook)
         texts = [(number, text) for number, cell in enumerate(cells, 1) if (text := self._text(cell)).strip()]
-        text, places = join_parts([text for _, text in texts], [("cell", str(number)) for number, _ in texts])
+        text, locations = join_parts([text for _, text in texts], [("cell", str(number)) for number, _ in texts])
         language = _language(notebook)
-        return LoadedFile(text, places, {**({"language": language} if language else {}), "cells": len(cells)})
+        return LoadedFile(text, locations, {**({"language": language} if language else {}), "cells": len(cells)})
 
     def _text(self, cell: dict[str, Any]) -> str:
         source = _joined(cell.get("source", cell.get("input")))  # "input" until format 3
@@ -118,8 +118,8 @@ def _joined(source: Any) -> str:
 
 def _language(notebook: dict[str, Any]) -> str:
     metadata = notebook.get("metadata")
-    for place, name in (("language_info", "name"), ("kernelspec", "language")):
-        entry = metadata.get(place) if isinstance(metadata, dict) else None
+    for location, name in (("language_info", "name"), ("kernelspec", "language")):
+        entry = metadata.get(location) if isinstance(metadata, dict) else None
         if isinstance(entry, dict) and isinstance(entry.get(name), str):
             return clean(entry[name])
     return ""
@@ -135,12 +135,12 @@ _ALWAYS_LONG_ENOUGH = 4
 
 
 class RstLoader:
-    """Reads reStructuredText as it is, marks included; section titles become places."""
+    """Reads reStructuredText as it is, marks included; section titles become locations."""
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         read = find_encoding(path.read_bytes())
-        return LoadedFile(read.text, heading_places(list(_headings(read.text)), len(read.text)), read.metadata)
+        return LoadedFile(read.text, heading_locations(list(_headings(read.text)), len(read.text)), read.metadata)
 
 
 def _headings(text: str) -> Iterator[Heading]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, local_name, open_archive, related, relations
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import clean, sniff
-from lazyrag.text.structure import Heading, heading_places
+from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Numbering:
         if level is None:
             return ""
         counts = self._count(key, found, depth)
-        mark = _PLACEHOLDER.sub(lambda place: self._written(found, counts, int(place[1]) - 1), level.text).strip()
+        mark = _PLACEHOLDER.sub(lambda location: self._written(found, counts, int(location[1]) - 1), level.text).strip()
         if level.form == "bullet":
             mark = "•"  # the file's own is in a symbol font
         return f"{mark} " if mark and level.form != "none" else ""
@@ -322,7 +322,7 @@ _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 class DocxLoader:
     """Reads a Word document in body order, tables row by row with ``|`` between the cells.
 
-    Headings become places; title, author, subject, keywords and dates of the document's properties become metadata.
+    Headings become locations; title, author, subject, keywords and dates of the document's properties become metadata.
     Footnotes and endnotes are numbered in order and follow the text, as places of kind ``footnote``. Tracked changes
     are read as accepted, formulas as lines, lists with Word's numbers. Pictures are skipped.
 
@@ -353,8 +353,8 @@ class DocxLoader:
             if self._comments:
                 page.add_notes(_comments(archive, main, page))
         text = "\n".join(page.lines)
-        headings = heading_places(page.headings, min(within, len(text)))
-        return LoadedFile(text, (*headings, *page.places), _properties(document))
+        headings = heading_locations(page.headings, min(within, len(text)))
+        return LoadedFile(text, (*headings, *page.locations), _properties(document))
 
 
 @dataclass(slots=True)
@@ -371,7 +371,7 @@ class _Page:
     lines: list[str] = field(default_factory=list)
     length: int = 0
     headings: list[Heading] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    locations: list[Location] = field(default_factory=list)
     noted: list[tuple[str, str]] = field(default_factory=list)
     """References to footnotes and endnotes, in order: the kind of part, and the id there."""
 
@@ -384,7 +384,7 @@ class _Page:
     def add_notes(self, notes: Iterable[tuple[str, str, str]]) -> None:
         """Add notes: kind of place, label, line."""
         for kind, label, line in notes:
-            self.places.append(Place(self.length, self.length + len(line), kind, label))
+            self.locations.append(Location(self.length, self.length + len(line), kind, label))
             self.add(line)
 
     def words(self, parent: Any) -> str:
@@ -536,8 +536,8 @@ _CHARSETS = {
 class RtfLoader:
     """Reads Rich Text: paragraphs as lines, tables row by row with ``|`` between the cells.
 
-    Headings become places; title, author and subject metadata. Footnotes are numbered in order and follow the text, as
-    places of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are skipped.
+    Headings become locations; title, author and subject metadata. Footnotes are numbered in order and follow the text,
+    as locations of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -629,14 +629,14 @@ class _Reader:
         while self.lines and not self.lines[-1].strip():
             self.lines.pop()
         text = "\n".join(self.lines)
-        places = list(heading_places(self.headings, len(text)))
+        locations = list(heading_locations(self.headings, len(text)))
         for number, note in enumerate(self.notes, start=1):
             if note:
                 line = f"[{number}] {clean(_joined(note))}"
-                places.append(Place(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number)))
+                locations.append(Location(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number)))
                 text += f"\n{line}"
         found = {name: " ".join(clean(_joined("".join(pieces))).split()) for name, pieces in self.properties.items()}
-        return LoadedFile(text, tuple(places), {name: value for name, value in found.items() if value})
+        return LoadedFile(text, tuple(locations), {name: value for name, value in found.items() if value})
 
     def _brace(self, *, opens: bool) -> None:
         self._flush()

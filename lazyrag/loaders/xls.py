@@ -16,12 +16,12 @@ from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_she
 
 
 class XlsLoader(SheetLoader):
-    """Reads a workbook of the old format sheet by sheet; each sheet is a place, each row a line of ``column: value``.
+    """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, percentages their number.
     Hidden sheets are read, too. Names of sheets and the author become metadata.
 
-    Each row below the column names is a place, too, with its number. With fields or a template, rows above the names
+    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
 
     Args:
@@ -52,7 +52,7 @@ class XlsLoader(SheetLoader):
             else:
                 msg = f"{sentence(f'The file is not a workbook of the old format: {exc}')} Save it as .xls or .xlsx."
             raise LoadError(msg) from exc
-        return LoadedFile(loaded.text, loaded.places, {**({"author": author} if author else {}), **loaded.metadata})
+        return LoadedFile(loaded.text, loaded.locations, {**({"author": author} if author else {}), **loaded.metadata})
 
 
 def _sheets(book: Any) -> Iterator[Sheet]:

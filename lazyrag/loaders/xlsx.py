@@ -20,12 +20,12 @@ _UNPACKED = (".xml", ".rels")
 
 
 class XlsxLoader(SheetLoader):
-    """Reads a workbook sheet by sheet; each sheet is a place, each row a line of ``column: value``.
+    """Reads a workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
 
     Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates are ISO 8601. Hidden
     sheets are read, too. Names of sheets, title and author become metadata. Charts, pictures and comments are skipped.
 
-    Each row below the column names is a place, too, with its number. With fields or a template, rows above the names
+    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
     and sheets without names are skipped.
 
     Args:
@@ -51,7 +51,7 @@ class XlsxLoader(SheetLoader):
                 (Sheet(one.title, _rows(one), hidden=one.sheet_state != "visible") for one in book.worksheets),
                 self._selection,
             )
-        return LoadedFile(loaded.text, loaded.places, {**metadata, **loaded.metadata})
+        return LoadedFile(loaded.text, loaded.locations, {**metadata, **loaded.metadata})
 
 
 _one_at_a_time = threading.Lock()

@@ -19,7 +19,7 @@ _DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]+)")
 
 @known_arguments
 class XmlLoader:
-    r"""Reads XML: each element with text becomes a line ``name: text`` and a place, labelled with its XPath.
+    r"""Reads XML: each element with text becomes a line ``name: text`` and a location, labelled with its XPath.
 
     An element with text of its own is read together with all elements inside; its text is stripped. Its attributes, and
     those of other elements, are lines ``name@attribute: value``. Comments are skipped. Files that declare entities are

@@ -38,7 +38,7 @@ class YamlLoader:
     r"""Reads YAML as `JsonLoader` reads JSON: each value becomes a line ``path: value``.
 
     Values stay as they are spelled, numbers and dates too; tags create no objects. Comments are skipped, aliases
-    expanded, and each document of a file is a place.
+    expanded, and each document of a file is a location.
 
     Args:
         records: Path to the list of records, such as ``"data.items"``; "" for the complete value.

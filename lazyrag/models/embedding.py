@@ -86,12 +86,12 @@ class CheckedEmbedder:
         """
         given = listed_texts(texts)
         checked_input_type(input_type)
-        blank = [place for place, text in enumerate(given) if is_blank(text)]
+        blank = [position for position, text in enumerate(given) if is_blank(text)]
         if blank:
-            yield EmbeddedBatch(blank, [blank_error(given[place]) for place in blank])
-        embeddable = [place for place, text in enumerate(given) if not is_blank(text)]
-        for batch in self._batches([given[place] for place in embeddable], dimension, input_type):
-            yield EmbeddedBatch([embeddable[place] for place in batch.positions], batch.results)
+            yield EmbeddedBatch(blank, [blank_error(given[position]) for position in blank])
+        embeddable = [position for position, text in enumerate(given) if not is_blank(text)]
+        for batch in self._batches([given[position] for position in embeddable], dimension, input_type):
+            yield EmbeddedBatch([embeddable[position] for position in batch.positions], batch.results)
 
     def _batches(self, texts: Sequence[str], dimension: int, input_type: InputType) -> Iterator[EmbeddedBatch]:
         missing = dict.fromkeys(range(len(texts)))
@@ -99,18 +99,20 @@ class CheckedEmbedder:
         failure = None
         try:
             for batch in self._embed(texts, input_type):
-                places = list(batch.positions)
-                if not missing.keys() >= set(places) or not len(set(places)) == len(places) == len(batch.results):
+                positions = list(batch.positions)
+                if not missing.keys() >= set(positions) or not len(set(positions)) == len(positions) == len(
+                    batch.results
+                ):
                     failure = self._error(
-                        f"returned {len(batch.results)} results for the positions {places!r:.60} of {len(texts)} "
+                        f"returned {len(batch.results)} results for the positions {positions!r:.60} of {len(texts)} "
                         "texts; every position must come exactly once"
                     )
                     break
                 results = [self._vector(result) for result in batch.results]
                 dimension = dimension or _usual_length(results)
-                for place in places:
-                    del missing[place]
-                yield EmbeddedBatch(places, [self._of_length(result, dimension) for result in results])
+                for position in positions:
+                    del missing[position]
+                yield EmbeddedBatch(positions, [self._of_length(result, dimension) for result in results])
         except NOT_THE_TEXTS_FAULT:
             raise
         except Exception as exc:  # noqa: BLE001  the result of the remaining texts
@@ -149,7 +151,7 @@ class CheckedEmbedder:
         while parts:
             failed = []
             for part in parts:
-                results = self._call([texts[place] for place in part], input_type)
+                results = self._call([texts[position] for position in part], input_type)
                 if isinstance(results, EmbeddingError):
                     failed.append((part, results))
                 else:

@@ -719,22 +719,22 @@ class CachedEmbedder:
         found: dict[int, Embedded] = {}
         for batch in self.embed_batches(texts, input_type):
             found.update(zip(batch.positions, batch.results, strict=True))
-        return collected([found[place] for place in range(len(found))], self._asked.name, self.dimension or 0)
+        return collected([found[position] for position in range(len(found))], self._asked.name, self.dimension or 0)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """What is in the cache, then what the embedder answers, batch by batch; equal texts are asked for once."""
-        places: dict[str, list[int]] = {}
+        positions: dict[str, list[int]] = {}
         blank: list[tuple[int, EmbeddingError]] = []
-        for place, text in enumerate(listed_texts(texts)):
+        for position, text in enumerate(listed_texts(texts)):
             if is_blank(text):
-                blank.append((place, blank_error(text)))
+                blank.append((position, blank_error(text)))
             else:
-                places.setdefault(text, []).append(place)
+                positions.setdefault(text, []).append(position)
         if blank:
-            yield EmbeddedBatch([place for place, _ in blank], [error for _, error in blank])
+            yield EmbeddedBatch([position for position, _ in blank], [error for _, error in blank])
         space = replace(self._space, input_type=input_type)
         dimension = space.dimension
-        distinct = list(places)
+        distinct = list(positions)
         missing: list[str] = []
         for start in range(0, len(distinct), _LOOKED_UP_AT_ONCE):
             some = distinct[start : start + _LOOKED_UP_AT_ONCE]
@@ -742,12 +742,12 @@ class CachedEmbedder:
             missing += [text for text in some if text not in found]
             if found:
                 dimension = dimension or length_of(next(iter(found.values())))
-                yield _batch(places, found)
+                yield _batch(positions, found)
         storing = True
         for batch in self._asked.batches(missing, dimension, input_type):
             results = {missing[at]: result for at, result in zip(batch.positions, batch.results, strict=True)}
             storing = storing and self._store(space, results)
-            yield _batch(places, results)
+            yield _batch(positions, results)
 
     def close(self) -> None:
         """Close the cache, if it was given as a path; twice does no harm."""
@@ -780,7 +780,7 @@ def _identity(embedder: Embedder, given: str | None) -> str:
     return identity
 
 
-def _batch(places: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]) -> EmbeddedBatch:
+def _batch(positions: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]) -> EmbeddedBatch:
     """Results by text as results by place; equal texts share one."""
-    pairs = [(place, result) for text, result in results.items() for place in places[text]]
-    return EmbeddedBatch([place for place, _ in pairs], [result for _, result in pairs])
+    pairs = [(position, result) for text, result in results.items() for position in positions[text]]
+    return EmbeddedBatch([position for position, _ in pairs], [result for _, result in pairs])

@@ -156,7 +156,7 @@ class AsyncReranker:
         scores = dict(checked_ranking(returned, count, repr(self.model)))
         if len(scores) < count:
             raise RetrievalError(f"{self.model!r} returned {len(scores)} scores for {count} documents.")
-        return [scores[place] for place in range(count)]
+        return [scores[position] for position in range(count)]
 
 
 @known_arguments

@@ -105,18 +105,18 @@ class SentenceTransformerEmbedder:
         """
         name, prompt = self._prompt(input_type)
         results: list[Any] = [blank_error(text) if is_blank(text) else None for text in texts]
-        good = [place for place, error in enumerate(results) if error is None]
+        good = [position for position, error in enumerate(results) if error is None]
         if good and not self._cuts:
-            lengths = _lengths(self.model, [prompt + texts[place] for place in good])
-            for place, length in zip(good, lengths, strict=True):
-                results[place] = _length_error(self, length, shown(texts[place]))
-            good = [place for place in good if results[place] is None]
+            lengths = _lengths(self.model, [prompt + texts[position] for position in good])
+            for position, length in zip(good, lengths, strict=True):
+                results[position] = _length_error(self, length, shown(texts[position]))
+            good = [position for position in good if results[position] is None]
         try:
-            vectors = self._encode([texts[place] for place in good], input_type, name) if good else []
+            vectors = self._encode([texts[position] for position in good], input_type, name) if good else []
         except Exception as exc:
             raise EmbeddingError(f"{self!r} failed: {sentence(exc)}") from exc
-        for place, vector in zip(good, vectors, strict=True):
-            results[place] = np.asarray(vector, np.float32)
+        for position, vector in zip(good, vectors, strict=True):
+            results[position] = np.asarray(vector, np.float32)
         return results
 
     def _encode(self, texts: list[str], input_type: InputType, prompt_name: str | None) -> Any:

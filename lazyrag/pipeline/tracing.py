@@ -123,7 +123,7 @@ class Span:
             trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         else:
             message = {}
-            trace = "".join([*_places(error), kind])
+            trace = "".join([*_positions(error), kind])
         self._otel.set_attribute("error.type", kind)
         self._otel.set_status(api.Status(api.StatusCode.ERROR, message.get("exception.message", kind)))
         self._otel.add_event("exception", {"exception.type": kind, "exception.stacktrace": trace, **message})
@@ -338,7 +338,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _places(error: BaseException) -> list[str]:
+def _positions(error: BaseException) -> list[str]:
     """The places in the code that an error passed, innermost last, without source lines, which may contain texts."""
     return [
         f'  File "{one.filename}", line {one.lineno}, in {one.name}\n'

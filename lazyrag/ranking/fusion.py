@@ -22,13 +22,13 @@ NormaliseLike: TypeAlias = bool | Normalisation | Sequence[Normalisation]
 """How scores are normalised: all rankings alike, or each by its own; True is ``"min_max"``, False ``"none"``."""
 
 
-def rrf_shares(
+def rrf_contributions(
     rankings: Sequence[Sequence[tuple[K, float]]], *, k: float = 60, weights: Sequence[float] | None = None
 ) -> dict[K, list[float]]:
     """Reciprocal rank fusion: a ranking adds weight / (k + rank), ranks from 1; its scores are ignored. See `rrf`.
 
     Example:
-        >>> rrf_shares([[("a", 0.9)], [("b", 7.0), ("a", 3.0)]], k=1)
+        >>> rrf_contributions([[("a", 0.9)], [("b", 7.0), ("a", 3.0)]], k=1)
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
     validate_number("k", k, "a finite number > 0, usually 60", lambda value: 0 < value < math.inf)
@@ -39,7 +39,7 @@ def rrf_shares(
     return _by_uid(parts)
 
 
-def weighted_shares(
+def weighted_contributions(
     rankings: Sequence[Sequence[tuple[K, float]]],
     *,
     weights: Sequence[float] | None = None,
@@ -50,9 +50,9 @@ def weighted_shares(
     """Weighted sum of scores brought to a common range: a ranking adds weight x score. See `weighted`.
 
     Example:
-        >>> weighted_shares([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], weights=[3, 1], normalise="max")
+        >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], weights=[3, 1], normalise="max")
         {'a': [0.75, 0.0], 'b': [0.375, 0.25]}
-        >>> weighted_shares([[("a", 8.0), ("b", 4.0)], [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
+        >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
         {'a': [0.75, 0.0], 'b': [0.375, 0.0], 'c': [0.375, 0.25]}
     """
     counts = validate_weights(weights, len(rankings))
@@ -61,7 +61,7 @@ def weighted_shares(
     return _by_uid(parts if depth is None else _completed(parts, validate_integer("depth", depth, 1)))
 
 
-def comb_mnz_shares(
+def comb_mnz_contributions(
     rankings: Sequence[Sequence[tuple[K, float]]],
     *,
     weights: Sequence[float] | None = None,
@@ -76,7 +76,7 @@ def comb_mnz_shares(
         Fox, Shaw: Combination of Multiple Searches, TREC-2 1994.
 
     Example:
-        >>> comb_mnz_shares([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], normalise="max")
+        >>> comb_mnz_contributions([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], normalise="max")
         {'a': [1.0, 0.0], 'b': [1.0, 2.0]}
     """
     parts = _weighted_parts(rankings, validate_weights(weights, len(rankings)), normalise, lowest)
@@ -84,7 +84,7 @@ def comb_mnz_shares(
     return _by_uid([[(uid, part * found[uid]) for uid, part in ranking] for ranking in parts])
 
 
-def comb_max_shares(
+def comb_max_contributions(
     rankings: Sequence[Sequence[tuple[K, float]]],
     *,
     weights: Sequence[float] | None = None,
@@ -100,7 +100,7 @@ def comb_max_shares(
         Fox, Shaw: Combination of Multiple Searches, TREC-2 1994.
 
     Example:
-        >>> comb_max_shares([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], normalise="max")
+        >>> comb_max_contributions([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], normalise="max")
         {'a': [1.0, 0.0], 'b': [0.0, 1.0]}
     """
     best: dict[K, tuple[int, float]] = {}
@@ -175,13 +175,13 @@ def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[f
 
 def _by_uid(parts: Sequence[Sequence[tuple[K, float]]]) -> dict[K, list[float]]:
     """The contribution of each ranking, by uid; 0 where it does not have the uid."""
-    shares: dict[K, list[float]] = {}
+    contributions: dict[K, list[float]] = {}
     for number, ranking in enumerate(parts):
         for uid, part in ranking:
-            if uid not in shares:
-                shares[uid] = [0.0] * len(parts)
-            shares[uid][number] = part
-    return shares
+            if uid not in contributions:
+                contributions[uid] = [0.0] * len(parts)
+            contributions[uid][number] = part
+    return contributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,9 @@ class Fusion:
             ConfigError: If a keyword or a score does not suit the fusion.
             RetrievalError: If the function raises, or returns something else than contributions.
         """
-        return summed(self.shares(rankings, **kwargs))
+        return summed(self.contributions(rankings, **kwargs))
 
-    def shares(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
+    def contributions(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
         try:
             found = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
@@ -236,19 +236,19 @@ class Fusion:
         check_keywords(f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known)
 
     def _checked(self, found: Any, count: int) -> dict[Any, tuple[float, ...]]:
-        shares: dict[Any, tuple[float, ...]] = {}
+        contributions: dict[Any, tuple[float, ...]] = {}
         items: list[tuple[Any, Any]] = list(found.items()) if isinstance(found, Mapping) else [(None, None)]
         for uid, parts in items:
             try:
-                shares[uid] = tuple(map(float, parts))
+                contributions[uid] = tuple(map(float, parts))
             except (TypeError, ValueError):
-                shares[uid] = ()
-            if len(shares[uid]) != count or not all(map(math.isfinite, shares[uid])):
+                contributions[uid] = ()
+            if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
                 raise RetrievalError(
                     f"The fusion {self.name!r} returned {found if uid is None else {uid: parts}!r:.80} for {count} "
                     "rankings; it must return a dict from each uid to a finite number for each ranking."
                 )
-        return shares
+        return contributions
 
 
 fusions: Registry[Fusion] = Registry("fusion", entry_point_group="lazyrag.fusions")
@@ -409,14 +409,14 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def summed(shares: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
+def summed(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
     """Rank by the sums, each rounded once: uids with the same contributions tie, in whatever order.
 
     Example:
         >>> summed({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
         [('a', 0.6), ('b', 0.6)]
     """
-    return best_first({uid: math.fsum(parts) for uid, parts in shares.items()})
+    return best_first({uid: math.fsum(parts) for uid, parts in contributions.items()})
 
 
 def first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
@@ -432,7 +432,12 @@ def first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     return list(best.items())
 
 
-_RRF = Fusion("rrf", rrf_shares)
-_WEIGHTED = Fusion("weighted", weighted_shares)
-for _fusion in (_RRF, _WEIGHTED, Fusion("comb_mnz", comb_mnz_shares), Fusion("comb_max", comb_max_shares)):
+_RRF = Fusion("rrf", rrf_contributions)
+_WEIGHTED = Fusion("weighted", weighted_contributions)
+for _fusion in (
+    _RRF,
+    _WEIGHTED,
+    Fusion("comb_mnz", comb_mnz_contributions),
+    Fusion("comb_max", comb_max_contributions),
+):
     fusions.register(_fusion.name, _fusion)

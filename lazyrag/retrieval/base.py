@@ -164,11 +164,13 @@ class LazyStage:
             why = self.query.during_call(why)
         inputs = tuple(one.record() for one in self.inputs)
         nodes = self.nodes()
-        shares = self._shares(nodes)
+        contributions = self._contributions(nodes)
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
-        return Stage(self.kind, name, nodes, inputs, shares, params, self.seconds, retriever, self._origins(nodes), why)
+        return Stage(
+            self.kind, name, nodes, inputs, contributions, params, self.seconds, retriever, self._origins(nodes), why
+        )
 
-    def _shares(self, nodes: Sequence[DocNode]) -> Any:
+    def _contributions(self, nodes: Sequence[DocNode]) -> Any:
         """The contributions by uid, or by node where several Documents may have nodes of one uid."""
         if not self.contributions:
             return EMPTY
@@ -274,7 +276,7 @@ class BaseRetriever(Generic[T_co]):
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among the hits of one of its stages; called inside the read."""
-        return Reason(uid, ranked.name, f"{ranked.name} did not give it.", cause="untold")
+        return Reason(uid, ranked.name, f"{ranked.name} did not give it.", cause="no-reason")
 
     @property
     def wrapped(self) -> Any:
@@ -442,14 +444,14 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         """As the wrapped retriever."""
         return self._inner is not None and self._inner.supports_feedback
 
-    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> FunctionRetriever:
-        """See `Retriever.towards`; only for a retriever that supports feedback."""
-        return FunctionRetriever(cast("Any", self._inner).towards(nodes, weight))
+    def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> FunctionRetriever:
+        """See `Retriever.with_feedback`; only for a retriever that supports feedback."""
+        return FunctionRetriever(cast("Any", self._inner).with_feedback(nodes, weight))
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Call the function."""
         if query.feedback is not None and self.supports_feedback:
-            return self.towards(*query.feedback).run(replace(query, feedback=None), snapshot)
+            return self.with_feedback(*query.feedback).run(replace(query, feedback=None), snapshot)
         if query.is_explained and self._trace is not None:
             stage = self._trace(query.text, filters=query.filters, topk=query.topk)
             return LoadedStage.of(validate_stage(stage, f"The trace of {self._function!r:.80}"), snapshot)
@@ -466,8 +468,8 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """A function records no reasons."""
-        told = f"{ranked.name} did not give it, and keeps no record that would tell why."
-        return Reason(uid, ranked.name, told, cause="untold")
+        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
+        return Reason(uid, ranked.name, message, cause="no-reason")
 
     def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
         check_query(text)  # the function checks the rest
@@ -499,7 +501,7 @@ def check_retrievers(what: str, retrievers: Sequence[Any]) -> list[BaseRetriever
     return [as_retriever(one) for one in retrievers]
 
 
-def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "unasked") -> LazyStage:
+def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "not-run") -> LazyStage:
     """The stage of a retriever that did not run.
 
     Args:
@@ -602,7 +604,7 @@ def why_not(
         >>> from lazyrag import Document, Retriever
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea": "green tea", "coffee": "no leaves"})
-        >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").told
+        >>> why_not(Retriever(docs, "FineChunk", similarity="bm25"), "1234", "tea").message
         "There is no node '1234' in the Document."
     """
     return as_retriever(retriever).why_not(uid, query, filters, topk)

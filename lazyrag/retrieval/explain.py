@@ -29,7 +29,7 @@ class StageSummary(Record):
         kind: What it does: ``"retriever"``, ``"fusion"``, ``"reranker"`` ...
         name: Its name.
         inputs: Numbers of the stages whose nodes it took.
-        said: Its settings.
+        settings: Its settings.
         given: How many nodes it returned.
         dropped: How many nodes of its inputs it dropped.
         seconds: Its duration without its inputs.
@@ -39,7 +39,7 @@ class StageSummary(Record):
     kind: StageKind
     name: str
     inputs: tuple[int, ...]
-    said: Mapping[str, Any] = field(hash=False)
+    settings: Mapping[str, Any] = field(hash=False)
     given: int
     dropped: int
     seconds: float
@@ -56,9 +56,9 @@ class Standing(Record):
         uid: Of the node: not the hit's uid where the hit stands for another node.
         rank: From 1; None where a retriever of a fusion did not return it.
         score: Its score in the stage.
-        share: What it added to the score of the fusion behind; None without one. The shares add up to that score.
-        shares: The same by the number of the fusion: several may have taken the stage's nodes, and ``share`` is what
-            it added to the last of them.
+        share: What it added to the score of the fusion behind; None without one. Contributions add up to it.
+        contributions: The same by the number of the fusion: several may have taken the stage's nodes, and ``share`` is
+            what it added to the last of them.
     """
 
     stage: int
@@ -68,7 +68,7 @@ class Standing(Record):
     rank: int | None
     score: float | None
     share: float | None = None
-    shares: Mapping[int, float] = field(default_factory=dict, hash=False)
+    contributions: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         score = "" if self.score is None else f" {number_text(self.score)}"
@@ -90,7 +90,7 @@ class ExplainedHit(Record):
         text: The beginning of its text, on one line.
         standings: Its standing in each stage, retrievers first, with those of the nodes that it stands for.
         merged_from: Uids of the other retrieved nodes that it stands for.
-        shares: What each input of the last fusion added to its score there, by the input's name; empty without a
+        contributions: What each input of the last fusion added to its score there, by the input's name; empty without a
             fusion. Of inputs with one name the second is ``"name (2)"`` and so on.
         fused: The score that the shares add up to; None without a fusion.
         node: The node.
@@ -105,7 +105,7 @@ class ExplainedHit(Record):
     text: str
     standings: tuple[Standing, ...]
     merged_from: tuple[str, ...] = ()
-    shares: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
+    contributions: Mapping[str, float] = field(default_factory=lambda: EMPTY, hash=False)
     fused: float | None = None
     node: DocNode | None = field(default=None, compare=False, repr=False)
     _last: ClassVar[str] = "standings"
@@ -233,7 +233,7 @@ def explained(last: Stage, query: str, filters: FilterLike | None = None) -> Exp
                 stage.kind,
                 stage.name,
                 tuple(map(tracks.number, stage.inputs)),
-                stage.said,
+                stage.settings,
                 len(stage.nodes),
                 len(dropped[number - 1]),
                 stage.seconds,
@@ -256,7 +256,7 @@ class Tracks:
         self.stages = _inputs_first(last)
         self.last = last
         self._numbers = {id(stage): number for number, stage in enumerate(self.stages, start=1)}
-        self._places = {id(stage): _places(stage.nodes) for stage in self.stages}
+        self._standings = {id(stage): _standings(stage.nodes) for stage in self.stages}
         self._carriers: dict[tuple[int, str], list[DocNode]] = {}
         self._reasons: dict[tuple[int, str], Reason] = {}
         self._inputs = {id(stage): _input_nodes(stage) for stage in self.stages}
@@ -265,9 +265,9 @@ class Tracks:
         """Number of a stage."""
         return self._numbers[id(stage)]
 
-    def place(self, stage: Stage, node: DocNode) -> tuple[int | None, float | None]:
+    def standing_of(self, stage: Stage, node: DocNode) -> tuple[int | None, float | None]:
         """Rank of a node in a stage, from 1, and its score; None where it is not there."""
-        return self._places[id(stage)].get(node, (None, None))
+        return self._standings[id(stage)].get(node, (None, None))
 
     def origins(self, stage: Stage, node: DocNode) -> list[DocNode]:
         """The nodes of a stage's inputs that one of its nodes stands for: itself and those that it replaced."""
@@ -305,7 +305,7 @@ class Tracks:
             (rank, number, stage, node)
             for number, stage in enumerate(stages)
             for node in nodes
-            if (rank := self.place(stage, node)[0]) is not None
+            if (rank := self.standing_of(stage, node)[0]) is not None
         ]
         if not ranked:
             return None
@@ -317,22 +317,24 @@ class Tracks:
         carriers = self.carriers(self.last, uid)
         own = [node for node in carriers if node.uid == uid]
         if own:
-            rank, score = self.place(self.last, own[0])
+            rank, score = self.standing_of(self.last, own[0])
             return Reason(uid, "result", f"It is in the result at rank {rank}.", rank, score, cause="found")
         return self._merged(uid, carriers[0]) if carriers else self._lost(self.last, uid)
 
     def _merged(self, uid: str, carrier: DocNode) -> Reason:
         """The reason for a node that another one stands for: the stage that merged it."""
-        rank, _ = self.place(self.last, carrier)
-        told = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
+        rank, _ = self.standing_of(self.last, carrier)
+        message = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
         stage = self.last
         while True:
             before = [one for one in stage.inputs if self.carriers(one, uid)]
             found = self.best(before, [node for one in before for node in one.nodes if node.uid == uid])
             if found is not None:
-                return Reason(uid, stage.name, told, found[2], self.place(found[0], found[1])[1], cause="merged")
+                return Reason(
+                    uid, stage.name, message, found[2], self.standing_of(found[0], found[1])[1], cause="merged"
+                )
             if not before:
-                return Reason(uid, stage.name, told, cause="merged")
+                return Reason(uid, stage.name, message, cause="merged")
             stage = before[0]
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
@@ -348,19 +350,21 @@ class Tracks:
         found = self.best(stage.inputs, [node for one in stage.inputs for node in self.carriers(one, uid)])
         if found is not None:
             where, node, rank = found
-            score = self.place(where, node)[1]
-            told = f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
-            told += "." if score is None else f", its score was {score:.4g}."
+            score = self.standing_of(where, node)[1]
+            message = (
+                f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
+            )
+            message += "." if score is None else f", its score was {score:.4g}."
             if node.uid != uid:
-                told += f" The node {node.uid} stood for it there."
-            return Reason(uid, stage.name, told, rank, score)
+                message += f" The node {node.uid} stood for it there."
+            return Reason(uid, stage.name, message, rank, score)
         if not stage.inputs:
-            return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="untold")
+            return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="no-reason")
         reasons = tuple(dict.fromkeys(self._lost(one, uid) for one in stage.inputs))
         if len(reasons) == 1:
             return reasons[0]
-        told = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
-        return Reason(uid, stage.name, told, inputs=reasons, cause="inputs")
+        message = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
+        return Reason(uid, stage.name, message, inputs=reasons, cause="inputs")
 
 
 def _inputs_first(last: Stage) -> list[Stage]:
@@ -377,12 +381,12 @@ def _inputs_first(last: Stage) -> list[Stage]:
     return list(found.values())
 
 
-def _places(nodes: Sequence[DocNode]) -> dict[DocNode, tuple[int | None, float | None]]:
+def _standings(nodes: Sequence[DocNode]) -> dict[DocNode, tuple[int | None, float | None]]:
     """Rank and score of each node, of duplicates those of the first."""
-    places: dict[DocNode, tuple[int | None, float | None]] = {}
+    locations: dict[DocNode, tuple[int | None, float | None]] = {}
     for rank, node in enumerate(nodes, start=1):
-        places.setdefault(node, (rank, node.score))
-    return places
+        locations.setdefault(node, (rank, node.score))
+    return locations
 
 
 def _input_nodes(stage: Stage) -> dict[str, dict[DocNode, None]]:
@@ -400,9 +404,9 @@ def _tree(node: DocNode) -> object:
 
 def _stage_text(stage: Stage) -> str:
     """A stage with its settings: ``topk=3``, ``rrf (k=60)``."""
-    if stage.name in stage.said:
-        return f"{stage.name}={stage.said[stage.name]!r}"
-    settings = ", ".join(f"{name}={value!r}" for name, value in stage.said.items())
+    if stage.name in stage.settings:
+        return f"{stage.name}={stage.settings[stage.name]!r}"
+    settings = ", ".join(f"{name}={value!r}" for name, value in stage.settings.items())
     return f"{stage.name} ({settings})" if settings else stage.name
 
 
@@ -412,7 +416,7 @@ def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
         best = tracks.best(stage.inputs, [node])
         if best is not None:
             labels = tracks.number(stage), stage.name, node.uid, node.path, node.group, node.number
-            found.append(DroppedNode(*labels, best[2], tracks.place(best[0], node)[1]))
+            found.append(DroppedNode(*labels, best[2], tracks.standing_of(best[0], node)[1]))
     return sorted(found, key=lambda one: one.rank)
 
 
@@ -431,7 +435,7 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())[:_TEXT_SHOWN],
         standings,
         tuple(dict.fromkeys(retrieved)),
-        track.shares,
+        track.contributions,
         track.fused,
         node,
     )
@@ -447,7 +451,7 @@ class _HitTrack:
     def __init__(self, tracks: Tracks) -> None:
         self._tracks = tracks
         self.seen: dict[tuple[int, DocNode], Standing] = {}
-        self.shares: dict[str, float] = {}
+        self.contributions: dict[str, float] = {}
         self.fused: float | None = None
 
     def follow(self, hit: DocNode) -> None:
@@ -455,11 +459,11 @@ class _HitTrack:
         nodes: dict[int, dict[DocNode, None]] = {id(self._tracks.last): {hit: None}}
         under_fusion: set[int] = set()
         for stage in reversed(self._tracks.stages):
-            there = [node for node in nodes.get(id(stage), ()) if self._tracks.place(stage, node)[0] is not None]
+            there = [node for node in nodes.get(id(stage), ()) if self._tracks.standing_of(stage, node)[0] is not None]
             is_fusion = False
             for node in there:
-                self._note(stage, node, self._tracks.place(stage, node))
-                is_fusion |= self._note_shares(stage, node, hit, is_last=id(stage) not in under_fusion)
+                self._note(stage, node, self._tracks.standing_of(stage, node))
+                is_fusion |= self._note_contributions(stage, node, hit, is_last=id(stage) not in under_fusion)
             if is_fusion or id(stage) in under_fusion:
                 under_fusion.update(map(id, stage.inputs))
             before = [origin for node in there for origin in self._best_first(stage, node)]
@@ -471,33 +475,35 @@ class _HitTrack:
         best = {one: self._tracks.best(stage.inputs, [one]) for one in self._tracks.origins(stage, node)}
         return sorted(best, key=lambda one: math.inf if (found := best[one]) is None else found[2])
 
-    def _note(self, stage: Stage, node: DocNode, place: tuple[int | None, float | None]) -> Standing:
+    def _note(self, stage: Stage, node: DocNode, standing_of: tuple[int | None, float | None]) -> Standing:
         number = self._tracks.number(stage)
-        return self.seen.setdefault((number, node), Standing(number, stage.kind, stage.name, node.uid, *place))
+        return self.seen.setdefault((number, node), Standing(number, stage.kind, stage.name, node.uid, *standing_of))
 
-    def _note_shares(self, stage: Stage, node: DocNode, hit: DocNode, *, is_last: bool) -> bool:
+    def _note_contributions(self, stage: Stage, node: DocNode, hit: DocNode, *, is_last: bool) -> bool:
         """Note what each input of a fusion added to a node's score. False if the stage is not a fusion.
 
         The hit's own shares are those of the last fusion and the best node there; of several fusions side by side, of
         one that gave the hit its score.
         """
-        by_node: Mapping[Any, tuple[float, ...]] = stage.shares
-        shares = by_node.get(node, by_node.get(node.uid))
-        if shares is None:
+        by_node: Mapping[Any, tuple[float, ...]] = stage.contributions
+        contributions = by_node.get(node, by_node.get(node.uid))
+        if contributions is None:
             return False
-        number, score = self._tracks.number(stage), self._tracks.place(stage, node)[1]
+        number, score = self._tracks.number(stage), self._tracks.standing_of(stage, node)[1]
         sources = [_uncut(one) for one in stage.inputs]
         added: dict[int, list[float]] = {}
-        for one, source, share in zip(stage.inputs, sources, shares, strict=True):
-            is_given = self._tracks.place(one, node)[0] is not None
-            standing = self._note(source, node, self._tracks.place(source, node) if is_given else (None, None))
+        for one, source, share in zip(stage.inputs, sources, contributions, strict=True):
+            is_given = self._tracks.standing_of(one, node)[0] is not None
+            standing = self._note(source, node, self._tracks.standing_of(source, node) if is_given else (None, None))
             parts = added.setdefault(standing.stage, [])
             parts.append(share)
-            by_fusion = {**standing.shares, number: math.fsum(parts)}
-            self.seen[standing.stage, node] = replace(standing, share=by_fusion[max(by_fusion)], shares=by_fusion)
+            by_fusion = {**standing.contributions, number: math.fsum(parts)}
+            self.seen[standing.stage, node] = replace(
+                standing, share=by_fusion[max(by_fusion)], contributions=by_fusion
+            )
         if is_last and (self.fused is None or self.fused != hit.score == score):
             self.fused = score
-            self.shares = dict(zip(_stage_names(sources), shares, strict=True))
+            self.contributions = dict(zip(_stage_names(sources), contributions, strict=True))
         return True
 
 
@@ -593,7 +599,7 @@ def _stage_table(explanation: Explanation) -> str:
     for stage in explanation.stages:
         settings = ", ".join(
             f"{name}={_line(str(json_ready(value)))}"
-            for name, value in stage.said.items()
+            for name, value in stage.settings.items()
             if (name, value) != ("query", explanation.query)
         )
         inputs = " ".join(map(str, stage.inputs)) or "-"

@@ -21,12 +21,12 @@ from lazyrag.document.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapsh
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.ranking.fusion import (
     Fusion,
-    comb_max_shares,
-    comb_mnz_shares,
+    comb_max_contributions,
+    comb_mnz_contributions,
     fusions,
     summed,
     validate_weights,
-    weighted_shares,
+    weighted_contributions,
 )
 from lazyrag.ranking.scores import Weights
 from lazyrag.retrieval.base import (
@@ -291,11 +291,13 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """True if one of the retrievers supports it."""
         return any(one.supports_feedback for one in self.retrievers)
 
-    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
-        """Return a copy whose retrievers move the vectors of queries towards nodes; see `Retriever.towards`."""
+    def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
+        """Return a copy whose retrievers move the vectors of queries towards nodes; see `Retriever.with_feedback`."""
         retrievers: list[Any] = list(self.retrievers)
         made = copy.copy(self)
-        made.retrievers = tuple(one.towards(nodes, weight) if one.supports_feedback else one for one in retrievers)
+        made.retrievers = tuple(
+            one.with_feedback(nodes, weight) if one.supports_feedback else one for one in retrievers
+        )
         made._set_weights(self._weights)
         return made
 
@@ -310,8 +312,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         """Set weights; a retriever of weight 0 does not run, and nothing is built for it."""
         self._weights = weights
         self._weighted_fusing = self._fusing.with_weights(weights)
-        shares = weights or [1.0] * len(self.retrievers)
-        self._running = [one if share > 0 else None for one, share in zip(self.retrievers, shares, strict=True)]
+        contributions = weights or [1.0] * len(self.retrievers)
+        self._running = [one if share > 0 else None for one, share in zip(self.retrievers, contributions, strict=True)]
         self._read(one for one in self._running if one is not None)
 
     def _checked_weights(self, weights: Any) -> tuple[float, ...] | None:
@@ -463,7 +465,7 @@ class Fusing:
     @property
     def reads_scores(self) -> bool:
         """Whether the fusion is a built-in one of scores; of others it is unknown."""
-        return self.fusion.func in (weighted_shares, comb_mnz_shares, comb_max_shares)
+        return self.fusion.func in (weighted_contributions, comb_mnz_contributions, comb_max_contributions)
 
     def takes(self, keyword: str) -> bool:
         """Whether the fusion takes a keyword."""
@@ -538,7 +540,7 @@ class Fusing:
 
     def _contributions(self, found: Sequence[_FusedInput], more: Mapping[str, Any]) -> dict[NodeKey, tuple[float, ...]]:
         try:
-            return self.fusion.shares([one.hits for one in found], **{**self.keywords, **more}) if found else {}
+            return self.fusion.contributions([one.hits for one in found], **{**self.keywords, **more}) if found else {}
         except (ConfigError, RetrievalError) as exc:
             if any(math.isnan(score) for one in found for _, score in one.hits):
                 raise RetrievalError(
@@ -568,7 +570,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     Args:
         retriever: A `Retriever` by embeddings, or a `HybridRetriever` with one in it.
         nodes: Towards how many of the first nodes the query is moved, at least 1.
-        weight: How far, see `Retriever.towards`.
+        weight: How far, see `Retriever.with_feedback`.
 
     Raises:
         ConfigError: If the retriever does not support feedback, or a value is out of its range.
@@ -608,7 +610,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         first = () if query.is_blank else retriever.run(query.with_topk(self._nodes), snapshot).nodes()
         seconds = time.perf_counter() - begun
         found = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
-        params = {"towards": [node.uid for node in first], "weight": self._weight}
+        params = {"feedback": [node.uid for node in first], "weight": self._weight}
         return found.then("step", "feedback", params=params, seconds=seconds)
 
 
@@ -868,11 +870,11 @@ def _quotas(lengths: Sequence[int], weights: Sequence[float], topk: int) -> list
         left = topk - sum(quotas)
         if not unfilled or left == 0:
             return quotas
-        for index, seats in zip(unfilled, places(left, [weights[index] for index in unfilled]), strict=True):
+        for index, seats in zip(unfilled, allocate_seats(left, [weights[index] for index in unfilled]), strict=True):
             quotas[index] = min(lengths[index], quotas[index] + seats)
 
 
-def places(seats: int, weights: Sequence[float]) -> list[int]:
+def allocate_seats(seats: int, weights: Sequence[float]) -> list[int]:
     """Allot seats in proportion to weights, by largest remainder; ties go to the first.
 
     Args:
@@ -880,7 +882,7 @@ def places(seats: int, weights: Sequence[float]) -> list[int]:
         weights: At least one, all > 0.
 
     Example:
-        >>> places(10, [0.5, 0.3, 0.15])
+        >>> allocate_seats(10, [0.5, 0.3, 0.15])
         [5, 3, 2]
     """
     parts = [Fraction(weight) for weight in weights]  # floats would break ties by their rounding

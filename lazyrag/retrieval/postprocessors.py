@@ -329,8 +329,8 @@ def _step_stage(step: Step, stage: Stage, query: str) -> Stage:
     seconds = time.perf_counter() - started
     origins = getattr(step, "origins", None)
     found = origins(stage.nodes, nodes) if callable(origins) else {}
-    kind, name, said = _step_kind(step), _step_name(step), _step_settings(step)
-    return Stage(kind, name, tuple(nodes), (stage,), said=said, seconds=seconds, origins=found)
+    kind, name, settings = _step_kind(step), _step_name(step), _step_settings(step)
+    return Stage(kind, name, tuple(nodes), (stage,), settings=settings, seconds=seconds, origins=found)
 
 
 def _step_kind(step: Any) -> StageKind:
@@ -345,9 +345,9 @@ def _step_name(step: Any) -> str:
 
 def _step_settings(step: Any) -> Mapping[str, Any]:
     """The attribute ``said`` of a step, or the fields of a dataclass."""
-    said = getattr(step, "said", None)
-    if isinstance(said, Mapping):
-        return said
+    settings = getattr(step, "settings", None)
+    if isinstance(settings, Mapping):
+        return settings
     values = {one.name: getattr(step, one.name) for one in fields(step)} if is_dataclass(step) else {}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -668,9 +668,9 @@ class Windows:
                 raise ConfigError(f"{node!r}: {merged}. Use one Windows with larger numbers, or merge=False first.")
             by_tree.setdefault(id(_reader(node).tree), []).append(at)
         found: list[tuple[int, list[DocNode]]] = []
-        for places in by_tree.values():
-            own = [nodes[at] for at in places]
-            found += [(places[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
+        for positions in by_tree.values():
+            own = [nodes[at] for at in positions]
+            found += [(positions[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
         return [node for _, window in sorted(found, key=lambda one: one[0]) for node in window]
 
     def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:
@@ -763,20 +763,20 @@ class MMR:
         for at, (node, key) in enumerate(zip(nodes, keys, strict=True)):
             if isinstance(node.reader, Reader):
                 stored.setdefault((id(node.reader), key), []).append(at)
-        for (_, key), places in stored.items():
-            found = _reader(nodes[places[0]]).vectors_of([nodes[at].segment for at in places], key)
-            for at, vector in zip(places, found, strict=True):
+        for (_, key), positions in stored.items():
+            found = _reader(nodes[positions[0]]).vectors_of([nodes[at].segment for at in positions], key)
+            for at, vector in zip(positions, found, strict=True):
                 vectors[at] = vector
         missing: dict[int, list[int]] = {}
         for at, node in enumerate(nodes):
             if vectors[at] is None and node.get_text().strip():
                 missing.setdefault(id(node.reader), []).append(at)
-        for places in missing.values():
-            first, key = nodes[places[0]], keys[places[0]]
+        for positions in missing.values():
+            first, key = nodes[positions[0]], keys[positions[0]]
             if not isinstance(first.reader, Reader):
                 raise ConfigError(f"MMR needs vectors; {first!r} has none under {key!r} and belongs to no Document.")
             [embedder] = first.reader.embedders([key])
-            for at, made in zip(places, embedder.embed([nodes[at].get_text() for at in places]), strict=True):
+            for at, made in zip(positions, embedder.embed([nodes[at].get_text() for at in positions]), strict=True):
                 vectors[at] = made
         return vectors
 

@@ -276,7 +276,7 @@ class Reranker:
         started = time.perf_counter()
         nodes = tuple(self._function(stage.nodes, **kwargs))
         seconds = time.perf_counter() - started
-        return Stage("reranker", self.name, nodes, (stage,), said=shown_keywords(self._kwargs), seconds=seconds)
+        return Stage("reranker", self.name, nodes, (stage,), settings=shown_keywords(self._kwargs), seconds=seconds)
 
 
 def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -418,7 +418,7 @@ class ModelStep:
             self.name,
             tuple(nodes[at].with_score(score) for at, score in scores.items()),
             (stage,),
-            said={"topk": self.topk} if wanted < len(nodes) else {},
+            settings={"topk": self.topk} if wanted < len(nodes) else {},
             seconds=time.perf_counter() - started,
         )
         if self.weight == 1:
@@ -453,8 +453,8 @@ class ModelStep:
             "weighted",
             tuple(nodes[at].with_score(totals[at]) for at in order),
             (stage, ranked),
-            shares={nodes[at]: contributions[at] for at in order},
-            said={"weight": self.weight, "normalise": self.normalise},
+            contributions={nodes[at]: contributions[at] for at in order},
+            settings={"weight": self.weight, "normalise": self.normalise},
             seconds=time.perf_counter() - started,
         )
 
@@ -463,7 +463,7 @@ class ModelStep:
     ) -> dict[int, tuple[float, ...]]:
         """The contributions of incoming and new scores, by position."""
         weights = [1 - self.weight, self.weight]
-        return fusions["weighted"].shares([incoming, scored], weights=weights, normalise=self.normalise)
+        return fusions["weighted"].contributions([incoming, scored], weights=weights, normalise=self.normalise)
 
 
 def _incoming(nodes: Sequence[DocNode]) -> list[tuple[int, float]]:
@@ -481,7 +481,7 @@ def _cut(stage: Stage, topk: int) -> Stage:
     """The first nodes of a stage; all with -1."""
     if topk == -1 or topk >= len(stage.nodes):
         return stage
-    return Stage("cut", "topk", stage.nodes[:topk], (stage,), said={"topk": topk})
+    return Stage("cut", "topk", stage.nodes[:topk], (stage,), settings={"topk": topk})
 
 
 def _check_topk(topk: Any) -> None:

@@ -209,9 +209,9 @@ class Retriever(BaseRetriever[T_co]):
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
         """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
-        shares = fusions["rrf"].shares([one.hits for one in rankings])
-        fused = LazyStage("fusion", "rrf", summed(shares), snapshot, self.group, inputs=tuple(rankings))
-        fused.contributions = shares
+        contributions = fusions["rrf"].contributions([one.hits for one in rankings])
+        fused = LazyStage("fusion", "rrf", summed(contributions), snapshot, self.group, inputs=tuple(rankings))
+        fused.contributions = contributions
         fused.seconds = time.perf_counter() - begun
         return fused.cut(topk)
 
@@ -263,7 +263,7 @@ class Retriever(BaseRetriever[T_co]):
         """True for a search by vectors without ``target``."""
         return bool(self._embed_keys) and self.target is None
 
-    def towards(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
+    def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
         """Return a copy of this retriever that moves the vector of each query towards nodes.
 
         Use it to find more nodes of a kind: hits that a reader approved, or the first hits of another retriever (see
@@ -284,7 +284,7 @@ class Retriever(BaseRetriever[T_co]):
             >>> _ = docs.add_texts({"a": "green tea", "b": "coffee"})
             >>> retriever = Retriever(docs, "FineChunk")
             >>> green, coffee = retriever("tea")
-            >>> [node.text for node in retriever.towards([coffee], weight=1)("tea")]
+            >>> [node.text for node in retriever.with_feedback([coffee], weight=1)("tea")]
             ['coffee', 'green tea']
         """
         made = copy.copy(self)
@@ -347,13 +347,13 @@ class Retriever(BaseRetriever[T_co]):
         if found:
             reasons = [tracks.reason(one) for one in sorted(found)]
             best = min(reasons, key=lambda one: math.inf if one.rank is None else one.rank)
-            return replace(best, uid=uid, told=not_led(self.group, len(sources), best.told))
+            return replace(best, uid=uid, message=not_led(self.group, len(sources), best.message))
         reason = tracks.reason(uid)
         if reason.cause != "found":
             return reason
         target = str(self.target)
-        told = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
-        return replace(reason, stage=target, told=told, cause="dropped")
+        message = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
+        return replace(reason, stage=target, message=message, cause="dropped")
 
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
         """The nodes of the searched group that lead to a node of the target group."""
@@ -415,14 +415,14 @@ class _MissingNode:
         if own:
             return self._reason_of(own)
         if target not in [one.group for _, _, one in found]:
-            told = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
-            return self._because("group", told)
+            message = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
+            return self._because("group", message)
         own = self.retriever._leading_to(self.ranked, self.uid)
         if not own:
-            told = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
-            return self._because("group", told)
+            message = f"It is of the target group {target!r}, and no node of {group!r} leads to it."
+            return self._because("group", message)
         reason = self._reason_of(own)
-        return replace(reason, told=not_led(group, len(own), reason.told))
+        return replace(reason, message=not_led(group, len(own), reason.message))
 
     def _reason_of(self, own: Sequence[_Found]) -> Reason:
         """The best reason of some nodes of the searched group."""
@@ -433,11 +433,11 @@ class _MissingNode:
         if matching:
             return self._too_low(matching) or self._unranked(matching)
         last = wanted[-1]
-        told = "The filter excludes it." if last is None else excluded(last, own[-1][2].fields)
-        return Reason(self.uid, "filter", told, cause="filter")
+        message = "The filter excludes it." if last is None else excluded(last, own[-1][2].fields)
+        return Reason(self.uid, "filter", message, cause="filter")
 
-    def _because(self, cause: Cause, told: str, rank: int | None = None, score: float | None = None) -> Reason:
-        return Reason(self.uid, self.retriever._ranking_name(self.ranked), told, rank, score, cause=cause)
+    def _because(self, cause: Cause, message: str, rank: int | None = None, score: float | None = None) -> Reason:
+        return Reason(self.uid, self.retriever._ranking_name(self.ranked), message, rank, score, cause=cause)
 
     def _too_low(self, own: Sequence[_Found]) -> Reason | None:
         """The rank of the node in the ranking of all nodes; None if it has none."""
@@ -455,13 +455,15 @@ class _MissingNode:
         rank, score = at + 1, ranking[at][1]
         cut_off = retriever._cut_off_of(embed_key)
         if cut_off != -math.inf and retriever.similarity.is_worse(score, cut_off):
-            told = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
-            return Reason(self.uid, "similarity_cut_off", told, rank, score, cause="cut-off")
+            message = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
+            return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
         if rank <= depth:
-            told = f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+            message = (
+                f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+            )
         else:
-            told = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
-        return self._because("depth", told, rank, score)
+            message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
+        return self._because("depth", message, rank, score)
 
     def _unranked(self, own: Sequence[_Found]) -> Reason:
         """Why a node has no rank in the ranking of all nodes."""
@@ -479,7 +481,7 @@ class _MissingNode:
         return self._because("terms", f"The similarity {self.retriever.similarity.name!r} gave it no score.")
 
 
-def not_led(group: str, count: int, told: str) -> str:
+def not_led(group: str, count: int, message: str) -> str:
     """The reason for a node of the target group, from the reason for the best node that leads to it.
 
     Example:
@@ -487,7 +489,7 @@ def not_led(group: str, count: int, told: str) -> str:
         "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
-    return f"No hit of {group!r} leads to it. Of {which} that would: {told[:1].lower()}{told[1:]}"
+    return f"No hit of {group!r} leads to it. Of {which} that would: {message[:1].lower()}{message[1:]}"
 
 
 def excluded(wanted: Filter, fields: Fields) -> str:

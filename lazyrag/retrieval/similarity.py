@@ -601,7 +601,7 @@ def feedback_vector(
     return moved(plain, [one for one in vectors if isinstance(one, np.ndarray)], weight)
 
 
-def moved(vector: Vector, towards: Sequence[Vector], weight: float) -> Vector:
+def moved(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
     """Move a query's vector towards those of nodes.
 
     Its direction becomes that of q + weight x m, where q is the query's vector brought to length 1, and m is the mean
@@ -609,7 +609,7 @@ def moved(vector: Vector, towards: Sequence[Vector], weight: float) -> Vector:
 
     Args:
         vector: (dim,) float32.
-        towards: n arrays of the same shape; none leaves the vector as it is, as does what has no direction.
+        vectors: n arrays of the same shape; none leaves the vector as it is, as does what has no direction.
         weight: At least 0.
 
     Returns:
@@ -623,9 +623,9 @@ def moved(vector: Vector, towards: Sequence[Vector], weight: float) -> Vector:
         >>> moved(np.array([5.0, 0.0], np.float32), [np.array([0.0, 3.0], np.float32)], 0.75).tolist()
         [4.0, 3.0]
     """
-    if not towards or weight == 0:
+    if not vectors or weight == 0:
         return vector
-    mean = _unit(np.mean([_unit(one.astype(np.float64)) for one in towards], axis=0))
+    mean = _unit(np.mean([_unit(one.astype(np.float64)) for one in vectors], axis=0))
     plain = vector.astype(np.float64)
     direction = _unit(_unit(plain) + weight * mean)
     return (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector

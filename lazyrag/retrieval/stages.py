@@ -33,8 +33,8 @@ Cause: TypeAlias = Literal[
     "query",
     "weight",
     "inputs",
-    "unasked",
-    "untold",
+    "not-run",
+    "no-reason",
 ]
 """The cause of a `Reason`, for programs.
 
@@ -42,9 +42,9 @@ Cause: TypeAlias = Literal[
 stage removed it. A retriever did not return it because: ``"depth"``: it ranks too low; ``"cut-off"``: its score is
 worse than ``similarity_cut_off``; ``"terms"``: it shares nothing with the query; ``"embedding"``: it has no vector;
 ``"filter"``; ``"group"``: it belongs to another group; ``"unknown"``: no such node; ``"query"``: the query is blank;
-``"weight"``: the retriever has weight 0 and did not run; ``"unasked"``: the retriever did not run for another reason;
-``"untold"``: the retriever, such as a function, records no reasons. ``"inputs"``: none of several retrievers returned
-it; each has its own reason.
+``"weight"``: the retriever has weight 0 and did not run; ``"not-run"``: the retriever did not run for another reason;
+``"no-reason"``: the retriever, such as a function, records no reasons. ``"inputs"``: none of several retrievers
+returned it; each has its own reason.
 """
 
 
@@ -72,9 +72,9 @@ class Stage:
         name: Its name for people: ``"bm25"``, ``"rrf"``, ``"ModuleReranker"``, ``"topk"``.
         nodes: Its nodes, best first, with its scores.
         inputs: The stages whose nodes it took; none for a retriever.
-        shares: Of a fusion: for each uid the contribution of each input to the score, in the order of the inputs. They
-            add up to the score. The keys are nodes where several Documents may have the same uid.
-        said: Its settings, for people: ``{"k": 60}``.
+        contributions: Of a fusion: for each uid the contribution of each input to the score, in the order of the
+            inputs. They add up to the score. The keys are nodes where several Documents may have the same uid.
+        settings: Its settings, for people: ``{"k": 60}``.
         seconds: Its duration, without its inputs.
         retriever: Of a leaf: the retriever.
         origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it stands for. By
@@ -86,8 +86,10 @@ class Stage:
     name: str
     nodes: tuple[DocNode, ...]
     inputs: tuple[Stage, ...] = ()
-    shares: Mapping[str, tuple[float, ...]] | Mapping[DocNode, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
-    said: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    contributions: Mapping[str, tuple[float, ...]] | Mapping[DocNode, tuple[float, ...]] = field(
+        default_factory=lambda: EMPTY
+    )
+    settings: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
     retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
     origins: Mapping[DocNode, tuple[DocNode, ...]] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class Reason(Record):
     Args:
         uid: Of the node.
         stage: Name of the stage that dropped it; ``"result"`` where none did.
-        told: The reason in one sentence.
+        message: The reason in one sentence.
         rank: Its rank before it was dropped, from 1; None where it had none.
         score: Its score there; None where it had none.
         inputs: Where none of several retrievers returned it: the reason of each.
@@ -110,7 +112,7 @@ class Reason(Record):
 
     uid: str
     stage: str
-    told: str
+    message: str
     rank: int | None = None
     score: float | None = None
     inputs: tuple[Reason, ...] = ()
@@ -118,7 +120,7 @@ class Reason(Record):
     _last: ClassVar[str] = "inputs"
 
     def __str__(self) -> str:
-        lines = [f"{self.stage}: {self.told}"]
+        lines = [f"{self.stage}: {self.message}"]
         lines += ["  " + line for one in self.inputs for line in str(one).splitlines()]
         return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
-from lazyrag.data.segment import EMPTY, Place
+from lazyrag.data.segment import EMPTY, Location
 from lazyrag.errors import ConfigError, IngestionWarning, LoadError, warn_user
 from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
@@ -130,13 +130,13 @@ class LoadedItem:
     Args:
         identity: Its stable identifier.
         text: The complete text.
-        places: Headings or pages, as stretches of the text.
+        locations: Headings or pages, as stretches of the text.
         metadata: Of the source and the file; the source takes precedence.
     """
 
     identity: str
     text: str
-    places: tuple[Place, ...] = ()
+    locations: tuple[Location, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
@@ -165,7 +165,7 @@ def _loaded(item: SourceItem, path: Path) -> LoadedItem:
     """Load an item with the loader of its suffix, which takes a path."""
     path.write_bytes(item.content)
     loaded = load_file(path)
-    return LoadedItem(item.identity, loaded.text, loaded.places, {**loaded.metadata, **item.metadata})
+    return LoadedItem(item.identity, loaded.text, loaded.locations, {**loaded.metadata, **item.metadata})
 
 
 def digest(text: str) -> str:
@@ -417,21 +417,21 @@ class FetchReport:
     unchanged: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     failed: tuple[FailedItem, ...] = ()
-    kept: tuple[str, ...] = ()
+    retained: tuple[str, ...] = ()
     cut_short: str = ""
 
     def __str__(self) -> str:
         counts = [
             f"{len(getattr(self, name))} {name}" for name in ("added", "updated", "unchanged", "removed", "failed")
         ]
-        counts += [f"{len(self.kept)} kept"] if self.kept else []
+        counts += [f"{len(self.retained)} kept"] if self.retained else []
         counts += [f"cut short: {self.cut_short}"] if self.cut_short else []
         return ", ".join(counts)
 
     @property
     def is_complete(self) -> bool:
         """Whether the folder now equals the source, except for new items that failed."""
-        return not self.cut_short and not self.kept
+        return not self.cut_short and not self.retained
 
 
 def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
@@ -538,7 +538,7 @@ class _Run:
         with _writing(self._folder):
             kept = self._remove_missing(is_complete=not in_doubt)
         done = {name: tuple(identities) for name, identities in self._done.items()}
-        return FetchReport(**done, failed=tuple(self._failed), kept=tuple(kept), cut_short=cut_short)
+        return FetchReport(**done, failed=tuple(self._failed), retained=tuple(kept), cut_short=cut_short)
 
     def _take(self, item: SourceItem) -> None:
         name = file_name(_checked(item).identity, item.suffix)

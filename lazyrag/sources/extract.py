@@ -111,7 +111,7 @@ def _uploaded(file: Any) -> LoadedItem:
     """Load a file of the disk, or an upload of a web framework."""
     if isinstance(file, (str, os.PathLike)):
         loaded = load_file(Path(file).expanduser())
-        return LoadedItem(Path(file).name, loaded.text, loaded.places, loaded.metadata)
+        return LoadedItem(Path(file).name, loaded.text, loaded.locations, loaded.metadata)
     stream = getattr(file, "file", file)  # Starlette's own read is a coroutine
     filename = getattr(file, "filename", None) or getattr(file, "name", None)
     if not isinstance(filename, str) or not callable(getattr(stream, "read", None)):
@@ -129,7 +129,7 @@ def _uploaded(file: Any) -> LoadedItem:
             loaded = load_file(path)
         except LoadError as exc:
             raise LoadError(str(exc), path=name, loader=exc.loader) from exc
-    return LoadedItem(name, loaded.text, loaded.places, loaded.metadata)
+    return LoadedItem(name, loaded.text, loaded.locations, loaded.metadata)
 
 
 def _notion(info: Any, max_pages: int, web: WebOptions) -> NotionSource:

@@ -156,9 +156,9 @@ _WRITERS: dict[str, Callable[[Block, str], str]] = {
 
 def _linked(kind: str, content: Block) -> str:
     """Images, files and embeds as links; "" without a URL."""
-    place = _text(content.get("type"))  # Notion's name for it; something else may be under this key
-    url = _text((_object(content.get(place)) if place in {"external", "file"} else content).get("url"))
-    if place == "file":
+    position = _text(content.get("type"))  # Notion's name for it; something else may be under this key
+    url = _text((_object(content.get(position)) if position in {"external", "file"} else content).get("url"))
+    if position == "file":
         url = url.partition("?")[0]  # a signature that changes with each response
     if not url:
         return ""

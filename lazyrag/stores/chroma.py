@@ -36,8 +36,8 @@ from lazyrag.errors import (
 from lazyrag.stores.protocol import (
     Candidate,
     Feature,
-    Location,
     Pushed,
+    StoreLocation,
     VectorRow,
     VectorSchema,
     check_deletion,
@@ -124,12 +124,12 @@ class ChromaVectorStore:
         return self._exact_rows
 
     @property
-    def location(self) -> Location | None:
+    def location(self) -> StoreLocation | None:
         """See `Located.location`."""
         if self._connection.uri is not None:
-            return Location(self._connection.uri, is_server=True)
+            return StoreLocation(self._connection.uri, is_server=True)
         folder = self._connection.folder
-        return None if folder is None else Location(folder, is_server=False)
+        return None if folder is None else StoreLocation(folder, is_server=False)
 
     def open(self) -> None:
         """See `Store.open`.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lazyrag.errors import ConfigError, StoreError, known_names
 from lazyrag.registry import Registry
-from lazyrag.stores.protocol import Location, SegmentStore, VectorStore, segment_stores, vector_stores
+from lazyrag.stores.protocol import SegmentStore, StoreLocation, VectorStore, segment_stores, vector_stores
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
 from lazyrag.validation import check_keywords, required_names, validate_mapping, validate_number
 
@@ -41,7 +41,7 @@ class StoreChoice:
         return self.type == "map" and self.uri is None
 
     @property
-    def location(self) -> Location | None:
+    def location(self) -> StoreLocation | None:
         """The location of a store of another type than ``map``, if it has one. Making the store checks its kwargs."""
         if self.type == "map":
             return None
@@ -49,7 +49,7 @@ class StoreChoice:
         store_class = registry[self.type]
         if not hasattr(store_class, "location"):
             return None
-        location: Location | None = store_class(**self.kwargs).location
+        location: StoreLocation | None = store_class(**self.kwargs).location
         return location
 
     def placed_with(self, other: StoreChoice, ledger: str | None) -> StoreChoice:
@@ -247,7 +247,7 @@ def _resolve(path: str) -> Path:
     return Path(path).expanduser().resolve()
 
 
-def _file_beside(location: Location) -> str:
+def _file_beside(location: StoreLocation) -> str:
     """The file for the other data of a Document with a store on this machine."""
     return f"{os.path.normpath(location.address)}.lazyrag.db"
 

@@ -51,7 +51,7 @@ from lazyrag.stores.milvus_encoding import (
 from lazyrag.stores.protocol import (
     Candidate,
     Feature,
-    Location,
+    StoreLocation,
     VectorRow,
     VectorSchema,
     check_deletion,
@@ -126,9 +126,9 @@ class MilvusVectorStore:
         return frozenset(found)
 
     @property
-    def location(self) -> Location:
+    def location(self) -> StoreLocation:
         """See `Located.location`."""
-        return Location(self._connection.address, is_server=self._connection.path is None)
+        return StoreLocation(self._connection.address, is_server=self._connection.path is None)
 
     def open(self) -> None:
         """See `Store.open`. StoreConnectionError if Milvus does not answer within the timeout."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition, Filter, matches
-from lazyrag.data.segment import EMPTY, Place, ReadOnly, Segment, content_text, digest
+from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest
 from lazyrag.errors import (
     ConfigError,
     SchemaMismatchError,
@@ -28,7 +28,7 @@ from lazyrag.errors import (
     missing_package,
     sentence,
 )
-from lazyrag.stores.protocol import Feature, Location, Pushed, check_deletion, push_down
+from lazyrag.stores.protocol import Feature, Pushed, StoreLocation, check_deletion, push_down
 from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
@@ -92,9 +92,9 @@ class OpenSearchSegmentStore:
         return shared | {"native text"} if self._analysers else shared
 
     @property
-    def location(self) -> Location:
+    def location(self) -> StoreLocation:
         """See `Located.location`."""
-        return Location(", ".join(self._uris), is_server=True)
+        return StoreLocation(", ".join(self._uris), is_server=True)
 
     def open(self) -> None:
         """See `Store.open`.
@@ -739,7 +739,7 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
         True
     """
     parts = json.loads(source[_SEGMENT])
-    group, document_id, path, parent, number, content, metadata, others, span, places = parts + [None] * (
+    group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [None] * (
         10 - len(parts)
     )
     uid, _, build = source[_KEY].rpartition("-")
@@ -759,7 +759,7 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
         ReadOnly(metadata) if metadata else EMPTY,
         ReadOnly(fields),
         span and tuple(span),
-        tuple(Place(*place) for place in places or ()),
+        tuple(Location(*location) for location in locations or ()),
     )
 
 
@@ -771,10 +771,10 @@ def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: If the segment holds a value that JSON does not have.
     """
-    _, _, group, document_id, path, parent, number, content, metadata, fields, span, places = segment
+    _, _, group, document_id, path, parent, number, content, metadata, fields, span, locations = segment
     parts: list[Any] = [group, document_id, path, parent, number, content]
     others = fields_beside_index(fields, indexed)
-    more: list[Any] = [metadata, others, span, [dataclasses.astuple(place) for place in places]]
+    more: list[Any] = [metadata, others, span, [dataclasses.astuple(location) for location in locations]]
     while more and not more[-1]:
         more.pop()
     parts += [part or None for part in more]

@@ -134,7 +134,7 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class StoreLocation:
     """The location of a store's rows.
 
     Args:
@@ -153,7 +153,7 @@ class Located(Protocol):
     """
 
     @property
-    def location(self) -> Location | None:
+    def location(self) -> StoreLocation | None:
         """The location; None in memory."""
 
 

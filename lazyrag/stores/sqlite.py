@@ -20,7 +20,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Filter, matches
-from lazyrag.data.segment import EMPTY, Content, Place, ReadOnly, Segment, digest
+from lazyrag.data.segment import EMPTY, Content, Location, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
@@ -311,7 +311,7 @@ def segment_rows(
                 metadata,
                 None if span is None else span[0],
                 None if span is None else span[1],
-                _places(one) if one.places else "[]",
+                _locations(one) if one.locations else "[]",
             )
         )
     return rows
@@ -324,7 +324,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         row: The columns of a `SegmentRow` but the collection.
         origins: By their numbers; with this row's.
     """
-    key, number, build, parent, ordinal, is_json, content, metadata, start, end, places = row
+    key, number, build, parent, ordinal, is_json, content, metadata, start, end, locations = row
     origin = origins[number]
     # Most texts are no bytes: `read_text` is called for those that are.
     text = content if isinstance(content, str) else read_text(content)
@@ -342,7 +342,7 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
         origin.fields,
         None if start is None else (start, end),
-        () if places == "[]" else tuple(Place(*place) for place in json.loads(read_text(places))),
+        () if locations == "[]" else tuple(Location(*location) for location in json.loads(read_text(locations))),
     )
 
 
@@ -430,8 +430,10 @@ def _origin_row(one: Segment) -> OriginRow:
     return OriginRow(key, stored_text(one.group), stored_text(one.document_id), stored_text(one.path), fields)
 
 
-def _places(one: Segment) -> StoredText:
-    return _json(one, "places", [(place.start, place.end, place.kind, place.label) for place in one.places])
+def _locations(one: Segment) -> StoredText:
+    return _json(
+        one, "places", [(location.start, location.end, location.kind, location.label) for location in one.locations]
+    )
 
 
 def _json(one: Segment, name: str, value: Any) -> StoredText:

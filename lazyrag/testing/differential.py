@@ -270,8 +270,8 @@ def embeddings(dimension: int) -> st.SearchStrategy[Embedding]:
     or 1 times one power of two, and dimensions are few, so that rational ratios of lengths are powers of two.
     """
     if dimension == SPARSE:
-        places = st.integers(0, 5) | st.sampled_from([2**32, 2**63 + 5])
-        return st.dictionaries(places, st.sampled_from([-1.0, -0.5, 0.5, 1.0, 2.0]), max_size=5)
+        positions = st.integers(0, 5) | st.sampled_from([2**32, 2**63 + 5])
+        return st.dictionaries(positions, st.sampled_from([-1.0, -0.5, 0.5, 1.0, 2.0]), max_size=5)
     signs = st.lists(st.sampled_from([0.0, 1.0, -1.0]), min_size=dimension, max_size=dimension)
     scaled = st.builds(lambda row, power: np.array(row, np.float32) * np.float32(2.0**power), signs, st.integers(-2, 2))
     other = st.integers(0, 2**16).map(

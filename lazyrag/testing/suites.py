@@ -15,7 +15,7 @@ import pytest
 
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Condition, Filter, matches
-from lazyrag.data.segment import Place, Segment, content_text
+from lazyrag.data.segment import Location, Segment, content_text
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.protocol import (
     Approximate,
@@ -138,8 +138,12 @@ class SegmentStoreContract(_StoreContract[SegmentStore]):
 
     def test_a_root_keeps_its_places(self, store: SegmentStore) -> None:
         """A node without a parent comes back without one; its pages and headings come back in their order."""
-        places = (Place(0, 9, "page", "1"), Place(4, 9, "heading", "安装 > Setup 🍵"), Place(9, 9, "page", "2"))
-        root = make_segments()[0]._replace(parent=None, span=(0, 9), places=places)
+        locations = (
+            Location(0, 9, "page", "1"),
+            Location(4, 9, "heading", "安装 > Setup 🍵"),
+            Location(9, 9, "page", "2"),
+        )
+        root = make_segments()[0]._replace(parent=None, span=(0, 9), locations=locations)
         store.upsert(C, [root])
         assert store.get(C, [root.key]) == [root]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 
 
 class Heading(NamedTuple):
@@ -22,7 +22,7 @@ class Heading(NamedTuple):
     title: str
 
 
-def heading_places(headings: Sequence[Heading], length: int) -> tuple[Place, ...]:
+def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Location, ...]:
     """Return the section under each heading, up to the next one, labelled with the path of headings above.
 
     Args:
@@ -30,18 +30,18 @@ def heading_places(headings: Sequence[Heading], length: int) -> tuple[Place, ...
         length: The text's length.
 
     Example:
-        >>> [place.label for place in heading_places([Heading(0, 1, "Tea"), Heading(9, 2, "Picking")], 20)]
+        >>> [location.label for location in heading_locations([Heading(0, 1, "Tea"), Heading(9, 2, "Picking")], 20)]
         ['Tea', 'Tea > Picking']
     """
-    places = []
+    locations = []
     path: list[Heading] = []
     for number, heading in enumerate(headings):
         while path and path[-1].level >= heading.level:
             path.pop()
         path.append(heading)
         end = headings[number + 1].start if number + 1 < len(headings) else length
-        places.append(Place(heading.start, end, "heading", " > ".join(one.title for one in path)))
-    return tuple(places)
+        locations.append(Location(heading.start, end, "heading", " > ".join(one.title for one in path)))
+    return tuple(locations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _DEFINITION = re.compile(r"(?:async[ \t]+def|def|class)[ \t]+([^\W\d]\w*)")
 
 
-def python_definitions(text: str) -> Iterator[Place]:
+def python_definitions(text: str) -> Iterator[Location]:
     """Find top-level functions and classes, up to their last line that is neither blank nor a comment.
 
     It scans lines: `ast` fails on code of other versions of Python, on incomplete files and on deep nesting, and warns.
@@ -206,7 +206,7 @@ def python_definitions(text: str) -> Iterator[Place]:
         definition = _DEFINITION.match(line)  # never inside brackets, even in broken code
         if definition or not (line[0].isspace() or depth > 0 or continued):
             if name:
-                yield Place(start, end, "definition", name)
+                yield Location(start, end, "definition", name)
             start = found.start() if decorated is None else decorated
             name = definition[1] if definition else ""
             decorated = start if line[0] == "@" else None
@@ -214,7 +214,7 @@ def python_definitions(text: str) -> Iterator[Place]:
         depth = (0 if definition else depth) + sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
         continued = line.endswith("\\")
     if name:
-        yield Place(start, end, "definition", name)
+        yield Location(start, end, "definition", name)
 
 
 def _covered(text: str) -> str:

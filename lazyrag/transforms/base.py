@@ -208,7 +208,7 @@ class AdaptiveTransform:
         """Maximum number of model calls per node, for plans."""
         return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
 
-    def path_told(self, path: str) -> str:
+    def path_key(self, path: str) -> str:
         """Return what of a document's path affects the result: the number of its entry, and what that returns."""
         try:
             number = next((number for number, one in enumerate(self.entries) if one.fits(path)), None)
@@ -216,8 +216,8 @@ class AdaptiveTransform:
             return f"{path} {type(exc).__name__}"
         if number is None:
             return "none"
-        path_told = getattr(self.entries[number].given, "path_told", None)
-        return f"{number} {path_told(path) if path_told is not None else ''}".rstrip()
+        path_key = getattr(self.entries[number].given, "path_key", None)
+        return f"{number} {path_key(path) if path_key is not None else ''}".rstrip()
 
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -230,7 +230,7 @@ class NodeTransform:
     anything else that affects the result (a model, a client) in ``identity`` or in ``create_node_group(version=...)``.
     Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle batches: it yields
     for each, in order, what `transform` would return.
-    A file that moves is not transformed again. If a subclass reads ``node.path``, define ``path_told(path)``, which
+    A file that moves is not transformed again. If a subclass reads ``node.path``, define ``path_key(path)``, which
     returns the part of the path that affects the result as a string; if that changes, the nodes are created again.
 
     Example:

@@ -120,7 +120,7 @@ class LLMParser(NodeTransform):
         return f"LLMParser/1 {json.dumps(parts, ensure_ascii=False)}"
 
     @property
-    def identity_rests_on(self) -> Mapping[str, Any]:
+    def identity_depends_on(self) -> Mapping[str, Any]:
         """Objects that `identity` does not cover: a model without identity, a parse function."""
         objects: dict[str, Any] = {}
         if not self._model.identity:

@@ -279,7 +279,7 @@ class SemanticSplitter(NodeTransform):
     """
 
     reads_text_only = True
-    identity_rests_on: Mapping[str, Any] = EMPTY
+    identity_depends_on: Mapping[str, Any] = EMPTY
     """Objects that `identity` does not cover: an embed without identity."""
 
     def __init__(
@@ -314,7 +314,7 @@ class SemanticSplitter(NodeTransform):
                 f"SemanticSplitter/1 {self._packer.settings} min={self.min_size} window={self.window} {split_at} "
                 f"embed={embedder.identity}"
             )
-            self.identity_rests_on = {} if embedder.identity else {"embed": embed}
+            self.identity_depends_on = {} if embedder.identity else {"embed": embed}
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans."""

@@ -24,7 +24,7 @@ from lazyrag.text.structure import (
     Block,
     Heading,
     Value,
-    heading_places,
+    heading_locations,
     html_headings,
     html_tags,
     html_text,
@@ -226,13 +226,13 @@ class CodeSplitter(TextSplitter):
         languages = language or "+".join(one for one in _GRAMMARS if is_installed(one)) or "lines"
         self._set_identity(CodeSplitter, f" language={languages}")
 
-    def path_told(self, path: str) -> str:
+    def path_key(self, path: str) -> str:
         """Return the part of a document's path that affects its chunks: the language."""
         return self.language or language_of(path)
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans, definitions and the language."""
-        text, language = node.get_text(), self.path_told(node.path)
+        text, language = node.get_text(), self.path_key(node.path)
         levels, definitions = _read(text, language)
         for start, end in self._packer.spans(text, levels):
             own = text[start:end]
@@ -283,8 +283,8 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Defini
         if not by_depth[depth] <= ends:
             ends = ends | by_depth[depth]
             levels.append(_level(text, ends))
-    lines = tokens & {place for end in _ends(_LINE, text) for place in (end, end - 1)}
-    return [*levels, _level(text, {_line_end(text, place) for place in lines}), _level(text, tokens)], definitions
+    lines = tokens & {position for end in _ends(_LINE, text) for position in (end, end - 1)}
+    return [*levels, _level(text, {_line_end(text, position) for position in lines}), _level(text, tokens)], definitions
 
 
 def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
@@ -439,11 +439,11 @@ class JSONSplitter(NodeTransform):
         """Yield the pieces of a string as JSON strings, with the escapes that JSON needs; none is cut."""
         text = string_value(source)
         inner = text.translate(_ESCAPES)
-        places = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
+        positions = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
         room = Packer(max(1, self.chunk_size - self.counter.count('""')), 0, self.counter)
         whole = (at for at in range(1, len(text) + 1) if is_boundary(text, at))
         found = (sentence_ends(text), word_ends(text), whole, range(1, len(text) + 1))
-        levels = [array("q", (places[end] for end in ends)) for ends in found]
+        levels = [array("q", (positions[end] for end in ends)) for ends in found]
         for start, end in room.spans(inner, levels):
             yield _node(f'"{inner[start:end]}"', path)
 
@@ -520,12 +520,12 @@ def sections(text: str, headings: Iterable[Heading]) -> Iterator[Section]:
         >>> [section.path for section in sections(text, markdown_headings(text))]
         ['', 'Tea', 'Tea > Water']
     """
-    places = heading_places(list(headings), len(text))
-    first = places[0].start if places else len(text)
+    positions = heading_locations(list(headings), len(text))
+    first = positions[0].start if positions else len(text)
     if first:
         yield Section(0, first, "")
-    for place in places:
-        yield Section(place.start, place.end, place.label)
+    for position in positions:
+        yield Section(position.start, position.end, position.label)
 
 
 class _SectionSplitter(TextSplitter):
@@ -693,7 +693,9 @@ def _html_levels(text: str, *, has_heading: bool) -> list[array[int]]:
         return at < 0 or position >= tags[at].end
 
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
-    beside = {place for tag in tags for place in (tag.start, tag.end) if place > 0 and is_boundary(text, place)}
+    beside = {
+        position for tag in tags for position in (tag.start, tag.end) if position > 0 and is_boundary(text, position)
+    }
     words = sorted(beside.union(end for end in word_ends(text) if outside(end)))
     whole = [end for end in blocks if is_boundary(text, end)]
     return [closed(array("q", ends), len(text)) for ends in (whole, sentences, words)]

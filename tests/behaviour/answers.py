@@ -172,7 +172,7 @@ def _readable(explanation: dict[str, Any]) -> dict[str, Any]:
     return {
         "standings": standings,
         "stages": stages,
-        "shares": explanation["hits"][0]["shares"] if explanation["hits"] else {},
+        "contributions": explanation["hits"][0]["contributions"] if explanation["hits"] else {},
     }
 
 

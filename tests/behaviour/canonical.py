@@ -75,14 +75,16 @@ def brief(found: Any, decimals: int | None = None) -> Any:
 
 def stage(given: Any, decimals: int | None = None) -> dict[str, Any]:
     """A stage of a trace, and those it was made of."""
-    shares = {str(getattr(key, "uid", key)): plain(list(value), decimals) for key, value in dict(given.shares).items()}
+    contributions = {
+        str(getattr(key, "uid", key)): plain(list(value), decimals) for key, value in dict(given.contributions).items()
+    }
     return {
         "kind": given.kind,
         "name": given.name,
         "nodes": [node(one, decimals) for one in given.nodes],
         "inputs": [stage(one, decimals) for one in given.inputs],
-        "shares": shares,
-        "settings": plain(given.said, decimals),
+        "contributions": contributions,
+        "settings": plain(given.settings, decimals),
     }
 
 

@@ -67,7 +67,7 @@ class ByPath(EveryThird):
         """The path before the text."""
         yield f"{node.path}: {node.text[: self.step]}"
 
-    def path_told(self, path: str) -> str:
+    def path_key(self, path: str) -> str:
         """All of it."""
         return path
 

@@ -46,7 +46,7 @@ def _drawn(count: int) -> list[str]:
     found = []
     for number in range(count):
         length = 1 + number % 5
-        picked = [_WORDS[(number * 31 + place * (7 + number % 11)) % len(_WORDS)] for place in range(length)]
+        picked = [_WORDS[(number * 31 + position * (7 + number % 11)) % len(_WORDS)] for position in range(length)]
         found.append(" ".join(picked))
     return found
 

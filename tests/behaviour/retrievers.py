@@ -147,7 +147,9 @@ CASES: dict[str, Case] = {
         lambda lib: Retriever([lib.docs, lib.notes], "line", topk=6, embed_keys=["letters"]), ROUNDED
     ),
     "cosine smart": Case(lambda lib: dense(lib, index="smart_embedding_index"), ROUNDED, is_native=True),
-    "cosine towards": Case(lambda lib: dense(lib).towards(lib.docs.get_nodes("line", limit=2), weight=0.5), ROUNDED),
+    "cosine towards": Case(
+        lambda lib: dense(lib).with_feedback(lib.docs.get_nodes("line", limit=2), weight=0.5), ROUNDED
+    ),
     "sparse": Case(lambda lib: Retriever(lib.sparse, "line", topk=4), is_sparse=True),
     "sparse ip cut-off": Case(
         lambda lib: Retriever(lib.sparse, "line", "ip", topk=4, similarity_cut_off=2.0), is_sparse=True

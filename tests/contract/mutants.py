@@ -184,7 +184,7 @@ class NoPlaces(MapSegmentStore):
 
     def upsert(self, collection, rows):
         """Without them."""
-        super().upsert(collection, [row._replace(places=()) for row in rows])
+        super().upsert(collection, [row._replace(locations=()) for row in rows])
 
 
 class StoreOrder(MapSegmentStore):

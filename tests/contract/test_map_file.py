@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.fields import DataType, DocField, make_schema
 from lazyrag.data.filters import And, Condition
-from lazyrag.data.segment import Place, ReadOnly, Segment
+from lazyrag.data.segment import Location, ReadOnly, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores import sqlite as map_file
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
@@ -90,7 +90,7 @@ _segments = st.builds(
     metadata=st.dictionaries(_texts, _json, max_size=3).map(ReadOnly),
     fields=_fields,
     span=st.none() | st.tuples(_offsets, _offsets),
-    places=st.lists(st.builds(Place, _offsets, _offsets, _texts, _texts), max_size=3).map(tuple),
+    locations=st.lists(st.builds(Location, _offsets, _offsets, _texts, _texts), max_size=3).map(tuple),
 )
 
 
@@ -113,7 +113,7 @@ def test_any_segment_comes_back_equal(segments):
         read = store.get(C, [one.key for one in segments])
         assert read == segments
         for one, written in zip(read, segments, strict=True):
-            for name in ("content", "metadata", "fields", "span", "places"):
+            for name in ("content", "metadata", "fields", "span", "locations"):
                 assert typed(getattr(one, name)) == typed(getattr(written, name))
         assert sorted(one.key for one in store.scan(C)) == sorted(one.key for one in segments)
         assert store.delete(C, keys=[one.key for one in segments]) == len(segments)

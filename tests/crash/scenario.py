@@ -146,7 +146,9 @@ class Embedder:
 
     def __call__(self, texts: list[str]) -> list[list[float]]:
         """One vector for each text."""
-        return [[1.0 + sum(ord(letter) % 16 == place for letter in text) for place in range(16)] for text in texts]
+        return [
+            [1.0 + sum(ord(letter) % 16 == position for letter in text) for position in range(16)] for text in texts
+        ]
 
 
 class Weights:
@@ -220,7 +222,7 @@ def _text(seed: int, lines: int) -> str:
     words = [*_ENGLISH, *_CHINESE]
     made = []
     for line in range(lines):
-        numbers = [(seed * 31 + line * 7 + place * place * 3 + seed * line) % len(words) for place in range(9)]
+        numbers = [(seed * 31 + line * 7 + position * position * 3 + seed * line) % len(words) for position in range(9)]
         made.append(f"{seed}.{line} " + " ".join(words[number] for number in numbers))
     return "\n".join(made) + "\n"
 

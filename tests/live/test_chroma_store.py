@@ -53,7 +53,7 @@ MANY_EXAMPLES = settings(deadline=None, max_examples=25, suppress_health_check=l
 
 
 @pytest.fixture(scope="module", params=["memory", "folder", "server"])
-def place(request, tmp_path_factory):
+def position(request, tmp_path_factory):
     """What a store is made with in each of the three places."""
     return arguments(request, tmp_path_factory)
 
@@ -73,9 +73,9 @@ def arguments(request, tmp_path_factory):
 
 
 @contextlib.contextmanager
-def opened(place, **more):
+def opened(position, **more):
     """An open store, closed at the end."""
-    store = ChromaVectorStore(**place, **more)
+    store = ChromaVectorStore(**position, **more)
     store.open()
     try:
         yield store
@@ -84,9 +84,9 @@ def opened(place, **more):
 
 
 @pytest.fixture(scope="module")
-def store(place):
+def store(position):
     """An open store."""
-    with opened(place) as store:
+    with opened(position) as store:
         yield store
 
 
@@ -203,14 +203,14 @@ def test_rankings_are_exact_where_chroma_s_distances_are_not(store, metric, leng
 
 
 @pytest.mark.parametrize("exact_rows", [0, 12_000])
-def test_more_rows_than_go_into_a_call(place, exact_rows):
+def test_more_rows_than_go_into_a_call(position, exact_rows):
     """12,000 rows are written, read, paged, found and deleted, though Chroma takes 5,461 at once."""
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(12_000, 4)).astype(np.float32)
     rows = rows_of(vectors, [{"year": at % 1000} for at in range(12_000)])
     schema = make_schema({"year": DocField(DataType.INT32)})
     reference = MapVectorStore()
-    with opened(place, exact_rows=exact_rows) as store:
+    with opened(position, exact_rows=exact_rows) as store:
         for one in (store, reference):
             fresh(one, 4, "l2", schema)
             one.upsert(C, rows[::-1])
@@ -316,11 +316,11 @@ def test_a_collection_of_somebody_else_is_left_alone(store):
     store.drop(C)
 
 
-def test_settings_of_the_graph_reach_chroma(place):
+def test_settings_of_the_graph_reach_chroma(position):
     """Both ways to write them; the space is the metric, and Chroma's cosine is an inner product of unit vectors."""
     flat = {"space": "cosine", "ef_construction": 200}
     for index_kwargs in (flat, {"hnsw": flat}):
-        with opened(place, index_kwargs=index_kwargs) as store:
+        with opened(position, index_kwargs=index_kwargs) as store:
             fresh(store)
             handle = store._connection.run(lambda client: client.get_collection(store._name(C)))
             graph = handle.configuration_json["hnsw"]
@@ -359,9 +359,9 @@ def test_a_folder_may_be_opened_twice_in_one_program(tmp_path):
             different.open()
 
 
-def test_a_closed_store_says_so(place):
+def test_a_closed_store_says_so(position):
     """Before it is opened, and after it is closed."""
-    store = ChromaVectorStore(**place)
+    store = ChromaVectorStore(**position)
     for _ in range(2):
         with pytest.raises(StoreError, match=r"closed\. Open it first"):
             store.count(C)

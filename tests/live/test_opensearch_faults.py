@@ -183,8 +183,8 @@ def rejecting(refused):
     """
 
     def changed(status, body):
-        for place in refused:
-            [result] = body["items"][place].values()
+        for position in refused:
+            [result] = body["items"][position].values()
             result |= {"status": 429, "error": {"type": "rejected_execution_exception", "reason": "queue is full"}}
         return answered(body, status)
 

@@ -113,7 +113,7 @@ def test_records_of_a_database_come_in_through_a_loader(folder, tmp_path):
     docs.create_node_group("record", transform=lambda d: d.split("\n\n"))
     [node] = Retriever(docs, "record", similarity="bm25_chinese")("哪种茶要萎凋？")
     assert node.text == "红茶：萎凋"
-    assert [(place.kind, place.label) for place in node.places] == [("row", "2")]
+    assert [(location.kind, location.label) for location in node.locations] == [("row", "2")]
 
 
 def test_loaders_extract_texts_and_tables(folder):
@@ -174,8 +174,8 @@ def test_pdf_documents_are_built_in(folder):
     The text of a real PDF is extracted page after page, with no loader registered, and the pages are kept as places.
     """
     [node] = Document(folder(real("reports/2024年茶叶质量检验报告.pdf"))).get_nodes()
-    assert [place.label for place in node.places] == ["1", "2"]
-    first, second = (node.text[place.start : place.end] for place in node.places)
+    assert [location.label for location in node.locations] == ["1", "2"]
+    first, second = (node.text[location.start : location.end] for location in node.locations)
     assert "QS-24-M1-0405-A" in first
     assert second.strip()
 
@@ -195,7 +195,7 @@ def test_slides_and_sheets_are_read(folder):
     book.active.append(["绿茶", 180])
     book.save(root / "表格.xlsx")
     _, *nodes = Document(root).get_nodes()
-    assert {node.path: (node.text, node.places[0].kind, node.places[0].label) for node in nodes} == {
+    assert {node.path: (node.text, node.locations[0].kind, node.locations[0].label) for node in nodes} == {
         "slides.pptx": ("采摘", "slide", "1"),
         "表格.xlsx": ("价格\n品名 | 价格\n品名: 绿茶; 价格: 180", "sheet", "价格"),
     }

@@ -288,8 +288,8 @@ def test_statement_2_makes_one_node_of_many_pages(folder):
     define_the_six(docs)
     [root] = docs.get_nodes()
     [node] = docs.get_nodes("doc-summary")
-    assert [place.label for place in root.places] == ["1", "2", "3", "4"]
-    assert len(root.text) > max(place.end - place.start for place in root.places) > 0
+    assert [location.label for location in root.locations] == ["1", "2", "3", "4"]
+    assert len(root.text) > max(location.end - location.start for location in root.locations) > 0
     assert node.content == f"{len(root.text)}字：Mach"
 
 

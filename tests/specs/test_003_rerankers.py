@@ -69,7 +69,7 @@ def test_get_scores_keeps_the_documents_order(reranker):
     It is a plain method, and gives each document's score at the document's place.
     """
     ranked = dict(reranker.model("green tea", DOCUMENTS))
-    assert reranker.get_scores("green tea", DOCUMENTS) == [ranked[place] for place in range(len(DOCUMENTS))]
+    assert reranker.get_scores("green tea", DOCUMENTS) == [ranked[position] for position in range(len(DOCUMENTS))]
     assert asyncio.run(reranker.aget_scores("green tea", DOCUMENTS)) == reranker.get_scores("green tea", DOCUMENTS)
     assert reranker.get_scores("green tea", []) == []
 
@@ -239,7 +239,9 @@ def test_reranking_finds_more_than_vectors_alone():
     asked = embedder.embed([question for question, _ in questions], "query")
     for (question, right), vector in zip(questions, asked, strict=True):
         scores = vectors @ vector
-        nodes = [DocNode(text=paragraphs[place], score=float(scores[place])) for place in np.argsort(-scores)[:10]]
+        nodes = [
+            DocNode(text=paragraphs[position], score=float(scores[position])) for position in np.argsort(-scores)[:10]
+        ]
         by_vector += nodes[0].text == paragraphs[right]
         reranked += reranker(nodes, query=question)[0].text == paragraphs[right]
     assert reranked > by_vector > 0.8 * len(questions)

@@ -153,7 +153,7 @@ def test_the_page_of_a_pdf():
     docs = lazyrag.Document(path)
     nodes = docs.get_nodes("FineChunk")
     pages = [Document.from_node(node).metadata["page"] for node in nodes]
-    assert pages == [int(node.places[0].label) for node in nodes if node.places[0].kind == "page"]
+    assert pages == [int(node.locations[0].label) for node in nodes if node.locations[0].kind == "page"]
     assert len(set(pages)) > 1
 
 

@@ -62,7 +62,7 @@ def test_an_uploaded_file(tmp_path):
     with path.open("rb") as opened:
         for given in (path, str(path), UploadFile(), opened):
             [item] = extract(ExtractSetting("upload_file", upload_file=given))
-            assert (item.identity, item.text, item.places[0].label) == ("茶.md", "# Tea\n\nSencha", "Tea")
+            assert (item.identity, item.text, item.locations[0].label) == ("茶.md", "# Tea\n\nSencha", "Tea")
 
 
 @pytest.mark.parametrize("name", ["茶", "a.xyz", "a." + "x" * 300, "a.\0txt", "a.b:c"])

@@ -40,7 +40,7 @@ def never(query, documents, top_n):
 
 def by_length(query, documents, top_n):
     """A rerank model: longer is better."""
-    return [(place, len(document) / 10) for place, document in enumerate(documents)]
+    return [(position, len(document) / 10) for position, document in enumerate(documents)]
 
 
 def told(found):
@@ -125,7 +125,7 @@ def test_scores_of_a_model_that_knows_no_bounds():
     """「相关性分数 `score` 范围为 [0, 1]」: logits are an error that says what to do, or are brought there."""
 
     def logits(query, documents, top_n):
-        return [(place, 5.0 - 4 * place) for place in range(len(documents))]
+        return [(position, 5.0 - 4 * position) for position in range(len(documents))]
 
     with pytest.raises(ConfigError, match="from 0 to 1"):
         RerankModelRunner(logits).run("tea", DOCS)

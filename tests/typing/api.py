@@ -173,7 +173,7 @@ assert_type(rrf(both), list[tuple[str, float]])
 assert_type(
     weighted(both, weights=weights.shares, normalise=["theoretical", "max"], lowest=[-1, None]), list[tuple[str, float]]
 )
-assert_type(fusions["rrf"].shares(both), dict[str, tuple[float, ...]])
+assert_type(fusions["rrf"].contributions(both), dict[str, tuple[float, ...]])
 assert_type(ReciprocalRankFusion().fuse(both), list[tuple[str, float]])
 assert_type(mmr(rrf(both), [[1.0, 0.0], [0.0, 1.0]]), list[tuple[str, float]])
 weighted(both, normalise="minmax")  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ assert_type(RetrievalChain(chained, Reranker(), lambda nodes, query: nodes[:1])(
 assert_type(RetrievalChain(chained, output_format="dict")("query"), Any)
 assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
 assert_type(explain(chained, "query"), Explanation)
-assert_type(Retriever(docs, "block", output_format="content").explain("query")[0].shares, Mapping[str, float])
+assert_type(Retriever(docs, "block", output_format="content").explain("query")[0].contributions, Mapping[str, float])
 assert_type(why_not(RetrievalChain(chained), "uid", "query").rank, int | None)
 
 

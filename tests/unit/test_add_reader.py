@@ -349,10 +349,10 @@ class Teller:
 @pytest.fixture
 def readers(tmp_path, monkeypatch):
     """A module of readers, which other processes can import."""
-    place = tmp_path / "modules"
-    place.mkdir()
-    (place / "some_readers.py").write_text(READERS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(place))
+    position = tmp_path / "modules"
+    position.mkdir()
+    (position / "some_readers.py").write_text(READERS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(position))
     import some_readers
 
     yield some_readers

@@ -332,7 +332,7 @@ def test_what_steps_are_called(words):
         ("step", "own"),
         ("cut", "topk"),
     ]
-    assert stages[2].said == {"lam": 0.5, "topk": 3, "descend": True}
+    assert stages[2].settings == {"lam": 0.5, "topk": 3, "descend": True}
 
 
 def test_chains_stand_where_retrievers_do(docs, words):

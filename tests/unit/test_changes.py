@@ -400,12 +400,12 @@ class Disk:
         return {identity: content for identity, (content, _, _) in self.files.items()}
 
 
-_places = st.sampled_from(["a", "b", "x/a"])
+_positions = st.sampled_from(["a", "b", "x/a"])
 _texts = st.sampled_from(["tea", "ink", "milk", ""])
 _steps = st.one_of(
-    st.tuples(st.just("write"), _places, _texts),
-    st.tuples(st.just("rename"), _places, _places),
-    st.tuples(st.just("delete"), _places),
+    st.tuples(st.just("write"), _positions, _texts),
+    st.tuples(st.just("rename"), _positions, _positions),
+    st.tuples(st.just("delete"), _positions),
     st.tuples(st.just("wait"), st.sampled_from([1, 7, 20, 50])),
     st.tuples(st.just("sync"), st.sampled_from([None, "tea", "ink"]), st.sampled_from([None, "tea", "ink"])),
 )

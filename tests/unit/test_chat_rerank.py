@@ -117,14 +117,14 @@ class TestReading:
         """In range, and never an error."""
         found = read_permutation(text, count)
         assert len(set(found)) == len(found)
-        assert all(0 <= place < count for place in found)
+        assert all(0 <= position < count for position in found)
 
     @given(
         st.permutations(range(8)), st.sampled_from(["[{}]", "【{}】", "{}", '"{}"', "({})"]), st.sampled_from(">,、")
     )
     def test_what_is_written_is_read(self, order, item, between):
         """Every order, in every form."""
-        text = f"Here it is: {between.join(item.format(place + 1) for place in order)}."
+        text = f"Here it is: {between.join(item.format(position + 1) for position in order)}."
         assert read_permutation(text, 8) == list(order)
 
     @pytest.mark.sample(4)
@@ -171,10 +171,10 @@ class TestWhateverIsSaid:
     def test_pointwise_keeps_all(self, answers, documents, scale):
         """Each document once, with a score in [0, 1]; equal documents get equal scores."""
         found = quietly(PointwiseRerankModel(Answering(answers), scale=scale), "q", documents)
-        assert sorted(place for place, _ in found) == list(range(len(documents)))
+        assert sorted(position for position, _ in found) == list(range(len(documents)))
         assert all(0 <= score <= 1 for _, score in found)
         by_text = {}
-        assert all(by_text.setdefault(documents[place], score) == score for place, score in found)
+        assert all(by_text.setdefault(documents[position], score) == score for position, score in found)
 
     @given(_answers, st.integers(0, 25), st.integers(2, 6), st.data())
     def test_listwise_keeps_all(self, answers, count, window, data):
@@ -182,7 +182,7 @@ class TestWhateverIsSaid:
         step = data.draw(st.integers(1, window))
         documents = [f"text {number}" for number in range(count)]
         found = quietly(ListwiseRerankModel(Answering(answers), window=window, step=step), "q", documents)
-        assert sorted(place for place, _ in found) == list(range(count))
+        assert sorted(position for position, _ in found) == list(range(count))
         assert [score for _, score in found] == [(count - rank) / count for rank in range(count)]
         top = quietly(ListwiseRerankModel(Answering(answers), window=window, step=step), "q", documents, 3)
         assert top == found[:3]
@@ -211,7 +211,7 @@ class TestPointwise:
             found = PointwiseRerankModel(chat)("Which tea?", TEAS)
         sure = {0: (1 - math.exp(-0.1)) / 2, 1: (1 + math.exp(-0.2)) / 2, 2: (1 - math.exp(-2)) / 2}
         assert dict(found) == pytest.approx({**sure, 3: (1 + math.exp(-0.1)) / 2})
-        assert [place for place, _ in found] == [3, 1, 2, 0]
+        assert [position for position, _ in found] == [3, 1, 2, 0]
         assert all((body["temperature"], body["logprobs"]) == (0, True) for body in model.bodies)
         [schema] = {json.dumps(body["response_format"]["json_schema"]["schema"]["properties"]) for body in model.bodies}
         assert schema == '{"relevant": {"type": "boolean"}}'
@@ -303,7 +303,7 @@ class TestPointwise:
 def best_of(chat_prompt):
     """An order by the numbers that the passages end with, largest first."""
     passages = re.findall(r"\[(\d+)\] <passage>.*?(\d+)</passage>", chat_prompt)
-    return " > ".join(f"[{place}]" for place, _ in sorted(passages, key=lambda one: -int(one[1])))
+    return " > ".join(f"[{position}]" for position, _ in sorted(passages, key=lambda one: -int(one[1])))
 
 
 class TestListwise:
@@ -327,7 +327,7 @@ class TestListwise:
         numbers = [(number * 7919) % 101 for number in range(count)]
         found = ListwiseRerankModel(best_of, window=window, step=step)("q", [f"text {number}" for number in numbers])
         sure = count if count <= window else window - step
-        best = [numbers[place] for place, _ in found[:sure]]
+        best = [numbers[position] for position, _ in found[:sure]]
         assert best == sorted(numbers, reverse=True)[:sure]
 
     def test_windows_reach_every_passage_once_over(self):
@@ -341,7 +341,7 @@ class TestListwise:
         """With one warning that says how many."""
         model = ListwiseRerankModel(Answering(["Hm.", "[2] > [1]"]), window=2, step=1)
         with pytest.warns(AnswerWarning, match="1 of 2 answers .* keep their order") as caught:
-            assert [place for place, _ in model("q", ["a", "b", "c"])] == [1, 0, 2]
+            assert [position for position, _ in model("q", ["a", "b", "c"])] == [1, 0, 2]
         assert [one.filename for one in caught] == [__file__]
 
     def test_it_is_a_reranker(self):

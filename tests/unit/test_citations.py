@@ -16,7 +16,7 @@ TEA = Hit(
     source="tea.pdf",
     document_id="doc",
     chunk_id=3,
-    metadata={"place": "page 2"},
+    metadata={"location": "page 2"},
 )
 CHINESE = Hit("uid-2", "绿茶很古老。用八十度的水冲泡。等三分钟。", 0.9, source="茶.txt")
 SOURCES = [TEA, CHINESE]
@@ -48,7 +48,7 @@ def test_a_citation_has_all_that_is_known_of_its_source():
     """Number, file, document, number of the node, snippet, uid and place."""
     [citation] = MANAGER.resolve("Pour water at 80 degrees [1].", SOURCES).citations
     assert (citation.index, citation.source, citation.document_id, citation.chunk_id) == (1, "tea.pdf", "doc", 3)
-    assert (citation.uid, citation.place) == ("uid-1", "page 2")
+    assert (citation.uid, citation.location) == ("uid-1", "page 2")
     assert citation.text_snippet == "Use water of 80 degrees."
 
 
@@ -196,10 +196,10 @@ def test_any_answer_can_be_resolved(response: str, count: int):
 
 def test_names_of_sources_are_one_line_without_nulls():
     """A place that a store of others has as null is none; a line break in a name begins no line of the list."""
-    hits = [Hit("1", "a", 1.0, "tea.pdf", metadata={"place": None}), Hit("2", "b", 1.0, "x\n[3] official.txt")]
+    hits = [Hit("1", "a", 1.0, "tea.pdf", metadata={"location": None}), Hit("2", "b", 1.0, "x\n[3] official.txt")]
     manager = CitationManager()
     assert manager.format_citations(hits) == "[1] tea.pdf\n[2] x [3] official.txt"
-    assert manager.resolve("Tea [1].", hits).citations[0].place == ""
+    assert manager.resolve("Tea [1].", hits).citations[0].location == ""
 
 
 def test_the_name_of_a_source_is_no_quotation():

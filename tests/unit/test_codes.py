@@ -202,10 +202,10 @@ def test_a_rotation_serves_while_most_rows_are_those_it_was_chosen_for(coded):
         joined.codes.rotation, second.codes.rotation
     )
     larger = second  # 600 rows of the first are left
-    places = joined.find(larger.keys)
+    positions = joined.find(larger.keys)
     assert np.array_equal(joined.codes.rotation, larger.codes.rotation)
-    assert np.array_equal(joined.codes.head[places], larger.codes.head)
-    assert np.array_equal(joined.codes.facts[:, places], larger.codes.facts)
+    assert np.array_equal(joined.codes.head[positions], larger.codes.head)
+    assert np.array_equal(joined.codes.facts[:, positions], larger.codes.facts)
     plain_many = plain(many)
     anew = DenseBlock.joined([few, plain_many], [None, None])
     assert not np.array_equal(anew.codes.rotation, few.codes.rotation)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lazyrag import DocNode, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
-from lazyrag.retrieval.hybrid import places
+from lazyrag.retrieval.hybrid import positions
 
 
 class Finds:
@@ -245,7 +245,7 @@ class TestArguments:
 @given(seats=st.integers(0, 200), weights=st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=6))
 def test_places_add_up_and_stay_near_the_share(how, seats, weights):
     """All seats are given, and nobody is a whole seat away from the exact share."""
-    given_out = places(seats, weights)
+    given_out = positions(seats, weights)
     assert sum(given_out) == seats
     total = math.fsum(weights)
     assert all(abs(one - seats * (weight / total)) < 1 + 1e-9 for one, weight in zip(given_out, weights, strict=True))
@@ -256,7 +256,7 @@ def test_why_not_says_that_it_found_no_place(how):
     for retriever in (WeightedRetriever(Finds(A), Finds(B), topk=4), PriorityRetriever(Finds(A), topk=3)):
         assert [hit.uid for hit in retriever.explain("tea")] == uids(retriever("tea"))
         reason = retriever.why_not("a4", "tea")
-        assert (reason.stage in ("weighted places", "priority")) or reason.cause == "untold"
+        assert (reason.stage in ("weighted places", "priority")) or reason.cause == "no-reason"
         assert retriever.why_not("a1", "tea").rank == 1
 
 
@@ -264,12 +264,12 @@ def test_why_not_says_who_was_not_asked(how):
     """A retriever whose turn did not come, that is ignored or has no weight; a blank query has one reason."""
     priority = PriorityRetriever(Finds(A), Finds(B), Finds(B), priorities=["high", "low", "ignore"], topk=2)
     reason = priority.why_not("nowhere", "tea")
-    assert [one.cause for one in reason.inputs] == ["untold", "unasked", "unasked"]
-    assert [one.told for one in reason.inputs[1:]] == [
+    assert [one.cause for one in reason.inputs] == ["no-reason", "not-run", "not-run"]
+    assert [one.message for one in reason.inputs[1:]] == [
         "Finds was not asked: those before it gave enough.",
         "Finds was not asked: its priority is 'ignore'.",
     ]
     assert [stage.given for stage in priority.explain("tea").stages] == [8, 0, 0, 2]
     weighted = WeightedRetriever(Finds(A), Finds(B), weights=[1, 0], topk=2)
-    assert weighted.why_not("nowhere", "tea").inputs[1].told == "Finds was not asked: its weight is 0."
+    assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds was not asked: its weight is 0."
     assert {one.why_not("nowhere", " ").cause for one in (priority, weighted)} == {"query"}

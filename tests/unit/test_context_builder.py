@@ -158,7 +158,7 @@ def test_without_refuses_other_numbers(index):
 
 def test_the_english_text():
     """English questions get the English template, with file and place, and braces stay as they are."""
-    hit = Hit("1", "Heat {query} to 80.", 1.0, "tea.pdf", metadata={"place": "page 3"})
+    hit = Hit("1", "Heat {query} to 80.", 1.0, "tea.pdf", metadata={"location": "page 3"})
     assert ContextBuilder(counter="utf8").build_context("How {text} hot?", [hit]) == (
         "Answer the question from the following sources:\n\n[Source 1] From: tea.pdf, page 3\nHeat {query} to 80.\n\n"
         "Question: How {text} hot?\n\nAnswer from the sources above, and cite them in your answer, such as [1] or [2]."
@@ -328,7 +328,7 @@ def test_a_template_of_ones_own():
 def test_the_list_of_sources():
     """add_citations numbers as the context does, in the language of its text; no results add nothing."""
     builder = ContextBuilder(counter="utf8")
-    hits = [Hit("1", "x", 1.0, "茶.pdf", metadata={"place": "第3页"}), Hit("2", "y", 0.5)]
+    hits = [Hit("1", "x", 1.0, "茶.pdf", metadata={"location": "第3页"}), Hit("2", "y", 0.5)]
     assert builder.add_citations("绿茶。", hits) == "绿茶。\n\n参考来源：\n[1] 茶.pdf, 第3页\n[2] 未知"
     assert builder.add_citations("Tea.", []) == "Tea."
 

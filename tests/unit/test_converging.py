@@ -99,7 +99,7 @@ class Life:
 
     def __init__(self, tmp_path, seed):
         """Begin with nothing."""
-        self.place = tmp_path
+        self.location = tmp_path
         self.root = tmp_path / "files"
         self.root.mkdir()
         self.chance = random.Random(seed)
@@ -108,7 +108,7 @@ class Life:
 
     def opened(self, name):
         """A Document on a store, by the present definitions."""
-        docs = Document(self.root, embed=embed, store_conf=stored(self.place, name), doc_fields=self.fields)
+        docs = Document(self.root, embed=embed, store_conf=stored(self.location, name), doc_fields=self.fields)
         docs.create_node_group("part", transform=self.definitions[self.choice])
         docs.create_node_group("letter", transform=lambda text: sorted(set(text))[:2], parent="part")
         return docs

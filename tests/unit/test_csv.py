@@ -39,8 +39,8 @@ def written(rows: list[list[str]], **dialect) -> str:
 
 def rows_of(loaded) -> list[tuple[str, str]]:
     """The label and text of each row's place."""
-    assert {place.kind for place in loaded.places} <= {"row"}
-    return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    assert {location.kind for location in loaded.locations} <= {"row"}
+    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
 
 def test_rows_become_lines_with_headers(load):
@@ -128,7 +128,7 @@ def test_a_template(load):
     table = written([*TEA, ["", "nowhere", ""]])
     loaded = load(table, template="{{{tea}}} costs {price} ({origin})", fields=[])
     assert loaded.text.split("\n")[2:] == ["{Assam} costs 8 ()", "{} costs  (nowhere)"]
-    assert len(load(table, template="{tea} costs {price}").places) == 3
+    assert len(load(table, template="{tea} costs {price}").locations) == 3
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_subclass_serves_a_document(folder):
     docs = Document(folder({"a.prices": written(TEA)}))
     docs.create_node_group("row", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "row", similarity="bm25_chinese", topk=1)("红茶")
-    assert (hit.text, hit.place) == ("老丛红茶 costs 160", "row 3")
+    assert (hit.text, hit.location) == ("老丛红茶 costs 160", "row 3")
 
 
 @pytest.mark.shared
@@ -233,7 +233,7 @@ def test_any_bytes_load_or_fail_with_load_error(tmp_path_factory, data):
         loaded = CsvLoader().load(path)
     except LoadError:
         return
-    assert "\n".join(loaded.text[place.start : place.end] for place in loaded.places) == loaded.text
+    assert "\n".join(loaded.text[location.start : location.end] for location in loaded.locations) == loaded.text
 
 
 def test_fields_beside_a_template_are_refused():

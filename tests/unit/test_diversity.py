@@ -21,12 +21,13 @@ VECTORS = np.array([[1, 0, 0], [2, 0.02, 0], [0, 3, 0], [0, 0, 1]])
 def by_the_formula(ranking, similarity, lam, topk):
     """MMR as the paper writes it, one candidate after the other, with what `mmr` says of ties and negative cosines."""
     relevance = dict(min_max(ranking))
-    place = {uid: number for number, (uid, _) in enumerate(ranking)}
+    position = {uid: number for number, (uid, _) in enumerate(ranking)}
     chosen = []
     while len(chosen) < min(topk, len(ranking)):
-        left = [uid for uid in sorted(place) if uid not in dict(chosen)]
+        left = [uid for uid in sorted(position) if uid not in dict(chosen)]
         scores = [
-            lam * relevance[uid] - (1 - lam) * max([0.0, *(similarity(place[uid], place[one]) for one, _ in chosen)])
+            lam * relevance[uid]
+            - (1 - lam) * max([0.0, *(similarity(position[uid], position[one]) for one, _ in chosen)])
             for uid in left
         ]
         best = max(range(len(left)), key=lambda at: (scores[at], -at))

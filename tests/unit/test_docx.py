@@ -336,7 +336,7 @@ def test_numbers_of_styles(word, load):
     word.xml(f"<w:p><w:pPr>{numbered}</w:pPr>{run('Scope')}</w:p>")
     loaded = load(word)
     assert loaded.text.split("\n") == ["1. a", "• b", "c", "2. d", "1. Scope"]
-    assert [place.label for place in loaded.places] == ["1. Scope"]
+    assert [location.label for location in loaded.locations] == ["1. Scope"]
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_footnotes_and_endnotes(word, load):
     loaded = load(word)
     lines = ["Tea", "cell[1]", "leaves[2] are green[3]", "[1] see there", "[2] from China[4] and Japan"]
     assert loaded.text.split("\n") == lines
-    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.places] == [
+    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
         ("heading", "Tea", "Tea\ncell[1]\nleaves[2] are green[3]\n"),
         ("footnote", "1", lines[3]),
         ("footnote", "2", lines[4]),
@@ -440,8 +440,8 @@ def test_comments_if_they_are_wanted(word, tmp_path):
     word.document.save(tmp_path / "a.docx")
     loaded = DocxLoader(comments=True).load(tmp_path / "a.docx")
     assert loaded.text == "body\nComment by Li: really?"
-    [place] = loaded.places
-    assert (place.kind, place.label, loaded.text[place.start :]) == ("comment", "1", "Comment by Li: really?")
+    [location] = loaded.locations
+    assert (location.kind, location.label, loaded.text[location.start :]) == ("comment", "1", "Comment by Li: really?")
 
 
 @pytest.mark.slow
@@ -472,8 +472,8 @@ def test_headers_footers_and_comments_are_left_out(word, load):
 
 def under(loaded) -> list[tuple[str, str]]:
     """Each place's label, and its text."""
-    assert {place.kind for place in loaded.places} == {"heading"}
-    return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    assert {location.kind for location in loaded.locations} == {"heading"}
+    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
 
 def test_headings_become_places(word, load):
@@ -518,7 +518,7 @@ def test_other_styles_make_no_places(word, load, name):
         word.document.styles.add_style(name, WD_STYLE_TYPE.PARAGRAPH)
     styles = {style.name: style for style in word.document.styles if style.type == WD_STYLE_TYPE.PARAGRAPH}
     word.document.add_paragraph("text", styles.get(name, styles["Normal"]))
-    assert load(word).places == ()
+    assert load(word).locations == ()
 
 
 def test_empty_headings_make_no_places(word, load):
@@ -664,4 +664,8 @@ def test_a_hit_names_its_heading(word, folder):
     word.document.save(data)
     docs = Document(folder({"tea.docx": data.getvalue()}))
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    assert [node.place for node in docs.get_nodes("line")] == ["茶, line 1", "茶 > 绿茶, line 2", "茶 > 绿茶, line 3"]
+    assert [node.location for node in docs.get_nodes("line")] == [
+        "茶, line 1",
+        "茶 > 绿茶, line 2",
+        "茶 > 绿茶, line 3",
+    ]

@@ -104,13 +104,13 @@ def test_a_model_that_is_up_again_is_asked_as_usual():
     texts = [f"text {number}" for number in range(48)]
     embedder = Whole(refused=[*texts[:16], texts[40]], size=16)
     found = CheckedEmbedder(embedder).embed_each(texts)
-    assert [place for place, one in enumerate(found) if isinstance(one, EmbeddingError)] == [*range(16), 40]
+    assert [position for position, one in enumerate(found) if isinstance(one, EmbeddingError)] == [*range(16), 40]
 
 
 def test_a_few_bad_texts_in_a_batch_fail_alone():
     """Four of 64, one in each quarter."""
     texts = [f"text {number}" for number in range(64)]
-    bad = {texts[place] for place in (3, 20, 37, 60)}
+    bad = {texts[position] for position in (3, 20, 37, 60)}
     found = CheckedEmbedder(Whole(refused=bad, size=64)).embed_each(texts)
     assert {text for text, one in zip(texts, found, strict=True) if isinstance(one, EmbeddingError)} == bad
 
@@ -196,9 +196,9 @@ def test_the_input_type_reaches_the_model():
 @given(st.permutations(range(6)), st.integers(1, 6))
 def test_batches_may_come_in_any_order(order, size):
     """Results go by their positions, not by the order in which batches get done."""
-    texts = ["a" * (place + 1) for place in range(6)]
+    texts = ["a" * (position + 1) for position in range(6)]
     batches = [
-        (order[start : start + size], [right(texts[place]) for place in order[start : start + size]])
+        (order[start : start + size], [right(texts[position]) for position in order[start : start + size]])
         for start in range(0, 6, size)
     ]
     found = CheckedEmbedder(InBatches(batches)).embed(texts)
@@ -219,7 +219,7 @@ def test_batches_may_come_in_any_order(order, size):
 def test_a_batch_embedder_that_breaks_its_word(batches, answered, words):
     """Places left out, given twice, out of range or without result fail; what was answered rightly before stays."""
     found = CheckedEmbedder(InBatches(batches)).embed_each(["a", "b", "c"])
-    assert {place for place, result in enumerate(found) if not isinstance(result, EmbeddingError)} == answered
+    assert {position for position, result in enumerate(found) if not isinstance(result, EmbeddingError)} == answered
     errors = [result for result in found if isinstance(result, EmbeddingError)]
     with pytest.raises(EmbeddingError, match=words):
         raise errors[0]
@@ -356,7 +356,7 @@ def test_results_of_several_kinds_are_not_put_together():
 
 def test_every_text_is_in_one_batch():
     """The batches that a cache sees hold every place exactly once, failures included."""
-    texts = [chr(ord("a") + place) for place in range(20)]
+    texts = [chr(ord("a") + position) for position in range(20)]
     batches = CheckedEmbedder(Whole(refused=["c", "q"], odd=["d"], size=6)).batches(texts)
-    places = Counter(place for batch in batches for place in batch.positions)
-    assert places == Counter(range(20))
+    positions = Counter(position for batch in batches for position in batch.positions)
+    assert positions == Counter(range(20))

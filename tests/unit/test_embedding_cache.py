@@ -154,7 +154,7 @@ def test_what_differs_in_one_part_of_the_key_is_a_miss(cache, other):
 def test_texts_are_told_apart_to_the_last_character(cache):
     """Nothing is stripped, folded or composed."""
     texts = ["tea", "Tea", "tea ", "te\u0301a", "t\u00e9a", "tea\0", "茶", "\ud800", "\udc00", "?", "\ufffd", ""]
-    cache.put_many(SPACE, {text: dense(place, 1) for place, text in enumerate(texts)})
+    cache.put_many(SPACE, {text: dense(position, 1) for position, text in enumerate(texts)})
     found = cache.get_many(SPACE, texts)
     assert [found[text][0] for text in texts] == list(range(len(texts)))
 
@@ -499,7 +499,7 @@ def test_processes_share_a_cache(path):
     with ExitStack() as running:
         processes = [running.enter_context(waiting(PROCESS, path, number)) for number in range(4)]
         assert let_go(*processes) == [0] * 4
-    texts = [f"{number} {batch} {place}" for number in range(4) for batch in range(10) for place in range(20)]
+    texts = [f"{number} {batch} {position}" for number in range(4) for batch in range(10) for position in range(20)]
     texts += [f"shared {batch}" for batch in range(10)]
     with EmbeddingCache(path) as cache:
         found = cache.get_many(SPACE, texts)
@@ -515,7 +515,7 @@ def test_threads_share_a_cache(path):
 
         def work(number):
             for step in range(20):
-                texts = [f"{(number + step + place) % 40}" for place in range(5)]
+                texts = [f"{(number + step + position) % 40}" for position in range(5)]
                 found = cache.get_many(SPACE, texts)
                 wrong.extend(text for text in found if found[text][0] != int(text))
                 cache.put_many(SPACE, {text: dense(int(text), step) for text in texts})

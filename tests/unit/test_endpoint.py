@@ -447,7 +447,7 @@ class TestLimits:
             assert background.run(background.together(*work)) == [GOOD] * 6
         times = sorted(model.times)
         assert len(times) == 7
-        assert all(seen - begun >= 0.6 * place for place, seen in enumerate(times))
+        assert all(seen - begun >= 0.6 * position for position, seen in enumerate(times))
 
 
 class TestStreams:

@@ -57,8 +57,8 @@ def load(tmp_path):
 
 def chapters(loaded) -> list[tuple[str, str]]:
     """Label and text of each chapter."""
-    assert {place.kind for place in loaded.places} == {"chapter"}
-    return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    assert {location.kind for location in loaded.locations} == {"chapter"}
+    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
 
 def test_chapters_in_the_order_of_reading(load):
@@ -116,7 +116,7 @@ def test_a_node_says_its_chapter(tmp_path):
     book(tmp_path / "a.epub", {"c.xhtml": page("<h1>Tea</h1><p>green</p>"), "d.xhtml": page("<p>black</p>")})
     docs = Document(tmp_path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    assert {node.text: node.place for node in docs.get_nodes("line") if node.text} == {
+    assert {node.text: node.location for node in docs.get_nodes("line") if node.text} == {
         "Tea": "chapter Tea",
         "green": "chapter Tea",
         "black": "chapter 2",

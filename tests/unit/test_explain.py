@@ -142,17 +142,21 @@ def test_shares_add_up_to_the_score(retrievers, name, query):
     explanation = explain(retrievers[name], query)
     numbers = {stage.number: stage for stage in explanation.stages}
     for hit in explanation:
-        assert (hit.fused is None) == (not hit.shares) == (name not in FUSED)
+        assert (hit.fused is None) == (not hit.contributions) == (name not in FUSED)
         if hit.fused is not None:
-            assert math.fsum(hit.shares.values()) == hit.fused
+            assert math.fsum(hit.contributions.values()) == hit.fused
             assert hit.fused == hit.score or name == "chain"  # behind which MMR has scores of its own
         for standing in hit.standings:
             if standing.kind in ("fusion", "queries") and standing.rank is not None and not hit.merged_from:
-                parts = {one.stage: one.shares[standing.stage] for one in hit.standings if standing.stage in one.shares}
+                parts = {
+                    one.stage: one.contributions[standing.stage]
+                    for one in hit.standings
+                    if standing.stage in one.contributions
+                }
                 assert set(parts) == _sources(numbers, standing.stage)
                 assert math.fsum(parts.values()) == standing.score
-            if standing.shares:
-                assert standing.share == standing.shares[max(standing.shares)]
+            if standing.contributions:
+                assert standing.share == standing.contributions[max(standing.contributions)]
 
 
 FUSED = {"both keys", "hybrid", "weighted", "chain", "of chains", "queries", "mixed"}
@@ -186,7 +190,7 @@ def test_each_node_has_one_fate(docs, retrievers, name, query, topk):
     for node in docs.get_nodes("line") + docs.get_nodes("word"):
         reason = why_not(retriever, node.uid, query, topk=topk)
         assert reason.uid == node.uid
-        assert reason.told
+        assert reason.message
         if node.uid in ranks:
             assert (reason.stage, reason.cause, reason.rank) == ("result", "found", ranks[node.uid])
             continue
@@ -235,8 +239,8 @@ def test_it_can_be_kept_as_json(retrievers, name):
     assert read["hits"]
 
 
-HIT = tuple("rank uid score group path number text merged_from shares fused standings".split())
-STANDING = tuple("stage kind name uid rank score share shares".split())
+HIT = tuple("rank uid score group path number text merged_from contributions fused standings".split())
+STANDING = tuple("stage kind name uid rank score share contributions".split())
 
 
 def test_numbers_that_are_none_are_text_in_json():
@@ -360,21 +364,21 @@ def test_one_uid_in_two_documents(docs):
     assert len(set(uids)) < len(uids)
     assert [hit.uid for hit in explanation] == [node.uid for node in retriever("green tea")]
     for hit in explanation:
-        assert math.fsum(hit.shares.values()) == hit.fused == hit.score
+        assert math.fsum(hit.contributions.values()) == hit.fused == hit.score
 
 
 def test_inputs_of_one_name_are_told_apart(docs):
     """Two retrievers by the same similarity have shares under two names."""
     hybrid = HybridRetriever(Retriever(docs, "line", similarity="bm25"), Retriever(docs, "line", similarity="bm25"))
     assert list(hybrid.trace("tea").inputs) != []
-    assert list(explain(hybrid, "tea")[0].shares) == ["bm25", "bm25 (2)"]
+    assert list(explain(hybrid, "tea")[0].contributions) == ["bm25", "bm25 (2)"]
 
 
 def test_each_wording_of_a_question_is_told(docs):
     """Leaves of one name say which query they were asked, where it is not the one that was put."""
     several = MultiQueryRetriever(Retriever(docs, "line", similarity="bm25"), lambda query: [query, "salt"])
     explanation = several.explain("tea")
-    assert [stage.said["query"] for stage in explanation.stages if stage.kind == "retriever"] == ["tea", "salt"]
+    assert [stage.settings["query"] for stage in explanation.stages if stage.kind == "retriever"] == ["tea", "salt"]
     assert str(explanation).count("query=") == 1
 
 

@@ -77,7 +77,7 @@ def test_a_moved_query_ranks_by_the_formula(docs, embedder):
     retriever = Retriever(docs, "FineChunk", topk=60)
     chosen = retriever("tea kettle", topk=3)
     expected = by_hand(embedder, docs, "tea kettle", chosen, 0.7)
-    found = retriever.towards(chosen)("tea kettle")
+    found = retriever.with_feedback(chosen)("tea kettle")
     assert {node.uid: node.score for node in found} == pytest.approx(expected, abs=1e-6)
     assert told(found) != told(retriever("tea kettle"))
 
@@ -86,7 +86,7 @@ def test_the_retriever_itself_stays_as_it_was(docs):
     """Moving makes another retriever; the one that it was made of answers as before."""
     retriever = Retriever(docs, "FineChunk")
     before = told(retriever("green tea"))
-    retriever.towards(retriever("water", topk=2))("green tea")
+    retriever.with_feedback(retriever("water", topk=2))("green tea")
     assert told(retriever("green tea")) == before
 
 
@@ -94,7 +94,7 @@ def test_the_retriever_itself_stays_as_it_was(docs):
 def test_a_weight_of_nothing_moves_nothing(docs, weight):
     """With weight 0 the result is the retriever's own."""
     retriever = Retriever(docs, "FineChunk")
-    assert told(retriever.towards(retriever("water"), weight)("tea")) == told(retriever("tea"))
+    assert told(retriever.with_feedback(retriever("water"), weight)("tea")) == told(retriever("tea"))
 
 
 def test_nodes_of_other_documents_move_nothing(docs):
@@ -104,7 +104,7 @@ def test_nodes_of_other_documents_move_nothing(docs):
     strangers = Retriever(other, "FineChunk")("tea")
     retriever = Retriever(docs, "FineChunk")
     assert strangers
-    assert told(retriever.towards(strangers)("tea")) == told(retriever("tea"))
+    assert told(retriever.with_feedback(strangers)("tea")) == told(retriever("tea"))
 
 
 def test_documents_that_embed_otherwise_do_not_move_each_other():
@@ -114,23 +114,23 @@ def test_documents_that_embed_otherwise_do_not_move_each_other():
     slim = Document(embed=lambda text: [float(len(text)), 1.0])
     slim.add_texts({"c": "black", "d": "oolong tea"})
     alone = Retriever(wide, "FineChunk")
-    expected = dict(told(alone.towards(alone("kettle", topk=1), 1)("kettle")))
+    expected = dict(told(alone.with_feedback(alone("kettle", topk=1), 1)("kettle")))
     both = Retriever([wide, slim], "FineChunk", topk=4)
-    moved_by_both = both.towards([*alone("kettle", topk=1), *Retriever(slim, "FineChunk")("kettle", topk=1)], 1)
+    moved_by_both = both.with_feedback([*alone("kettle", topk=1), *Retriever(slim, "FineChunk")("kettle", topk=1)], 1)
     assert {uid: score for uid, score in told(moved_by_both("kettle")) if uid in expected} == pytest.approx(expected)
 
 
 def test_words_are_asked_for_as_they_are(docs):
     """A retriever by words has no vector to move."""
     retriever = Retriever(docs, "FineChunk", "bm25")
-    assert told(retriever.towards(retriever("water"))("tea")) == told(retriever("tea"))
+    assert told(retriever.with_feedback(retriever("water"))("tea")) == told(retriever("tea"))
 
 
 def test_feedback_is_asking_twice(docs):
     """FeedbackRetriever gives what one gets by moving the query towards the first nodes by hand."""
     hybrid = HybridRetriever.over(docs, "FineChunk", topk=10)
     first = hybrid("green tea", topk=2)
-    expected = told(hybrid.towards(first, 0.7)("green tea", topk=5))
+    expected = told(hybrid.with_feedback(first, 0.7)("green tea", topk=5))
     assert told(FeedbackRetriever(hybrid, nodes=2, weight=0.7)("green tea", topk=5)) == expected
     assert expected != told(hybrid("green tea", topk=5))
 
@@ -153,7 +153,7 @@ def test_filters_hold_both_times(docs):
     names = {node.uid: node.global_metadata["file_name"] for node in docs.get_nodes("FineChunk")}
     assert stage.nodes
     assert {names[node.uid] for node in stage.nodes} <= set(allowed)
-    assert {names[uid] for uid in stage.said["towards"]} <= set(allowed)
+    assert {names[uid] for uid in stage.settings["feedback"]} <= set(allowed)
 
 
 def test_explain_tells_the_nodes(docs):
@@ -161,7 +161,7 @@ def test_explain_tells_the_nodes(docs):
     retriever = FeedbackRetriever(HybridRetriever.over(docs, "FineChunk"), nodes=2)
     stage = retriever.trace("green tea")
     assert stage.name == "feedback"
-    assert len(stage.said["towards"]) == 2
+    assert len(stage.settings["feedback"]) == 2
     assert told(stage.nodes) == told(retriever("green tea"))
     explanation = retriever.explain("green tea")
     assert [hit.uid for hit in explanation] == [node.uid for node in stage.nodes]
@@ -190,8 +190,8 @@ def test_a_blank_query_finds_nothing(docs, query):
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=-1), "weight"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=float("nan")), "weight"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", output_format="dict")), "output_format"),
-        (lambda docs: Retriever(docs, "FineChunk").towards("tea"), "list of nodes"),
-        (lambda docs: Retriever(docs, "FineChunk").towards(docs.get_nodes("FineChunk")[0]), "list of nodes"),
+        (lambda docs: Retriever(docs, "FineChunk").with_feedback("tea"), "list of nodes"),
+        (lambda docs: Retriever(docs, "FineChunk").with_feedback(docs.get_nodes("FineChunk")[0]), "list of nodes"),
     ],
 )
 def test_what_makes_no_sense_is_refused(docs, make, said):
@@ -204,12 +204,12 @@ _numbers = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3).map(
 
 
 @given(_numbers, st.lists(_numbers, max_size=4), st.floats(0, 5))
-def test_moving_keeps_the_length_and_goes_towards(vector, towards, weight):
+def test_moving_keeps_the_length_and_goes_towards(vector, with_feedback, weight):
     """A moved vector is finite and as long as before; its cosine with the nodes' mean direction is no smaller."""
-    found = moved(vector, towards, weight)
+    found = moved(vector, with_feedback, weight)
     assert np.isfinite(found).all()
     assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(vector), rel=1e-5, abs=1e-30)
-    units = [one / length for one in towards if (length := np.linalg.norm(one.astype(np.float64)))]
+    units = [one / length for one in with_feedback if (length := np.linalg.norm(one.astype(np.float64)))]
     mean = np.sum(units, axis=0) if units else np.zeros(3)
     if np.linalg.norm(mean) > 1e-3 and np.linalg.norm(vector) > 1e-3:
         assert found @ mean >= vector @ mean - 1e-3 * np.linalg.norm(vector)

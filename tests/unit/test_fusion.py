@@ -251,12 +251,12 @@ def test_shares_add_up_to_the_score(name, rankings, options):
     """
     if name == "rrf":
         options.pop("normalise", None)
-    shares = fusions[name].shares(rankings, **options)
+    contributions = fusions[name].contributions(rankings, **options)
     fused = fusions[name](rankings, **options)
-    assert {uid: math.fsum(parts) for uid, parts in shares.items()} == dict(fused)
+    assert {uid: math.fsum(parts) for uid, parts in contributions.items()} == dict(fused)
     assert {uid for uid, _ in fused} == {uid for ranking in rankings for uid, _ in ranking}
     assert fused == sorted(fused, key=lambda item: (-item[1], item[0]))
-    for uid, parts in shares.items():
+    for uid, parts in contributions.items():
         assert len(parts) == 3
         assert all(part == 0 for part, ranking in zip(parts, rankings, strict=True) if uid not in dict(ranking))
 
@@ -267,7 +267,7 @@ def test_comb_max_and_comb_mnz_are_made_of_what_weighted_adds(rankings, options)
     total = sum(options.get("weights", [1, 1, 1]))
     parts = {
         uid: [part * total for part, ranking in zip(parts, rankings, strict=True) if uid in dict(ranking)]
-        for uid, parts in fusions["weighted"].shares(rankings, **options).items()
+        for uid, parts in fusions["weighted"].contributions(rankings, **options).items()
     }
     assert dict(fusions["comb_mnz"](rankings, **options)) == pytest.approx(
         {uid: sum(found) * len(found) for uid, found in parts.items()}
@@ -407,7 +407,7 @@ def test_a_fusion_of_ones_own():
         assert borda([VECTOR])["doc1"] == [10]  # the function is what it was
         twice = [*VECTOR, ("doc1", 0.1)]
         assert fusions["borda"]([twice, BM25], points=3) == [("doc1", 5.0), ("doc2", 4.0), ("doc3", 2.0), ("doc4", 1.0)]
-        assert fusions["borda"].shares([twice, BM25], points=3)["doc2"] == (1.0, 3.0)
+        assert fusions["borda"].contributions([twice, BM25], points=3)["doc2"] == (1.0, 3.0)
         with pytest.raises(AlreadyRegisteredError, match="'rrf' is registered already"):
             register_fusion(borda, name="rrf")
         with pytest.raises(ConfigError, match="give a function"):
@@ -473,15 +473,15 @@ def test_built_in_fusions_take_empty_rankings(name):
     fusion = fusions[name]
     assert fusion([[], []]) == []
     assert fusion([[("a", 2.0), ("b", 1.0)], []]) == fusion([[("a", 2.0), ("b", 1.0)], []], weights=[1, 1])
-    assert all(parts[1] == 0 for parts in fusion.shares([[("a", 2.0)], []]).values())
+    assert all(parts[1] == 0 for parts in fusion.contributions([[("a", 2.0)], []]).values())
 
 
 @given(_rankings, st.integers(1, 8), st.sampled_from(["max", "min_max", "none", "theoretical"]))
 def test_what_a_cut_ranking_lacks_counts_as_its_last(rankings, depth, normalise):
     """A ranking of the depth or longer adds the least of its shares to what it lacks; a shorter one adds 0."""
     keywords = {"normalise": normalise, **({"lowest": -1e6} if normalise == "theoretical" else {})}
-    plain = fusions["weighted"].shares(rankings, **keywords)
-    cut = fusions["weighted"].shares(rankings, depth=depth, **keywords)
+    plain = fusions["weighted"].contributions(rankings, **keywords)
+    cut = fusions["weighted"].contributions(rankings, depth=depth, **keywords)
     assert plain.keys() == cut.keys()
     for at, ranking in enumerate(rankings):
         named = {uid for uid, _ in ranking}

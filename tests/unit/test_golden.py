@@ -87,7 +87,7 @@ def test_a_mean_below_its_threshold_fails_and_names_the_questions(golden):
         "passed": False,
     }
     assert told["questions"][0]["values"]["answer@1"] == 0.0
-    assert {*told["questions"][0]["found"][0]} == {"id", "source", "place", "score"}
+    assert {*told["questions"][0]["found"][0]} == {"id", "source", "location", "score"}
 
 
 def test_a_mean_that_misses_by_rounding_passes(golden):

@@ -644,7 +644,7 @@ def test_nodes_with_metadata_and_span(docs):
     [node] = docs.get_nodes("group")
     assert (node.text, dict(node.metadata), node.group, node.number) == ("Coffee", {"drink": True}, "group", 1)
     assert node.source.text[slice(*node.span)] == "Coffee"
-    assert node.place == "line 2"
+    assert node.location == "line 2"
 
 
 def _placed(docs: Document, group: str) -> list[str]:
@@ -681,7 +681,7 @@ def test_repeated_pieces_have_their_own_places(folder):
     docs = Document(folder({"a.txt": "tea\ntea\n\ntea\n"}))
     docs.create_node_group("line", transform=str.splitlines)
     assert [node.span for node in docs.get_nodes("line")] == [(0, 3), (4, 7), (9, 12)]
-    assert [node.place for node in docs.get_nodes("line")] == ["line 1", "line 2", "line 4"]
+    assert [node.location for node in docs.get_nodes("line")] == ["line 1", "line 2", "line 4"]
 
 
 @pytest.mark.parametrize(
@@ -704,7 +704,9 @@ def test_rewritten_text_has_no_place(docs, rewrite):
     docs.create_node_group("group", transform=rewrite)
     nodes = docs.get_nodes("group")
     assert nodes
-    assert [(node.span, node.source, node.place, node.places) for node in nodes] == [(None, None, "", ())] * len(nodes)
+    assert [(node.span, node.source, node.location, node.locations) for node in nodes] == [(None, None, "", ())] * len(
+        nodes
+    )
 
 
 def test_spans_go_through_to_the_document(docs):
@@ -716,7 +718,7 @@ def test_spans_go_through_to_the_document(docs):
     assert [node.text for node in words] == ["Green", "tea", "Black", "tea.", "Coffee", "Milk."]
     assert _placed(docs, "word") == [node.text for node in words]
     assert {node.source.group for node in words} == {"lazyllm_root"}
-    assert [node.place for node in words] == ["line 1"] * 4 + ["line 2"] * 2
+    assert [node.location for node in words] == ["line 1"] * 4 + ["line 2"] * 2
 
 
 def test_spans_below_a_rewriting_group(docs):
@@ -730,7 +732,7 @@ def test_spans_below_a_rewriting_group(docs):
     assert [node.span for node in summaries] == [None, None]
     assert _placed(docs, "word") == [node.text for node in words]
     assert {node.source for node in words} == set(summaries)
-    assert {(node.place, node.places) for node in words} == {("", ())}
+    assert {(node.location, node.locations) for node in words} == {("", ())}
 
 
 def test_a_node_that_is_returned_as_it_is(docs):

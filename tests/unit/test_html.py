@@ -21,7 +21,7 @@ def text_of(markup: str) -> str:
 def under(markup: str) -> list[tuple[str, str]]:
     """Each heading's label, and the text of its place."""
     page = read_html(markup)
-    return [(place.label, page.text[place.start : place.end]) for place in page.places]
+    return [(location.label, page.text[location.start : location.end]) for location in page.locations]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_headings_inside_headings_and_blocks():
     """Headings that damaged pages nest in one another all make places, and no word is lost."""
     page = read_html("<h1><div>Tea<h2>Picking</h2></div>leaves</h1><p>end</p>")
     assert page.text.split() == ["Tea", "Picking", "leaves", "end"]
-    assert {place.label.rpartition(" > ")[2].split()[0] for place in page.places} == {"Tea", "Picking"}
+    assert {location.label.rpartition(" > ")[2].split()[0] for location in page.locations} == {"Tea", "Picking"}
 
 
 def test_headings_in_tables_and_preformatted_text_around_them():
@@ -308,7 +308,7 @@ def test_main_text(page):
     markup = page.format(ARTICLE)
     assert main_of(markup) == text_of(ARTICLE)
     assert text_of(markup) != text_of(ARTICLE)
-    assert [place.label for place in read_html(markup, main_text=True).places] == ["Green tea"]
+    assert [location.label for location in read_html(markup, main_text=True).locations] == ["Green tea"]
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_main_text_of_real_pages():
     assert "Copyright © 2024" not in blog.text
     assert "different difficulty levels affect the results." in blog.text
     assert "Research paper about the tuning technique" in blog.text  # a list of links at its end
-    assert [place.label for place in blog.places] == [place.label for place in full.places]
+    assert [location.label for location in blog.locations] == [location.label for location in full.locations]
     for name in ("example-10k-1p.html", "made_zh_gbk.html", "fake-html-cp1252.html"):
         path = shared("data", "docs", name)
         assert HtmlLoader(main_text=True).load(path) == HtmlLoader().load(path)
@@ -531,10 +531,13 @@ def test_places_of_headings_begin_with_their_words(sections):
     """Each heading's place begins with its words, holds what follows, and ends where the next one begins."""
     markup = "".join(f"<h{level}> {title} </h{level}><p>{body}</p>" for level, title, body in sections)
     page = read_html(f"<p>before</p>{markup}")
-    assert [page.text[place.start : place.end].split() for place in page.places] == [
+    assert [page.text[location.start : location.end].split() for location in page.locations] == [
         [title, body] for _, title, body in sections
     ]
-    assert [place.end for place in page.places] == [*(place.start for place in page.places[1:]), len(page.text)]
+    assert [location.end for location in page.locations] == [
+        *(location.start for location in page.locations[1:]),
+        len(page.text),
+    ]
 
 
 def test_an_endless_gap_takes_no_time(folder):

@@ -25,13 +25,13 @@ def results(embedder, texts, input_type="document"):
     """What became of each text, by its place: a list, or the text of its error."""
     found = {}
     for batch in embedder.embed_batches(texts, input_type):
-        for place, result in zip(batch.positions, batch.results, strict=True):
-            assert place not in found
+        for position, result in zip(batch.positions, batch.results, strict=True):
+            assert position not in found
             failed_alone = isinstance(result, EmbeddingError)
             assert not failed_alone or KEY not in everything_shown(result)
-            found[place] = str(result) if failed_alone else result.tolist()
+            found[position] = str(result) if failed_alone else result.tolist()
     assert sorted(found) == list(range(len(texts)))
-    return [found[place] for place in range(len(texts))]
+    return [found[position] for position in range(len(texts))]
 
 
 def embedder_of(model, **options):
@@ -233,8 +233,8 @@ def test_a_refused_batch_is_narrowed_down_to_the_texts_at_fault(model, status, g
     model.faults = refusing(status=status)
     with embedder_of(model) as one:
         found = results(one, texts)
-    assert [place for place, result in enumerate(found) if isinstance(result, str)] == guilty
-    assert all(f"{status} " in found[place] and "at most 30" in found[place] for place in guilty)
+    assert [position for position, result in enumerate(found) if isinstance(result, str)] == guilty
+    assert all(f"{status} " in found[position] and "at most 30" in found[position] for position in guilty)
     assert all(result == [float(len(text)), 1.0] for text, result in zip(texts, found, strict=True) if result[1] == 1)
     assert len(model.requests) <= 1 + 14 * len(guilty)
 

@@ -117,7 +117,7 @@ def test_a_folder_follows_an_api(web, tmp_path):
     assert len(source.fetch(tmp_path).added) == 7
     web.routes["/teas"] = lambda request: by_link_header(request) if "page" not in request.params else (500, {}, b"")
     report = source.fetch(tmp_path)
-    assert (len(report.unchanged), len(report.kept), report.removed) == (3, 4, ())
+    assert (len(report.unchanged), len(report.retained), report.removed) == (3, 4, ())
     assert "answers 500" in report.cut_short
     web.routes["/teas"] = TEAS[1:3]
     assert source.fetch(tmp_path).removed == ("1", "4", "5", "6", "7")

@@ -180,7 +180,9 @@ class TestIdentity:
         assert sorted(node.text for node in found) == ["green tea", "tea of spring"]
         assert [node.score for node in found] == [1 / 61, 1 / 61]
         stage = hybrid.trace("tea").inputs[0]
-        assert {node: sum(shares) for node, shares in stage.shares.items()} == dict.fromkeys(found, 1 / 61)
+        assert {node: sum(contributions) for node, contributions in stage.contributions.items()} == dict.fromkeys(
+            found, 1 / 61
+        )
 
     def test_documents_are_the_same_in_any_order(self):
         """Retrievers that name the Documents in another order still mean the same nodes."""
@@ -202,11 +204,11 @@ class TestIdentity:
         assert all(node.root.path == node.path for node in hybrid("green tea"))
         last = hybrid.trace("green tea")
         assert told(last.nodes) == told(hybrid("green tea"))
-        assert [math.fsum(last.inputs[0].shares[node.uid]) for node in last.nodes] == [
+        assert [math.fsum(last.inputs[0].contributions[node.uid]) for node in last.nodes] == [
             node.score for node in last.nodes
         ]
         explanation = hybrid.explain("green tea")
-        assert all(len(hit.shares) == 2 for hit in explanation)
+        assert all(len(hit.contributions) == 2 for hit in explanation)
         assert explanation.dropped == ()
         for one in (WeightedRetriever(*parts, topk=20), PriorityRetriever(*parts, topk=20)):
             assert (
@@ -378,7 +380,7 @@ class TestArguments:
         assert told(found) == told(alone("green tea")) == told(hybrid.trace("green tea").nodes)
         [fused] = hybrid.trace("green tea").inputs
         assert [len(stage.nodes) for stage in fused.inputs] == [0, 2]
-        assert fused.inputs[0].said == {"not asked": "its weight is 0"}
+        assert fused.inputs[0].settings == {"not asked": "its weight is 0"}
         reason = hybrid.why_not("elsewhere", "green tea").inputs[0]
         assert (reason.stage, reason.cause) == ("never", "weight")
         assert "weight is 0" in str(reason)
@@ -451,14 +453,14 @@ class TestWhatWasNotFound:
         assert "zz" not in {node.path for node in Retriever(docs, "FineChunk")("samovar", topk=50)}
         assert hybrid("samovar")[0].path == "zz"
         [first, *_] = hybrid.explain("samovar")
-        assert math.fsum(first.shares.values()) == pytest.approx(first.score)
-        assert all(share > 0 for share in first.shares.values())
+        assert math.fsum(first.contributions.values()) == pytest.approx(first.score)
+        assert all(share > 0 for share in first.contributions.values())
 
     def test_a_short_ranking_is_complete(self):
         """What shares no term with the query gets nothing from BM25, as fewer than fifty do."""
         hybrid = HybridRetriever.over(document(), "FineChunk", topk=80)
         hits = hybrid.explain("kettle harvest", topk=80)
-        assert 0.0 in {hit.shares["bm25_chinese"] for hit in hits}
+        assert 0.0 in {hit.contributions["bm25_chinese"] for hit in hits}
 
 
 class TestOver:
@@ -511,7 +513,7 @@ class TestTrace:
             last = hybrid.trace(query, topk=topk)
             assert told(last.nodes) == told(hybrid(query, topk=topk))
             [fusion] = last.inputs
-            assert [math.fsum(fusion.shares[node.uid]) for node in fusion.nodes] == [
+            assert [math.fsum(fusion.contributions[node.uid]) for node in fusion.nodes] == [
                 node.score for node in fusion.nodes
             ]
 

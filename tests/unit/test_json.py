@@ -37,7 +37,9 @@ def load(tmp_path):
 
 def placed(loaded) -> list[tuple[str, str, str]]:
     """Kind, label and text of each place."""
-    return [(place.kind, place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    return [
+        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+    ]
 
 
 def test_an_object_becomes_lines_with_paths(load):
@@ -155,7 +157,9 @@ def test_a_line_of_megabytes(load):
 def test_files_of_other_projects(folder):
     """Records of another library are lines with places; a file that is cut off and one of 5,000 levels are errors."""
     loaded = load_file(shared("data", "docs", "simple.ndjson"))
-    assert [place.label for place in loaded.places] == [str(number) for number in range(1, len(loaded.places) + 1)]
+    assert [location.label for location in loaded.locations] == [
+        str(number) for number in range(1, len(loaded.locations) + 1)
+    ]
     assert "text: This is my first thought" in loaded.text
     with pytest.raises(LoadError, match="breaks at line"):
         load_file(shared("data", "docs", "incomplete.json"))
@@ -167,7 +171,7 @@ def test_nodes_say_which_records_they_touch(folder):
     """A node's place names the records it stands in."""
     docs = Document(folder({"teas.json": json.dumps(SHOP["orders"]), "shop.json": json.dumps(SHOP)}))
     docs.create_node_group("all", transform=lambda text: [text])
-    assert [node.place for node in docs.get_nodes("all")] == ["keys shop to orders", "items 1-2"]
+    assert [node.location for node in docs.get_nodes("all")] == ["keys shop to orders", "items 1-2"]
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6).filter(str.strip)

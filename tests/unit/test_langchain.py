@@ -38,7 +38,7 @@ def test_a_retriever_is_one_of_langchains(docs):
     assert [one.page_content for one in found] == [node.text for node in nodes] == ["green tea", "black tea, tea"]
     assert [one.id for one in found] == [node.uid for node in nodes]
     assert found[0].metadata["source"] == "a"
-    assert found[0].metadata["place"] == "line 1"
+    assert found[0].metadata["location"] == "line 1"
     assert found[0].metadata["season"] == "spring"
     assert found[0].metadata["score"] == nodes[0].score
 

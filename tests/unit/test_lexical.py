@@ -163,7 +163,7 @@ class Crowd:
         self.keys = [key for key, lives in zip(keys, alive, strict=True) if lives]
         self.counts = counts[alive].astype(np.float64)
         lengths = self.counts.sum(axis=1, keepdims=True)
-        self.shares = self.counts / (self.counts + LUCENE.k1 * (0.25 + 0.75 * lengths / lengths.mean()))
+        self.contributions = self.counts / (self.counts + LUCENE.k1 * (0.25 + 0.75 * lengths / lengths.mean()))
 
     def scores(self, query: list[str], model: BM25) -> dict[str, float]:
         """Every row that shares a term, by the formula over the whole table."""
@@ -175,8 +175,8 @@ class Crowd:
             idf[idf < 0] = 0.25 * idf[df > 0].mean()
             idf *= model.k1 + 1
         columns = [self.terms.index(term) for term in query]
-        sums = self.shares[:, columns] @ idf[columns]
-        return {self.keys[row]: float(sums[row]) for row in np.flatnonzero(self.shares[:, columns].any(axis=1))}
+        sums = self.contributions[:, columns] @ idf[columns]
+        return {self.keys[row]: float(sums[row]) for row in np.flatnonzero(self.contributions[:, columns].any(axis=1))}
 
 
 @pytest.fixture(scope="module")

@@ -60,9 +60,9 @@ def test_nobody_waits_longer_than_needed(per_minute, pauses):
     """A start is at the moment it was asked for, or exactly 60 seconds after the one that stood in its way."""
     found = starts(per_minute, pauses)
     now = 0.0
-    for place, (pause, start) in enumerate(zip(pauses, found, strict=True)):
+    for position, (pause, start) in enumerate(zip(pauses, found, strict=True)):
         now += pause
-        free = found[place - per_minute] + WINDOW_S if place >= per_minute else 0.0
+        free = found[position - per_minute] + WINDOW_S if position >= per_minute else 0.0
         assert start == pytest.approx(max(now, free))
         now = start
 

@@ -732,7 +732,7 @@ def test_a_transform_of_ones_own_may_take_all_nodes_at_once(folder):
 
         def transform_all(self, nodes):
             seen.append(len(nodes))
-            return ([f"{place} {node.text}"] for place, node in enumerate(nodes))
+            return ([f"{position} {node.text}"] for position, node in enumerate(nodes))
 
     docs = lines(Document(folder({"a.txt": "one\ntwo"})))
     docs.create_node_group("numbered", transform="Numbered", parent="line", trans_node=True)

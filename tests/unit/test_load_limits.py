@@ -166,7 +166,7 @@ def test_pages_of_members_count_for_each(folder):
     """An archive of many PDF may have more pages than one may: the limit is that of one document."""
     pdf = (ROOT / "cookbook/corpus/reports/member-meeting-minutes-2025.pdf").read_bytes()
     path = folder({"a.zip": zipped({f"{number}.pdf": pdf for number in range(3)})}) / "a.zip"
-    assert sum(place.kind == "page" for place in load_file(path, limits=LoadLimits(pages=2)).places) == 6
+    assert sum(location.kind == "page" for location in load_file(path, limits=LoadLimits(pages=2)).locations) == 6
     with pytest.raises(LoadError, match=r"None of the 3 members.*has 2 pages; the limit pages=1"):
         load_file(path, limits=LoadLimits(pages=1))
 
@@ -252,10 +252,10 @@ def read(path):
 @pytest.fixture
 def read(tmp_path, monkeypatch):
     """A reader that hangs or eats memory where a file says so, and that other processes can import."""
-    place = tmp_path / "modules"
-    place.mkdir()
-    (place / "hostile_readers.py").write_text(LOADERS, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(place))
+    location = tmp_path / "modules"
+    location.mkdir()
+    (location / "hostile_readers.py").write_text(LOADERS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(location))
     import hostile_readers
 
     yield hostile_readers.read

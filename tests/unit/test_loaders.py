@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, register_loader
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, UnknownKeywordError
 from lazyrag.loaders import LoadedFile, load_file, loaders
 
@@ -38,18 +38,20 @@ def load(tmp_path):
 
 def placed(loaded: LoadedFile) -> list[tuple[str, str, str]]:
     """Kind, label and text of each place."""
-    return [(place.kind, place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    return [
+        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+    ]
 
 
 def test_text(load):
     """A loader that returns a str gives a file of that text, without places and metadata."""
     loaded = load(lambda path: path.read_text(encoding="utf-8").upper())
-    assert (loaded.text, loaded.places, dict(loaded.metadata)) == ("LINE ONE\nLINE TWO\n", (), {})
+    assert (loaded.text, loaded.locations, dict(loaded.metadata)) == ("LINE ONE\nLINE TWO\n", (), {})
 
 
 def test_loaded_file(load):
     """A LoadedFile is taken as it is."""
-    given = LoadedFile("绿茶 tea", (Place(0, 2, "heading", "茶"),), {"author": "Li"})
+    given = LoadedFile("绿茶 tea", (Location(0, 2, "heading", "茶"),), {"author": "Li"})
     assert load(given) == given
 
 
@@ -100,7 +102,7 @@ def test_nodes_find_their_place(folder):
     register_loader(".deck")(returning([DocNode(text="green tea", metadata={"page": n}) for n in (1, 2)]))
     docs = Document(folder({"talk.deck": "x"}))
     docs.create_node_group("part", transform=lambda text: text.split("\n\n"))
-    assert [node.place for node in docs.get_nodes("part")] == ["page 1", "page 2"]
+    assert [node.location for node in docs.get_nodes("part")] == ["page 1", "page 2"]
 
 
 @pytest.mark.parametrize(
@@ -123,8 +125,8 @@ def test_wrong_types_are_reported(load, result):
         LoadedFile(5),
         LoadedFile("text", metadata=None),
         LoadedFile("text", metadata=["author"]),
-        LoadedFile("text", places=[(0, 1)]),
-        LoadedFile("text", places=None),
+        LoadedFile("text", locations=[(0, 1)]),
+        LoadedFile("text", locations=None),
         LoadedFile("text", metadata={"handle": object()}),
         LoadedFile("text", metadata={5: "x"}),
         LoadedFile("text", metadata={"score": float("nan")}),

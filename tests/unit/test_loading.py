@@ -51,10 +51,10 @@ class Crashing:
 @pytest.fixture
 def crashing(tmp_path, monkeypatch):
     """A loader in a module of its own, which other processes can import."""
-    place = tmp_path / "modules"
-    place.mkdir()
-    (place / "crashing_loader.py").write_text(CRASHING, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(place))
+    position = tmp_path / "modules"
+    position.mkdir()
+    (position / "crashing_loader.py").write_text(CRASHING, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(position))
     import crashing_loader  # noqa: F401  it registers itself
 
     yield

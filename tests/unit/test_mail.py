@@ -57,8 +57,8 @@ def body_of(loaded: LoadedFile) -> str:
 
 def attached(loaded: LoadedFile) -> dict[str, str]:
     """The text of each attachment, by its name."""
-    assert {place.kind for place in loaded.places} <= {"attachment"}
-    return {place.label: loaded.text[place.start : place.end] for place in loaded.places}
+    assert {location.kind for location in loaded.locations} <= {"attachment"}
+    return {location.label: loaded.text[location.start : location.end] for location in loaded.locations}
 
 
 def test_head_and_body(load):
@@ -257,8 +257,8 @@ def test_a_mailbox(tmp_path):
     assert b">From here" in before
     loaded = load_file(tmp_path / "a.mbox")
     labels = [("message", "1"), ("message", "2"), ("attachment", "2 > a.txt")]
-    assert [(place.kind, place.label) for place in loaded.places] == labels
-    first, second, inner = (loaded.text[place.start : place.end] for place in loaded.places)
+    assert [(location.kind, location.label) for location in loaded.locations] == labels
+    first, second, inner = (loaded.text[location.start : location.end] for location in loaded.locations)
     assert inner.strip() == "attached"
     assert first == f"{HEAD}\n\none\n\nFrom here on, green tea."
     assert re.fullmatch(r"(?s)Subject: Two\n.*\n\ntwo\n\nAttachment: a\.txt\nattached\s*", second)
@@ -277,7 +277,7 @@ def test_a_node_of_a_mailbox_says_its_mail(tmp_path):
     boxed(tmp_path / "a.mbox", mail("green"), mail("black"))
     docs = Document(tmp_path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    assert {node.text: node.place for node in docs.get_nodes("line")}["black"] == "message 2"
+    assert {node.text: node.location for node in docs.get_nodes("line")}["black"] == "message 2"
 
 
 @pytest.mark.parametrize("data", [b"", b"only text\n"], ids=["empty", "text"])

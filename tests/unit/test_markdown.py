@@ -11,7 +11,7 @@ from lazyrag.loaders import load_file
 
 
 @pytest.fixture
-def places(tmp_path):
+def locations(tmp_path):
     """A function from Markdown to its headings as (label, text of the place)."""
 
     def read(text: str) -> list[tuple[str, str]]:
@@ -19,8 +19,8 @@ def places(tmp_path):
         path.write_bytes(text.encode())
         loaded = load_file(path)
         assert loaded.text == text
-        assert {place.kind for place in loaded.places} <= {"heading"}
-        return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+        assert {location.kind for location in loaded.locations} <= {"heading"}
+        return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
     return read
 
@@ -30,25 +30,25 @@ def _labels(found: list[tuple[str, str]]) -> list[str]:
     return [label for label, _ in found]
 
 
-def test_places_reach_from_heading_to_heading(places):
+def test_places_reach_from_heading_to_heading(locations):
     """A place holds its heading's line and all up to the next one; what precedes the first is in no place."""
     text = "before\n\n# Tea\nleaves\n\n## Picking\nin April\n# Coffee\nbeans\n"
-    assert places(text) == [
+    assert locations(text) == [
         ("Tea", "# Tea\nleaves\n\n"),
         ("Tea > Picking", "## Picking\nin April\n"),
         ("Coffee", "# Coffee\nbeans\n"),
     ]
 
 
-def test_labels_are_paths_of_headings_above(places):
+def test_labels_are_paths_of_headings_above(locations):
     """A label names the headings above by level, also where levels are left out or fall back."""
     text = "# A\n### B\n## C\n###### D\n# E\n## F\n"
-    assert _labels(places(text)) == ["A", "A > B", "A > C", "A > C > D", "E", "E > F"]
+    assert _labels(locations(text)) == ["A", "A > B", "A > C", "A > C > D", "E", "E > F"]
 
 
-def test_a_document_that_begins_below_level_1(places):
+def test_a_document_that_begins_below_level_1(locations):
     """A first heading of a lower level stands alone, and a higher one after it does not fall under it."""
-    assert _labels(places("### A\n# B\n## C\n")) == ["A", "B", "B > C"]
+    assert _labels(locations("### A\n# B\n## C\n")) == ["A", "B", "B > C"]
 
 
 @pytest.mark.parametrize(
@@ -66,30 +66,30 @@ def test_a_document_that_begins_below_level_1(places):
         ("#   wide   ", "wide"),
     ],
 )
-def test_atx_headings(places, line, title):
+def test_atx_headings(locations, line, title):
     """One to six hashes and white space make a heading; closing hashes are no part of it."""
-    assert _labels(places(f"text\n\n{line}\n\ntext\n")) == [title]
+    assert _labels(locations(f"text\n\n{line}\n\ntext\n")) == [title]
 
 
 @pytest.mark.parametrize(
     "line",
     ["#hashtag", "####### seven", "    # code", "\t# code", "text # no", "\\# escaped", "> # quoted", "- # item"],
 )
-def test_lines_that_are_no_headings(places, line):
+def test_lines_that_are_no_headings(locations, line):
     """Hashes without white space, in code, in a quotation, in the middle of a line or too many make no heading."""
-    assert places(f"text\n\n{line}\n\ntext\n") == []
+    assert locations(f"text\n\n{line}\n\ntext\n") == []
 
 
 @pytest.mark.parametrize(("underline", "labels"), [("===", ["Tea"]), ("=", ["Tea"]), ("---", ["Tea"]), ("-", ["Tea"])])
-def test_setext_headings(places, underline, labels):
+def test_setext_headings(locations, underline, labels):
     """A line underlined with = or - is a heading."""
-    assert _labels(places(f"Tea\n{underline}\ntext\n")) == labels
+    assert _labels(locations(f"Tea\n{underline}\ntext\n")) == labels
 
 
-def test_levels_of_setext_headings(places):
+def test_levels_of_setext_headings(locations):
     """A line underlined with = is of level 1, with - of level 2."""
     text = "Tea\n===\nleaves\n\nPicking\n-------\nin April\n"
-    assert places(text) == [("Tea", "Tea\n===\nleaves\n\n"), ("Tea > Picking", "Picking\n-------\nin April\n")]
+    assert locations(text) == [("Tea", "Tea\n===\nleaves\n\n"), ("Tea > Picking", "Picking\n-------\nin April\n")]
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_levels_of_setext_headings(places):
         "text\n\n===\nmore\n",
     ],
 )
-def test_lines_that_underline_nothing(places, text):
+def test_lines_that_underline_nothing(locations, text):
     """Rules, the ends of lists and quotations, and tables are no headings."""
-    assert places(text) == []
+    assert locations(text) == []
 
 
 @pytest.mark.parametrize("front", ["title: Tea", "title: Tea\nauthor: Li", "# comment\ntitle: Tea", ""])
-def test_front_matter_is_no_heading(places, front):
+def test_front_matter_is_no_heading(locations, front):
     """What stands between two lines of --- at a page's very beginning describes the page and holds no heading."""
-    assert _labels(places(f"---\n{front}\n---\n\n# Real\ntext\n")) == ["Real"]
+    assert _labels(locations(f"---\n{front}\n---\n\n# Real\ntext\n")) == ["Real"]
 
 
 @pytest.mark.parametrize(
@@ -166,24 +166,24 @@ def test_an_encoding_that_was_found_out_is_metadata(tmp_path):
         "1. step\n\n   ```sh\n   # no\n   ```",
     ],
 )
-def test_fenced_code_holds_no_headings(places, fenced):
+def test_fenced_code_holds_no_headings(locations, fenced):
     """Lines that begin with # inside fenced code are code, until a fence of the same kind and length closes it."""
-    assert _labels(places(f"# Before\n\n{fenced}\n\n# After\n")) == ["Before", "After"]
+    assert _labels(locations(f"# Before\n\n{fenced}\n\n# After\n")) == ["Before", "After"]
 
 
-def test_code_that_is_never_closed(places):
+def test_code_that_is_never_closed(locations):
     """A fence that nothing closes reaches to the end of the text."""
-    assert _labels(places("# Before\n\n```\n# no\n\n# no\n")) == ["Before"]
+    assert _labels(locations("# Before\n\n```\n# no\n\n# no\n")) == ["Before"]
 
 
-def test_inline_code_is_no_fence(places):
+def test_inline_code_is_no_fence(locations):
     """Three backticks that close on the same line are inline code: headings behind them are headings."""
-    assert _labels(places("```x = 1``` sets it\n\n# After\n")) == ["After"]
+    assert _labels(locations("```x = 1``` sets it\n\n# After\n")) == ["After"]
 
 
-def test_line_ends_of_windows(places):
+def test_line_ends_of_windows(locations):
     """Lines that end with CR LF are read alike, and the places reach to the next heading's first character."""
-    assert places("# A\r\n```\r\n# no\r\n```\r\nB\r\n---\r\n") == [
+    assert locations("# A\r\n```\r\n# no\r\n```\r\nB\r\n---\r\n") == [
         ("A", "# A\r\n```\r\n# no\r\n```\r\n"),
         ("A > B", "B\r\n---\r\n"),
     ]
@@ -202,14 +202,14 @@ def test_suffixes(tmp_path, suffix):
     """Both suffixes of Markdown are read, in upper case, too."""
     path = tmp_path / f"page{suffix}"
     path.write_text("# 茶\n", encoding="gb18030")
-    assert _labels([(place.label, "") for place in load_file(path).places]) == ["茶"]
+    assert _labels([(location.label, "") for location in load_file(path).locations]) == ["茶"]
 
 
 def test_a_hit_names_its_heading_and_lines(folder):
     """A node in a Markdown file says under which heading and on which lines it stands."""
     docs = Document(folder({"guide.md": "# Tea\n\nGreen tea.\n\n## Brewing\n\nNot too hot.\nThree minutes.\n"}))
     docs.create_node_group("block", transform=lambda text: text.split("\n\n"))
-    placed = {node.text.strip(): node.place for node in docs.get_nodes("block")}
+    placed = {node.text.strip(): node.location for node in docs.get_nodes("block")}
     assert placed == {
         "# Tea": "Tea, line 1",
         "Green tea.": "Tea, line 3",
@@ -247,11 +247,11 @@ def test_text_is_untouched_and_places_cover_it(tmp_path_factory, lines, line_end
     path.write_bytes(text.encode())
     loaded = load_file(path)
     assert loaded.text == text
-    starts = [place.start for place in loaded.places]
-    assert [place.end for place in loaded.places] == ([*starts[1:], len(text)] if starts else [])
-    for place in loaded.places:
-        assert place.start == 0 or text[place.start - 1] == "\n"
-        assert place.label
+    starts = [location.start for location in loaded.locations]
+    assert [location.end for location in loaded.locations] == ([*starts[1:], len(text)] if starts else [])
+    for location in loaded.locations:
+        assert location.start == 0 or text[location.start - 1] == "\n"
+        assert location.label
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_transcripts_have_times(tmp_path):
     pieces = [(0, 2.5, " Green tea. "), (2.5, 3, ""), (61, 3723.9, "绿茶")]
     loaded = AudioLoader(lambda _: iter(pieces)).load(tmp_path / "a.mp3")
     assert loaded.text == "Green tea.\n绿茶"
-    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.places] == [
+    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
         ("time", "0:00-0:02", "Green tea."),
         ("time", "1:01-1:02:03", "绿茶"),
     ]

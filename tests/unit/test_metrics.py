@@ -48,7 +48,7 @@ ORACLE = {
 def by_ir_measures(run, judgements):
     """What ir_measures says, by our names and by query. Its scores are places, so that it cannot break ties its way."""
     named = {str(theirs): ours for ours, theirs in ORACLE.items()}
-    placed = {query: {uid: -float(place) for place, (uid, _) in enumerate(found)} for query, found in run.items()}
+    placed = {query: {uid: -float(position) for position, (uid, _) in enumerate(found)} for query, found in run.items()}
     values = {ours: {} for ours in ORACLE}
     for one in ir_measures.iter_calc(list(ORACLE.values()), judgements, placed):
         values[named[str(one.measure)]][one.query_id] = one.value
@@ -101,7 +101,7 @@ def test_exponential_gains_are_linear_ones_of_other_grades(k):
     run = {query: [(uid, 0.0) for uid in rng.sample(uids, 25)] for query in judgements}
     worth = {query: {uid: 2**grade - 1 for uid, grade in grades.items()} for query, grades in judgements.items()}
     name = "nDCG" if k is None else f"nDCG@{k}"
-    placed = {query: {uid: -float(place) for place, (uid, _) in enumerate(found)} for query, found in run.items()}
+    placed = {query: {uid: -float(position) for position, (uid, _) in enumerate(found)} for query, found in run.items()}
     theirs = ir_measures.nDCG if k is None else ir_measures.nDCG @ k
     expected = {one.query_id: one.value for one in ir_measures.iter_calc([theirs], worth, placed)}
     ours = name.replace("nDCG", "nDCG_exp")

@@ -126,8 +126,8 @@ def test_blank_texts_reach_no_endpoint_and_no_cache(model, tmp_path, text, cache
         embedder = CachedEmbedder(remote, tmp_path / "e.db") if cached else remote
         [first, second] = [None, None]
         for batch in embedder.embed_batches([text, "tea"]):
-            for place, result in zip(batch.positions, batch.results, strict=True):
-                first, second = (result, second) if place == 0 else (first, result)
+            for position, result in zip(batch.positions, batch.results, strict=True):
+                first, second = (result, second) if position == 0 else (first, result)
         assert isinstance(first, EmbeddingError)
         assert np.asarray(second).tolist() == [float(len("passage: tea")), 1.0]
         assert [body["input"] for body in model.bodies] == [["passage: tea"]]

@@ -111,10 +111,10 @@ def test_attachments(load):
             attachment(1, "song.xyz", b"\0la"),
         )
     )
-    place, *rows = loaded.places
+    location, *rows = loaded.locations
     assert (len(rows), rows[0].kind, rows[0].label) == (800, "row", "prices.csv > 2")
-    assert (place.kind, place.label) == ("attachment", "prices.csv")
-    assert loaded.text[place.start : place.end].endswith("tea: Sencha; price: 799")
+    assert (location.kind, location.label) == ("attachment", "prices.csv")
+    assert loaded.text[location.start : location.end].endswith("tea: Sencha; price: 799")
     assert loaded.metadata["attachments"] == ["prices.csv", "song.xyz"]
     assert "No loader reads .xyz" in loaded.metadata["unread_attachments"]["song.xyz"]
 

@@ -199,7 +199,7 @@ def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, mo
         else:
             ends["text"] += 1
             loaded.text.encode()  # no store could write it otherwise
-            assert all(0 <= place.start <= place.end <= len(loaded.text) for place in loaded.places), number
+            assert all(0 <= location.start <= location.end <= len(loaded.text) for location in loaded.locations), number
         assert _peak_mib() - before < MEMORY_MIB, number
     assert ends["text"] + ends["error"] == count
     assert sorted(tmp_path.iterdir()) == [path]

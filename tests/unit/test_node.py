@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lazyrag import LAZY_ROOT_NAME, DocNode, Document, Hit, Retriever, register_loader
-from lazyrag.data.segment import Place, Segment
+from lazyrag.data.segment import Location, Segment
 from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.loaders import LoadedFile
 
@@ -83,7 +83,7 @@ def test_a_free_node_belongs_nowhere():
     assert (node.group, node.document_id, node.path, node.number) == ("", "", "", 0)
     assert node.parent is None
     assert node.children == {}
-    assert (node.span, node.source, node.places, node.place) == (None, None, (), "")
+    assert (node.span, node.source, node.locations, node.location) == (None, None, (), "")
     assert dict(node.global_metadata) == {}
     assert node.score is None
     with pytest.raises(StaleNodeError, match="belongs to no document"):
@@ -94,7 +94,7 @@ def test_a_free_node_may_name_its_span():
     """The span is kept for the transform that made it; without a parent there is no source and no place."""
     node = DocNode(text="tea", span=(6, 9))
     assert node.span == (6, 9)
-    assert (node.source, node.places, node.place) == (None, (), "")
+    assert (node.source, node.locations, node.location) == (None, (), "")
 
 
 def test_a_free_nodes_uid_comes_of_content_and_metadata():
@@ -266,7 +266,7 @@ def test_a_span_counts_in_the_whole_document(docs):
 def test_a_rewritten_text_has_no_span(docs):
     """Without span there is no source, no place and no page, but a parent."""
     node = _only(docs, "shout", "SECOND PAGE")
-    assert (node.span, node.source, node.places, node.place) == (None, None, (), "")
+    assert (node.span, node.source, node.locations, node.location) == (None, None, (), "")
     assert node.parent.text == "second page"
 
 
@@ -276,31 +276,31 @@ def test_below_a_rewritten_text_the_span_counts_in_that(docs):
     assert node.span == (0, 6)
     assert node.source == node.parent
     assert (node.source.group, node.source.text[0:6]) == ("shout", "SECOND")
-    assert (node.places, node.place) == ((), "")
+    assert (node.locations, node.location) == ((), "")
 
 
 def test_a_place_is_a_page_where_there_are_pages(docs):
     """A node on one page names it; the root names all of them."""
     node = _only(docs, "sentence", "second page")
-    assert [(place.kind, place.label) for place in node.places] == [("page", "2")]
-    assert node.place == "page 2"
-    assert [place.label for place in node.root.places] == ["1", "2", "3"]
-    assert _only(docs, "whole", node.root.text).place == "pages 1-3"
+    assert [(location.kind, location.label) for location in node.locations] == [("page", "2")]
+    assert node.location == "page 2"
+    assert [location.label for location in node.root.locations] == ["1", "2", "3"]
+    assert _only(docs, "whole", node.root.text).location == "pages 1-3"
 
 
 def test_the_places_of_a_root_are_stretches_of_its_text(docs):
     """Each page's stretch holds that page's text."""
     root = _only(docs, "line", "second page").root
-    assert [root.text[place.start : place.end] for place in root.places] == [
+    assert [root.text[location.start : location.end] for location in root.locations] == [
         "first page\nends",
         "second page",
         "third page",
     ]
-    assert root.place == ""
+    assert root.location == ""
 
 
 @pytest.mark.parametrize(
-    ("group", "text", "place"),
+    ("group", "text", "location"),
     [
         ("line", "intro", "line 1"),
         ("line", "# Tea", "Tea, line 3"),
@@ -311,13 +311,13 @@ def test_the_places_of_a_root_are_stretches_of_its_text(docs):
         ("whole", GUIDE, "Tea, lines 1-11"),
     ],
 )
-def test_a_place_is_a_heading_and_lines(docs, group, text, place):
+def test_a_place_is_a_heading_and_lines(docs, group, text, location):
     """Without pages, the heading it begins under and its lines, counted from 1."""
-    assert _only(docs, group, text).place == place
+    assert _only(docs, group, text).location == location
 
 
 @pytest.mark.parametrize(
-    ("span", "labels", "place"),
+    ("span", "labels", "location"),
     [
         ((3, 10), ["2"], "page 2"),  # white space at the ends touches pages 1 and 3, ink does not
         ((0, 1), ["1"], "page 1"),
@@ -325,20 +325,20 @@ def test_a_place_is_a_heading_and_lines(docs, group, text, place):
         ((0, 11), ["1", "2", "3"], "pages 1-3"),
     ],
 )
-def test_only_ink_makes_a_place(folder, span, labels, place):
+def test_only_ink_makes_a_place(folder, span, labels, location):
     """White space at a node's ends does not put it on its neighbour's page."""
 
     @register_loader(".three")
     class ThreePages:
         def load(self, path):
-            places = (Place(0, 5, "page", "1"), Place(5, 10, "page", "2"), Place(10, 11, "page", "3"))
-            return LoadedFile(path.read_text(encoding="utf-8"), places)
+            locations = (Location(0, 5, "page", "1"), Location(5, 10, "page", "2"), Location(10, 11, "page", "3"))
+            return LoadedFile(path.read_text(encoding="utf-8"), locations)
 
     docs = Document(folder({"a.three": "a a\n\nb c\n\nd"}))
     docs.create_node_group("piece", lambda node: DocNode(text=node.text[slice(*span)], span=span), trans_node=True)
     [node] = docs.get_nodes("piece")
-    assert [one.label for one in node.places] == labels
-    assert node.place == place
+    assert [one.label for one in node.locations] == labels
+    assert node.location == location
 
 
 def test_children_stand_below_their_parent_by_group_and_in_order(docs):

@@ -45,8 +45,8 @@ def load(tmp_path):
 
 def placed(loaded) -> list[tuple[str, str]]:
     """Label and text of each place."""
-    assert {place.kind for place in loaded.places} <= {"cell"}
-    return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    assert {location.kind for location in loaded.locations} <= {"cell"}
+    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
 
 def test_cells_are_places(load):
@@ -78,7 +78,7 @@ def test_older_formats(load):
 def test_a_notebook_of_another_project():
     """Markdown, code and printed text are all there."""
     loaded = load_file(shared("data", "docs", "test_notebook.ipynb"))
-    assert [place.label for place in loaded.places] == ["1", "2", "3", "4", "5"]
+    assert [location.label for location in loaded.locations] == ["1", "2", "3", "4", "5"]
     assert loaded.metadata["cells"] == 5
     assert all(words in loaded.text for words in ("# Test Notebook", 'print("markitdown")', "# comment in code"))
 

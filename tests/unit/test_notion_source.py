@@ -207,7 +207,7 @@ def test_a_folder_follows_notion(notion, tmp_path):
     query = {"results": [notion.pages[pages[0]]], "has_more": False}
     notion.faults = [query, (502, {}, b"")]
     report = source.fetch(tmp_path)
-    assert (report.kept, report.removed) == ((pages[0],), ())
+    assert (report.retained, report.removed) == ((pages[0],), ())
 
 
 def test_rate_limits_are_waited_for(notion):

@@ -131,11 +131,13 @@ def test_a_vector_depends_on_its_text_alone(tiny, texts):
 @given(_texts)
 def test_every_text_comes_once(tiny, texts):
     """In some batch, with its own vector."""
-    places = []
+    positions = []
     for batch in tiny.embed_batches(texts):
-        places += batch.positions
-        np.testing.assert_array_equal(np.array(batch.results), tiny.embed([texts[place] for place in batch.positions]))
-    assert sorted(places) == list(range(len(texts)))
+        positions += batch.positions
+        np.testing.assert_array_equal(
+            np.array(batch.results), tiny.embed([texts[position] for position in batch.positions])
+        )
+    assert sorted(positions) == list(range(len(texts)))
 
 
 def test_long_lists_are_sorted_by_parts(tiny):

@@ -72,7 +72,9 @@ def test_the_body_in_its_order(load):
     )
     loaded = load("text", body)
     assert loaded.text.split("\n") == ["before", "绿茶", "one", "two", "tea | price", "green | 10", "Inner", "end"]
-    assert [(place.kind, place.label, loaded.text[place.start : place.end]) for place in loaded.places] == [
+    assert [
+        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+    ] == [
         ("heading", "绿茶", "绿茶\none\ntwo\ntea | price\ngreen | 10\n"),
         ("heading", "绿茶 > Inner", "Inner\nend"),
     ]
@@ -121,7 +123,7 @@ def test_sheets(load):
         "two",
         "secret",
     ]
-    assert [(place.kind, place.label) for place in loaded.places] == [
+    assert [(location.kind, location.label) for location in loaded.locations] == [
         ("sheet", "one"),
         ("row", "one > 2"),
         ("sheet", "two"),
@@ -150,7 +152,7 @@ def test_rows_are_counted_where_they_stand(load):
         row(cell("black"), cell("5")),
     )
     loaded = load("spreadsheet", body)
-    assert [place.label for place in loaded.places] == ["s", "s > 5002", "s > 5003", "s > 5005"]
+    assert [location.label for location in loaded.locations] == ["s", "s > 5002", "s > 5003", "s > 5005"]
 
 
 @pytest.mark.slow

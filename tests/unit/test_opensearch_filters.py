@@ -36,10 +36,10 @@ def holds(query: dict[str, Any], document: dict[str, Any]) -> bool:
         some = [holds(one, document) for one in rest.get("should", ())]
         return all(wanted) and not any(unwanted) and sum(some) >= rest.get("minimum_should_match", 0)
     [(path, operand)] = rest.items()
-    place: Any = document
+    position: Any = document
     for step in path.split("."):
-        place = place.get(step) if isinstance(place, dict) else None
-    values = place if isinstance(place, list) else [] if place is None else [place]
+        position = position.get(step) if isinstance(position, dict) else None
+    values = position if isinstance(position, list) else [] if position is None else [position]
     if kind == "term":
         return operand["value"] in values
     if kind == "terms":

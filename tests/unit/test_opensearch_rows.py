@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.data.fields import DataType, DocField, make_schema
-from lazyrag.data.segment import Place, Segment
+from lazyrag.data.segment import Location, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.opensearch import (
     OpenSearchSegmentStore,
@@ -44,7 +44,7 @@ _segments = st.builds(
     metadata=st.dictionaries(_texts, _json, max_size=3),
     fields=st.dictionaries(_texts, st.none() | _scalars | st.lists(_scalars, max_size=3).map(tuple), max_size=3),
     span=st.none() | st.tuples(st.integers(0, 9), st.integers(9, 20)),
-    places=st.lists(st.builds(Place, st.just(0), st.integers(0, 9), _texts, _texts), max_size=2).map(tuple),
+    locations=st.lists(st.builds(Location, st.just(0), st.integers(0, 9), _texts, _texts), max_size=2).map(tuple),
 )
 
 

@@ -80,7 +80,9 @@ def test_pages_are_places(load):
     """Each page is a place with its number, and the text of all pages stands in order, an empty line between them."""
     loaded = load(make_pdf(["first page\nsecond line", "second page", "third"]))
     assert loaded.text == "first page\nsecond line\n\nsecond page\n\nthird"
-    assert [(place.kind, place.label, loaded.text[place.start : place.end]) for place in loaded.places] == [
+    assert [
+        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+    ] == [
         ("page", "1", "first page\nsecond line"),
         ("page", "2", "second page"),
         ("page", "3", "third"),
@@ -90,7 +92,7 @@ def test_pages_are_places(load):
 def test_empty_pages_count(load):
     """Pages without text keep their numbers, so that the page after them has the one that a reader sees."""
     loaded = load(make_pdf(["", "second", "", "fourth"]))
-    assert [(place.label, loaded.text[place.start : place.end]) for place in loaded.places] == [
+    assert [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations] == [
         ("1", ""),
         ("2", "second"),
         ("3", ""),
@@ -104,8 +106,8 @@ def test_a_hit_names_its_page(folder):
     docs = Document(folder({"tea.pdf": make_pdf(pages)}))
     docs.create_node_group("sentence", transform=lambda text: [one + "." for one in text.split(".")[:-1]])
     docs.create_node_group("half", transform=lambda text: [text[: text.index("Coffee")], text[text.index("Coffee") :]])
-    assert [node.place for node in docs.get_nodes("sentence")] == ["page 1", "page 3", "page 4"]
-    assert [node.place for node in docs.get_nodes("half")] == ["pages 1-3", "page 4"]
+    assert [node.location for node in docs.get_nodes("sentence")] == ["page 1", "page 3", "page 4"]
+    assert [node.location for node in docs.get_nodes("half")] == ["pages 1-3", "page 4"]
 
 
 def test_chinese_text(load):
@@ -131,7 +133,7 @@ def test_radicals_and_ligatures_are_mapped_to_letters(load, read, meant):
     """Kangxi radicals, compatibility ideographs and ligatures, which PDF writers leave, become what a reader means."""
     loaded = load(changed(make_pdf(["a~b", "second"]), read_as({"~": read, "a": "x", "b": "y", "s": "s"})))
     assert loaded.text.startswith(f"x{meant}y")
-    assert loaded.text[loaded.places[0].start : loaded.places[0].end] == f"x{meant}y"
+    assert loaded.text[loaded.locations[0].start : loaded.locations[0].end] == f"x{meant}y"
 
 
 @pytest.mark.parametrize("kept", ["ＡＢ", "①", "½", "²", "…", "㎏"])
@@ -217,7 +219,9 @@ def test_a_truncated_pdf_is_read_or_reported(load, kept):
         assert "damaged" in str(exc) or "no text" in str(exc)  # noqa: PT017  reading the rest is as good
     else:
         assert kept > 0.5
-        assert [place.label for place in loaded.places] == [str(number) for number in range(1, len(loaded.places) + 1)]
+        assert [location.label for location in loaded.locations] == [
+            str(number) for number in range(1, len(loaded.locations) + 1)
+        ]
         assert "page 1" in loaded.text
 
 

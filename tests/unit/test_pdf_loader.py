@@ -104,7 +104,7 @@ def test_scanned_pages_are_named(written):
     loaded = PdfLoader().load(written(pages("tea", "#", "", "#", "water")))
     assert loaded.metadata["pages_without_text"] == [2, 4]
     assert loaded.metadata["pages"] == 5
-    assert [place.label for place in loaded.places if place.end > place.start] == ["1", "5"]
+    assert [location.label for location in loaded.locations if location.end > location.start] == ["1", "5"]
     assert "pages_without_text" not in PdfLoader().load(written(pages("tea", ""))).metadata
 
 
@@ -128,7 +128,7 @@ def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written):
         return f" black square {len(seen)}\n"
 
     loaded = PdfLoader(ocr=ocr).load(written(pages("tea", "#", "", "#")))
-    assert [loaded.text[place.start : place.end] for place in loaded.places] == [
+    assert [loaded.text[location.start : location.end] for location in loaded.locations] == [
         *["tea", "black square 1", "", "black square 2"]
     ]
     assert loaded.metadata["pages_by_ocr"] == [2, 4]

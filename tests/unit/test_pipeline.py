@@ -76,7 +76,7 @@ class TestRetrieve:
         docs = Document(tmp_path)
         docs.create_node_group("block", transform="SentenceSplitter", chunk_size=12, chunk_overlap=0)
         hit = RAGPipeline.over(docs, "block").sync.retrieve("80 degrees", top_k=1)[0]
-        assert hit.metadata["place"] == "line 3"
+        assert hit.metadata["location"] == "line 3"
 
     def test_the_result_says_the_question_and_the_seconds(self, docs):
         """Both stand in its metadata."""

@@ -47,8 +47,8 @@ def slide(deck, title: str, body: str = ""):
 
 def by_slide(loaded) -> dict[str, list[str]]:
     """The lines of each slide, by its label."""
-    assert {place.kind for place in loaded.places} == {"slide"}
-    return {place.label: loaded.text[place.start : place.end].splitlines() for place in loaded.places}
+    assert {location.kind for location in loaded.locations} == {"slide"}
+    return {location.label: loaded.text[location.start : location.end].splitlines() for location in loaded.locations}
 
 
 def test_slides_in_their_order(deck, load):
@@ -145,7 +145,7 @@ def test_a_node_knows_its_slide(deck, tmp_path):
     deck.save(tmp_path / "a.pptx")
     docs = Document(tmp_path)
     docs.create_node_group("part", transform=lambda text: text.split("\n\n"))
-    assert [node.place for node in docs.get_nodes("part")] == ["slide 1", "slide 2"]
+    assert [node.location for node in docs.get_nodes("part")] == ["slide 1", "slide 2"]
 
 
 @pytest.mark.shared

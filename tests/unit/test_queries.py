@@ -78,9 +78,11 @@ class TestFusion:
         retriever = MultiQueryRetriever(bm25, lambda query: ["matcha"])
         last = retriever.trace("green tea")
         [stage] = last.inputs
-        assert (stage.kind, stage.said["queries"]) == ("queries", ["green tea", "matcha"])
+        assert (stage.kind, stage.settings["queries"]) == ("queries", ["green tea", "matcha"])
         assert told(last.nodes) == told(retriever("green tea"))
-        assert [math.fsum(stage.shares[node.uid]) for node in stage.nodes] == [node.score for node in stage.nodes]
+        assert [math.fsum(stage.contributions[node.uid]) for node in stage.nodes] == [
+            node.score for node in stage.nodes
+        ]
         assert [hit.uid for hit in retriever.explain("green tea")] == [node.uid for node in last.nodes]
         coffee = next(node for node in bm25("coffee"))
         assert retriever.why_not(coffee.uid, "green tea").stage == "rrf"

@@ -247,7 +247,7 @@ def test_where_a_hit_stands_without_its_root(labelled):
     public = labelled.restricted({"access": "public"})
     [hit] = Retriever(public, "line", similarity="bm25")("shared")
     assert (hit.text, hit.path) == ("shared words", "c.txt")
-    assert isinstance(hit.place, str)
+    assert isinstance(hit.location, str)
     assert "closed" not in repr(hit)
     [row] = Retriever(public, "line", similarity="bm25", output_format="dict")("shared")
     assert "closed" not in str(row)

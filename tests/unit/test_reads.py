@@ -421,9 +421,9 @@ class TestNodesAfterTheRead:
     @pytest.fixture(params=["memory", "file"])
     def shop(self, request, folder, tmp_path):
         """Two files in blocks and lines."""
-        place = folder({"a.txt": "green tea\nblack tea\n\nhot milk", "b.txt": "coffee"})
+        location = folder({"a.txt": "green tea\nblack tea\n\nhot milk", "b.txt": "coffee"})
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
-        docs = Document(place, embed=len_and_one, store_conf=conf if request.param == "file" else None)
+        docs = Document(location, embed=len_and_one, store_conf=conf if request.param == "file" else None)
         docs.create_node_group("block", transform=lambda text: text.split("\n\n"))
         docs.create_node_group("line", transform=str.splitlines, parent="block")
         docs.activate_group("line")
@@ -441,7 +441,7 @@ class TestNodesAfterTheRead:
             [one.text for one in node.children["line"]],
             node.source.text,
             node.root.text,
-            node.place,
+            node.location,
         )
 
     def test_after_other_files_changed(self, shop, folder):

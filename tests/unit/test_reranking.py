@@ -67,8 +67,8 @@ class TestWeight:
         assert stage.inputs[1].kind == "reranker"
         assert sorted(texts(stage.nodes)) == sorted(texts(nodes))
         for node in stage.nodes:
-            assert len(stage.shares[node]) == 2
-            assert node.score == math.fsum(stage.shares[node])
+            assert len(stage.contributions[node]) == 2
+            assert node.score == math.fsum(stage.contributions[node])
             assert 0 <= node.score <= 1
         scores = [node.score for node in stage.nodes]
         assert scores == sorted(scores, reverse=True)
@@ -118,7 +118,7 @@ class TestWeight:
         stage = Reranker("ModuleReranker", model=saying(1.0, 4.0, 2.0), weight=weight).trace(came, "q")
         assert texts(stage.nodes) == (["node 1", "node 0"] if weight == 1 else ["node 0", "node 1"])
         if weight < 1:
-            assert [stage.shares[node] for node in stage.nodes] == [(0.5, 0.0), (0.0, 0.5)]
+            assert [stage.contributions[node] for node in stage.nodes] == [(0.5, 0.0), (0.0, 0.5)]
 
     def test_nodes_of_one_uid_from_two_documents_have_shares_of_their_own(self):
         """Each Document's own."""
@@ -129,7 +129,10 @@ class TestWeight:
         assert first.uid == second.uid
         came = Stage("retriever", "given", (first.with_score(1.0), second.with_score(0.0)))
         stage = Reranker("ModuleReranker", model=saying(1.0, 4.0), weight=0.75).trace(came, "q")
-        assert [(node.score, stage.shares[node]) for node in stage.nodes] == [(0.75, (0.0, 0.75)), (0.25, (0.25, 0.0))]
+        assert [(node.score, stage.contributions[node]) for node in stage.nodes] == [
+            (0.75, (0.0, 0.75)),
+            (0.25, (0.25, 0.0)),
+        ]
 
     @pytest.mark.parametrize("query", ["", " ", "\n"])
     def test_a_blank_query_is_refused(self, query):
@@ -187,7 +190,7 @@ class TestTrace:
         came = Stage("retriever", "given", tuple(nodes_of(3.0, 2.0, 1.0)))
         reranker = Reranker("ModuleReranker", model=saying(0.1, 0.3, 0.2), topk=2)
         stage = reranker.trace(came, "q")
-        assert (stage.kind, stage.name, stage.inputs, stage.said) == (
+        assert (stage.kind, stage.name, stage.inputs, stage.settings) == (
             "reranker",
             "ModuleReranker",
             (came,),
@@ -200,7 +203,11 @@ class TestTrace:
         """Whatever it drops is missing there."""
         came = Stage("retriever", "given", tuple(DocNode(text=text) for text in TEXTS))
         stage = Reranker("KeywordFilter", required_keys=["tea"]).trace(came, "q")
-        assert (stage.kind, stage.name, dict(stage.said)) == ("reranker", "KeywordFilter", {"required_keys": ["tea"]})
+        assert (stage.kind, stage.name, dict(stage.settings)) == (
+            "reranker",
+            "KeywordFilter",
+            {"required_keys": ["tea"]},
+        )
         assert texts(stage.nodes) == [text for text in TEXTS if "tea" in text]
 
     def test_secrets_are_no_part_of_it(self):
@@ -220,7 +227,7 @@ class TestTrace:
         )
         told = explain(chain, "q")
         assert "s3cr3t" not in str(told) + told.to_json()
-        assert told.stages[-1].said == {
+        assert told.stages[-1].settings == {
             **dict.fromkeys(secrets, "***"),
             "headers": {"Authorization": "***"},
             "hosts": [{"access-keys": "***"}],
@@ -328,8 +335,8 @@ class TestInAChain:
         assert [hit.uid for hit in told.hits] == [node.uid for node in chain("green tea")]
         assert len(told.hits) == 3
         for hit in told.hits:
-            assert list(hit.shares) == ["cosine", "MaxSimReranker"]
-            assert hit.score == math.fsum(hit.shares.values())
+            assert list(hit.contributions) == ["cosine", "MaxSimReranker"]
+            assert hit.score == math.fsum(hit.contributions.values())
 
     @pytest.mark.parametrize("weight", [0.25, 1])
     def test_who_dropped_a_node_is_told(self, retriever, weight):

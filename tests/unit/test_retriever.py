@@ -76,12 +76,12 @@ class TestRanking:
     @pytest.mark.slow
     def test_the_same_question_gives_the_same_answer_in_a_new_document(self, folder):
         """Two Documents over the same folder agree in uids, order and scores."""
-        place = folder(corpus(60))
+        position = folder(corpus(60))
         answers = [
             [
                 (node.uid, node.score)
                 for similarity in ("bm25", "bm25_chinese", "cosine")
-                for node in Retriever(Document(place, embed=embed), "FineChunk", similarity)("green tea 春天")
+                for node in Retriever(Document(position, embed=embed), "FineChunk", similarity)("green tea 春天")
             ]
             for _ in range(2)
         ]
@@ -156,10 +156,10 @@ class TestRanking:
 
     def test_the_default_similarity_is_by_embedding(self, folder):
         """Without similarity= a Retriever searches by cosine, and says what to do where nothing is embedded."""
-        place = folder({"a.txt": "tea"})
-        assert Retriever(Document(place, embed=embed), LAZY_ROOT_NAME)("tea")[0].score == pytest.approx(1.0)
+        position = folder({"a.txt": "tea"})
+        assert Retriever(Document(position, embed=embed), LAZY_ROOT_NAME)("tea")[0].score == pytest.approx(1.0)
         with pytest.raises(ConfigError, match=r"similarity='bm25'"):
-            Retriever(Document(place), LAZY_ROOT_NAME)
+            Retriever(Document(position), LAZY_ROOT_NAME)
 
     def test_hits_are_copies_that_carry_scores(self, folder):
         """The stored node has no score after a search."""
@@ -390,8 +390,8 @@ class TestSeveralDocuments:
 
     def test_topk_counts_over_all_of_them(self, folder):
         """Six nodes from three Documents, not eighteen."""
-        place = folder({f"{n}.txt": "tea" for n in range(9)})
-        docs = [Document(place, name=name) for name in "abc"]
+        position = folder({f"{n}.txt": "tea" for n in range(9)})
+        docs = [Document(position, name=name) for name in "abc"]
         assert len(Retriever(docs, LAZY_ROOT_NAME, "bm25")("tea")) == 6
 
     def test_equal_uids_of_two_documents_are_two_hits(self, folder):
@@ -404,16 +404,16 @@ class TestSeveralDocuments:
     def test_vectors_of_two_documents_are_ranked_together(self, folder):
         """Cosine hits of two Documents are sorted by score across them; the query is embedded once."""
         texts = corpus(30, seed=4)
-        place = folder(texts)
+        position = folder(texts)
         calls = []
 
         def counting(text):
             calls.append(text)
             return embed(text)
 
-        halves = [Document(doc_files={n: place / n for n in list(texts)[at::2]}, embed=counting) for at in (0, 1)]
+        halves = [Document(doc_files={n: position / n for n in list(texts)[at::2]}, embed=counting) for at in (0, 1)]
         found = Retriever(halves, LAZY_ROOT_NAME, topk=20)("a question of its own")
-        whole = Retriever(Document(place, embed=embed), LAZY_ROOT_NAME, topk=20)("a question of its own")
+        whole = Retriever(Document(position, embed=embed), LAZY_ROOT_NAME, topk=20)("a question of its own")
         assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in whole]
         assert calls.count("a question of its own") == 1
 
@@ -454,8 +454,8 @@ class TestSeveralDocuments:
     def test_ties_go_by_uid_then_by_the_documents_order(self, folder, similarity):
         """Equal texts under equal paths alternate between the Documents, whatever was built before in one of them."""
         register_similarity(lambda query, node: 1.0, name="own")
-        place = folder({f"{n}.txt": "green tea" for n in range(5)})
-        first, second = Document(place, embed=embed), Document(place, embed=embed)
+        position = folder({f"{n}.txt": "green tea" for n in range(5)})
+        first, second = Document(position, embed=embed), Document(position, embed=embed)
         first.activate_group("CoarseChunk", "MediumChunk")
         Retriever(first, "CoarseChunk", "bm25")("tea")
         for pair in ([first, second], [second, first]):
@@ -580,8 +580,8 @@ class TestTarget:
 
     def test_each_document_maps_its_own_hits(self, folder):
         """With several Documents a hit is mapped within the one it comes from."""
-        place = folder({"a.txt": "tea\ncup", "b.txt": "tea\nwater"})
-        docs = [Document(doc_files=[place / name]) for name in ("a.txt", "b.txt")]
+        position = folder({"a.txt": "tea\ncup", "b.txt": "tea\nwater"})
+        docs = [Document(doc_files=[position / name]) for name in ("a.txt", "b.txt")]
         for one in docs:
             one.create_node_group("line", transform=str.splitlines)
         found = Retriever(docs, "line", "bm25", target=LAZY_ROOT_NAME)("tea")
@@ -699,7 +699,7 @@ _SMALL = Document()
 def _small(tmp_path_factory):
     """One Document for the property test."""
     global _SMALL  # noqa: PLW0603  hypothesis takes no function-scoped fixtures
-    place = tmp_path_factory.mktemp("small")
+    position = tmp_path_factory.mktemp("small")
     for name, text in corpus(20).items():
-        (place / name).write_text(text, encoding="utf-8")
-    _SMALL = Document(place)
+        (position / name).write_text(text, encoding="utf-8")
+    _SMALL = Document(position)

@@ -11,7 +11,7 @@ from lazyrag.loaders.text import RstLoader
 
 
 @pytest.fixture
-def places(tmp_path):
+def locations(tmp_path):
     """A function from a text to its titles as (label, text of the place)."""
 
     def read(text: str) -> list[tuple[str, str]]:
@@ -19,16 +19,16 @@ def places(tmp_path):
         path.write_bytes(text.encode())
         loaded = load_file(path)
         assert loaded.text == text
-        assert {place.kind for place in loaded.places} <= {"heading"}
-        return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+        assert {location.kind for location in loaded.locations} <= {"heading"}
+        return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
     return read
 
 
-def test_titles_are_places(places):
+def test_titles_are_places(locations):
     """Titles with a line beneath, or above and beneath, are told, and levels follow the order of the styles."""
     text = "before\n\n#####\n Tea\n#####\nleaves\n\nPicking\n=======\nApril\n\n绿茶\n----\n\nWater\n=====\n"
-    assert places(text) == [
+    assert locations(text) == [
         ("Tea", "#####\n Tea\n#####\nleaves\n\n"),
         ("Tea > Picking", "Picking\n=======\nApril\n\n"),
         ("Tea > Picking > 绿茶", "绿茶\n----\n\n"),
@@ -36,9 +36,9 @@ def test_titles_are_places(places):
     ]
 
 
-def test_a_line_above_makes_another_style(places):
+def test_a_line_above_makes_another_style(locations):
     """The same mark with and without a line above is two levels, and a title may follow a title at once."""
-    assert [label for label, _ in places("===\nTop\n===\nSub\n===\r\nx\r\n\r\nNext\r\n====\r\n")] == [
+    assert [label for label, _ in locations("===\nTop\n===\nSub\n===\r\nx\r\n\r\nNext\r\n====\r\n")] == [
         "Top",
         "Top > Sub",
         "Top > Next",
@@ -62,14 +62,14 @@ def test_a_line_above_makes_another_style(places):
     ],
     ids=["transition", "paragraph", "literal", "table", "short", "wide", "list", "markup", "unlike", "lines", "alone"],
 )
-def test_what_is_no_title(places, text):
+def test_what_is_no_title(locations, text):
     """Transitions, tables, code, lists and lines that are too short make no title."""
-    assert places(text) == []
+    assert locations(text) == []
 
 
-def test_short_titles(places):
+def test_short_titles(locations):
     """A short line is enough for a title that is no wider."""
-    assert [label for label, _ in places("Tea\n~~~\n\n茶\n~~\n")] == ["Tea", "茶"]
+    assert [label for label, _ in locations("Tea\n~~~\n\n茶\n~~\n")] == ["Tea", "茶"]
 
 
 @given(st.lists(st.sampled_from(["====", "----", "--", "Tea", "  in", "茶", "", "- x", "\x85"]), max_size=10))
@@ -79,6 +79,6 @@ def test_no_character_is_lost(tmp_path_factory, lines):
     path.write_bytes("\n".join(lines).encode())
     loaded = RstLoader().load(path)
     assert loaded.text == "\n".join(lines)
-    borders = [place.start for place in loaded.places] + [len(loaded.text)]
-    assert [place.end for place in loaded.places] == borders[1:]
-    assert all(place.start < place.end for place in loaded.places)
+    borders = [location.start for location in loaded.locations] + [len(loaded.text)]
+    assert [location.end for location in loaded.locations] == borders[1:]
+    assert all(location.start < location.end for location in loaded.locations)

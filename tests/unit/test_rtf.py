@@ -92,7 +92,7 @@ def test_footnotes_follow_the_text():
 def test_footnotes_are_places():
     """Each footnote is a place of its own, behind those of the headings."""
     loaded = read_rtf(rb"{\rtf1\ansi{\pard\outlinelevel0 Tea\par}is\par green{\footnote yes}}")
-    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.places] == [
+    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
         ("heading", "Tea", "Tea\nis\ngreen[1]"),
         ("footnote", "1", "[1] yes"),
     ]
@@ -105,7 +105,7 @@ def test_headings_and_properties():
         rb"{\info{\title Gr\'fcner Tee}{\author \u26446?}{\creatim\yr2024}{\keywords no}}"
         rb"\pard\s1 Tea\par\pard leaves\par\pard\s2 {\b Pick}ing\par\pard in April\par{\pard\outlinelevel0 Coffee\par}}"
     )
-    assert [(place.label, loaded.text[place.start : place.end]) for place in loaded.places] == [
+    assert [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations] == [
         ("Tea", "Tea\nleaves\n"),
         ("Tea > Picking", "Picking\nin April\n"),
         ("Coffee", "Coffee"),
@@ -118,7 +118,7 @@ def test_a_real_file():
     """The shared file is read with its heading and its table."""
     loaded = load_file(shared("data", "docs", "fake-doc.rtf"))
     assert loaded.text.splitlines()[-2:] == ["Row 1, Cell 1 | Row 1, Cell 2", "Row 2, Cell 1 | Row 2, Cell 2"]
-    assert [place.label for place in loaded.places] == ["My First Heading"]
+    assert [location.label for location in loaded.locations] == ["My First Heading"]
 
 
 def test_what_is_no_rich_text_is_reported(tmp_path):

@@ -106,10 +106,10 @@ def test_a_file_reads_as_its_manifest_says(entry):
     lines = iter(line.strip() for line in loaded.text.splitlines())
     assert [line for line in LINES.get(path.name, []) if line not in lines] == []  # each is looked for behind the last
     for counted, kind in NUMBERED.items():
-        places = [place for place in loaded.places if place.kind == kind]
-        if counted in entry and places:
+        locations = [location for location in loaded.locations if location.kind == kind]
+        if counted in entry and locations:
             wanted = entry[counted] if isinstance(entry[counted], int) else len(entry[counted])
-            assert len(places) == wanted, kind
+            assert len(locations) == wanted, kind
     assert loaded.metadata.get("subject", entry.get("subject")) == entry.get("subject", loaded.metadata.get("subject"))
     assert loaded.metadata.get("attachments", []) == entry.get("attachments", loaded.metadata.get("attachments", []))
     told = loaded.metadata.get("encoding")

@@ -160,7 +160,7 @@ def test_pages_are_kept(docs, manifest):
     }
     assert len(paged) > 10
     for name, pages in paged.items():
-        assert [(place.kind, place.label) for place in roots[name].places] == [
+        assert [(location.kind, location.label) for location in roots[name].locations] == [
             ("page", str(number)) for number in range(1, pages + 1)
         ], name
 

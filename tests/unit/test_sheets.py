@@ -51,18 +51,22 @@ def load(tmp_path):
 def by_sheet(loaded) -> dict[str, list[str]]:
     """The lines of each sheet beneath its name."""
     found = {}
-    for place in loaded.places:
-        if place.kind == "row":
+    for location in loaded.locations:
+        if location.kind == "row":
             continue
-        assert place.kind == "sheet"
-        name, *found[place.label] = loaded.text[place.start : place.end].split("\n")
-        assert name == place.label
+        assert location.kind == "sheet"
+        name, *found[location.label] = loaded.text[location.start : location.end].split("\n")
+        assert name == location.label
     return found
 
 
 def row_places(loaded) -> dict[str, str]:
     """The text of each row that is a place, by its label."""
-    return {place.label: loaded.text[place.start : place.end] for place in loaded.places if place.kind == "row"}
+    return {
+        location.label: loaded.text[location.start : location.end]
+        for location in loaded.locations
+        if location.kind == "row"
+    }
 
 
 def lines_of(rows) -> list[str]:
@@ -250,7 +254,7 @@ def test_a_workbook_is_searched(tmp_path):
     docs = Document(tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)})
     docs.create_node_group("row", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "row", similarity="bm25", topk=1)("How many kg on the south slope?")
-    assert (hit.text, hit.place) == ("garden: south slope; kg: 95", "row Harvest > 3")
+    assert (hit.text, hit.location) == ("garden: south slope; kg: 95", "row Harvest > 3")
 
 
 def test_where_a_chunk_of_a_workbook_stands(tmp_path):
@@ -281,7 +285,7 @@ def test_where_a_chunk_of_a_workbook_stands(tmp_path):
             yield DocNode(text=text, span=(start, start + len(text)))
 
     docs.create_node_group("cut", lambda node: list(cut_out(node)), trans_node=True)
-    assert [node.place for node in docs.get_nodes("cut")] == list(cuts)
+    assert [node.location for node in docs.get_nodes("cut")] == list(cuts)
 
 
 TWO = {
@@ -373,7 +377,7 @@ def test_selected_columns_of_the_old_format():
         loader(template="{Alpha}: {Delta}").load(shared("data", "docs", f"test.{suffix}"))
         for suffix, loader in (("xls", XlsLoader), ("xlsx", XlsxLoader))
     )
-    assert (old.text, old.places) == (new.text, new.places)
+    assert (old.text, old.locations) == (new.text, new.locations)
     assert row_places(new)
 
 
@@ -420,7 +424,7 @@ def test_what_is_no_workbook(tmp_path, name, words):
 def test_the_old_format():
     """A workbook that was saved in both formats gives the same text, places and names of sheets from each."""
     old, new = (load_file(shared("data", "docs", f"test.{suffix}")) for suffix in ("xls", "xlsx"))
-    assert (old.text, old.places) == (new.text, new.places)
+    assert (old.text, old.locations) == (new.text, new.locations)
     assert old.metadata["sheets"] == new.metadata["sheets"]
 
 

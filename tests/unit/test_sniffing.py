@@ -79,7 +79,7 @@ def test_real_files_are_read_without_their_suffix(tmp_path, name, called):
             load_file(path)
         return
     found = load_file(path)
-    assert (found.text, found.places) == (wanted.text, wanted.places)
+    assert (found.text, found.locations) == (wanted.text, wanted.locations)
     suffix = source.suffix
     assert found.metadata.get("read_as", ".txt") == suffix
 

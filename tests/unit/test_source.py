@@ -27,8 +27,8 @@ def definitions(tmp_path):
         path.write_bytes(code.encode())
         loaded = load_file(path)
         assert loaded.text == code
-        assert {place.kind for place in loaded.places} <= {"definition"}
-        return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+        assert {location.kind for location in loaded.locations} <= {"definition"}
+        return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
     return read
 
@@ -100,8 +100,8 @@ def test_places_are_those_of_the_parser(module):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
     ]
     found = [
-        (place.label, line_of.index(place.start) + 1, loaded.text.count("\n", 0, place.end) + 1)
-        for place in loaded.places
+        (location.label, line_of.index(location.start) + 1, loaded.text.count("\n", 0, location.end) + 1)
+        for location in loaded.locations
     ]
     assert found == expected
 
@@ -117,7 +117,7 @@ def test_nodes_say_in_which_definition_they_stand(folder):
     """A node's place names the definition."""
     docs = Document(folder({"tea.py": "import os\n\n\ndef brew():\n    return 80\n"}))
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    assert [node.place for node in docs.get_nodes("line")] == ["line 1", "definition brew", "definition brew"]
+    assert [node.location for node in docs.get_nodes("line")] == ["line 1", "definition brew", "definition brew"]
 
 
 SUFFIXES = [suffix for suffix in loaders if loaders[suffix] is SourceLoader]
@@ -129,7 +129,7 @@ def test_other_languages_are_read_as_they_are(tmp_path, suffix):
     path = tmp_path / f"code{suffix}"
     path.write_bytes("// 茶\r\nint main() {\n\treturn 0;\n}\n".encode())
     loaded = load_file(path)
-    assert (loaded.text, loaded.places) == ("// 茶\r\nint main() {\n\treturn 0;\n}\n", ())
+    assert (loaded.text, loaded.locations) == ("// 茶\r\nint main() {\n\treturn 0;\n}\n", ())
 
 
 def test_common_languages_are_among_them():
@@ -151,6 +151,6 @@ def test_no_character_is_lost_and_places_are_definitions(tmp_path_factory, lines
     path.write_text("\n".join(lines), encoding="utf-8", newline="")
     loaded = PythonLoader().load(path)
     assert loaded.text == "\n".join(lines)
-    ends = [0, *(place.end for place in loaded.places)]
-    assert all(end <= place.start < place.end for end, place in zip(ends, loaded.places, strict=False))
-    assert all(loaded.text[place.start] in "dc@" for place in loaded.places)
+    ends = [0, *(location.end for location in loaded.locations)]
+    assert all(end <= location.start < location.end for end, location in zip(ends, loaded.locations, strict=False))
+    assert all(loaded.text[location.start] in "dc@" for location in loaded.locations)

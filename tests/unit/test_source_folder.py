@@ -123,7 +123,7 @@ def test_only_what_is_known_to_be_gone_is_removed(event, removed, tmp_path):
     report = fetch(Listed(*teas("a 2").events, event), tmp_path)
     assert report.updated == ("a",)
     assert report.removed == removed
-    assert report.kept == (() if removed else ("b",))
+    assert report.retained == (() if removed else ("b",))
     assert report.is_complete == bool(removed)
     assert texts_in(tmp_path) == (["a 2"] if removed else ["a 2", "b 1"])
 
@@ -293,7 +293,7 @@ def test_an_item_of_another_kind_replaces_its_file(tmp_path):
     fetch(Listed(SourceItem("a", b"tea", ".txt")), tmp_path)
     report = fetch(Listed(SourceItem("a", b"tea", ".md"), CutShort("limit")), tmp_path)
     assert [file.path.suffix for file in find_files(tmp_path).found] == [".md"]
-    assert (report.updated, report.removed, report.kept) == (("a",), (), ())
+    assert (report.updated, report.removed, report.retained) == (("a",), (), ())
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_loading_without_a_folder():
     source = Listed(page, FailedItem("f", "It timed out."), SourceItem("e", b" "), CutShort("the end"))
     with pytest.warns(IngestionWarning) as warned:
         [item] = loaded_items(source)
-    assert (item.identity, item.text, item.places[0].label) == ("u", "Green\n\nSencha", "Green")
+    assert (item.identity, item.text, item.locations[0].label) == ("u", "Green\n\nSencha", "Green")
     assert item.metadata == {"title": "Tea", "url": "u"}
     told = [str(one.message) for one in warned]
     assert told[0] == "f: It timed out."

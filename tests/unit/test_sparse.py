@@ -204,7 +204,7 @@ def test_a_part_is_the_same_over_a_file():
     opened = SparsePart.from_arrays(decoded(joined(pieces), name))
     assert [opened.vector(at) for at in range(50)] == list(rows.values())
     assert opened.find(encoded_keys(["k00007", "x"])).tolist() == [7, -1]
-    for array in (opened.dimensions, opened.postings.values, opened.places, opened.lowest):
+    for array in (opened.dimensions, opened.postings.values, opened.locations, opened.lowest):
         assert not array.flags.writeable
 
 

@@ -172,11 +172,11 @@ def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters,
 def test_characters_as_people_see_them_are_not_cut(name, characters, sizes, counter):
     """No combining mark, joined emoji, flag, syllable or line end is torn, unless that alone does not fit."""
     text = "".join(characters)
-    places = [0, *itertools.accumulate(map(len, characters))]
-    torn = {inside: text[at:upto] for at, upto in itertools.pairwise(places) for inside in range(at + 1, upto)}
+    positions = [0, *itertools.accumulate(map(len, characters))]
+    torn = {inside: text[at:upto] for at, upto in itertools.pairwise(positions) for inside in range(at + 1, upto)}
     for draft in _split(name, text, sizes, counter):
-        for place in draft.span:
-            assert place not in torn or counter.count(torn[place]) > sizes[0]
+        for position in draft.span:
+            assert position not in torn or counter.count(torn[position]) > sizes[0]
 
 
 @pytest.mark.sample(2)

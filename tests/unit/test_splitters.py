@@ -100,8 +100,8 @@ def _check(text: str, characters: list[str], splitter: SentenceSplitter) -> list
         # Neighbours share at most the overlap.
         assert count(text[start:done]) <= overlap
 
-    places = [0, *itertools.accumulate(map(len, characters))]
-    cut = {inside: text[at:upto] for at, upto in itertools.pairwise(places) for inside in range(at + 1, upto)}
+    positions = [0, *itertools.accumulate(map(len, characters))]
+    cut = {inside: text[at:upto] for at, upto in itertools.pairwise(positions) for inside in range(at + 1, upto)}
     sentences = list(sentence_ends(text))
     done = 0
     for start, end in spans:

@@ -117,7 +117,7 @@ def test_a_group_of_another_program(stored):
     with Document(stored.dataset, store_conf=conf_of(stored.store)) as docs:
         docs.sync()
         word = groups(docs)["word"]
-        assert (word.is_current, word.is_whole, word.documents) == (False, False, 2)
+        assert (word.is_current, word.is_complete, word.documents) == (False, False, 2)
         assert "definition changed, incomplete" in str(docs.status())
     with stored.open() as docs:
         docs.activate_group("word")

@@ -198,7 +198,7 @@ def test_without_a_grammar_code_is_split_by_its_lines(monkeypatch):
     """Functions and classes at the margin are chunks, as long as nobody asks for the language by name."""
     monkeypatch.setattr(code_module, "is_installed", lambda language: False)
     splitter = CodeSplitter(32)
-    monkeypatch.setattr(splitter, "path_told", lambda path: "python")
+    monkeypatch.setattr(splitter, "path_key", lambda path: "python")
     chunks = _chunks(splitter, PYTHON)
     assert "".join(one.content for one in chunks) == PYTHON
     assert "boil" in {one.metadata["definition"] for one in chunks}

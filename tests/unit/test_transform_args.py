@@ -269,9 +269,9 @@ class Named(NodeTransform):
 
     def transform(self, node):
         """One node."""
-        return self.path_told(node.path)
+        return self.path_key(node.path)
 
-    def path_told(self, path):
+    def path_key(self, path):
         """The folder."""
         return path.rpartition("/")[0] or "top"
 

@@ -268,7 +268,7 @@ def test_a_folder_follows_a_website(web, tmp_path):
     web.routes["/b"] = (500, {}, b"")
     web.routes["/"] = page("home", "/a", "/b")
     report = source.fetch(tmp_path)
-    assert (report.updated, report.kept) == ((f"{web.url}/", f"{web.url}/a"), (f"{web.url}/b", f"{web.url}/c"))
+    assert (report.updated, report.retained) == ((f"{web.url}/", f"{web.url}/a"), (f"{web.url}/b", f"{web.url}/c"))
     web.routes["/b"] = (404, {}, b"")
     assert source.fetch(tmp_path).removed == (f"{web.url}/b", f"{web.url}/c")
     docs = Document(tmp_path, file_metadata=metadata_of(tmp_path))

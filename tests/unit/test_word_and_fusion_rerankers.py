@@ -40,7 +40,7 @@ class TestBm25Reranker:
         for query, texts, terms in (("green tea", TEAS, english_terms), ("绿茶发酵", CHINESE, chinese_terms)):
             expected = getattr(rank_bm25, library)([terms(text) for text in texts]).get_scores(terms(query))
             found = dict(Bm25RerankModel(variant=variant)(query, texts))
-            np.testing.assert_allclose([found[place] for place in range(len(texts))], expected)
+            np.testing.assert_allclose([found[position] for position in range(len(texts))], expected)
 
     def test_it_is_a_reranker(self):
         """By name; Chinese and English, by the query unless an analyser is named."""
@@ -62,7 +62,7 @@ class TestBm25Reranker:
         model = Bm25RerankModel(variant=variant)
         documents = [" ".join(words) for words in texts]
         found = model("green tea 绿茶", documents)
-        assert sorted(place for place, _ in found) == list(range(len(documents)))
+        assert sorted(position for position, _ in found) == list(range(len(documents)))
         assert all(map(math.isfinite, dict(found).values()))
         assert found == model("green tea 绿茶", documents)
 
@@ -71,15 +71,15 @@ class TestBm25Reranker:
         """With the default variant a document that holds none is never above one that holds one."""
         documents = [" ".join(words) for words in texts]
         scores = dict(Bm25RerankModel()("green", documents))
-        holding = [scores[place] for place, words in enumerate(texts) if "green" in words]
-        others = [scores[place] for place, words in enumerate(texts) if "green" not in words]
+        holding = [scores[position] for position, words in enumerate(texts) if "green" in words]
+        others = [scores[position] for position, words in enumerate(texts) if "green" not in words]
         assert not holding or not others or min(holding) >= max(others)
 
     def test_nothing_in_common_keeps_the_order(self):
         """All scores are 0, also where no document has a term."""
         assert Bm25RerankModel()("tea", ["snow", "", "frost"]) == [(0, 0.0), (1, 0.0), (2, 0.0)]
         assert Bm25RerankModel()("tea", ["", " "], top_n=1) == [(0, 0.0)]
-        assert Bm25RerankModel()("the", TEAS) == [(place, 0.0) for place in range(4)]
+        assert Bm25RerankModel()("the", TEAS) == [(position, 0.0) for position in range(4)]
 
     def test_what_makes_no_sense_is_refused(self):
         """When it is made, or asked."""
@@ -93,12 +93,12 @@ class TestBm25Reranker:
 
 def longest_first(query, documents, top_n):
     """A model: longer is better."""
-    return [(place, float(len(text))) for place, text in enumerate(documents)]
+    return [(position, float(len(text))) for position, text in enumerate(documents)]
 
 
 def first_letter(query, documents, top_n):
     """A model: later in the alphabet is better."""
-    return [(place, float(ord(text[0]))) for place, text in enumerate(documents)]
+    return [(position, float(ord(text[0]))) for position, text in enumerate(documents)]
 
 
 class TestFusionReranker:
@@ -124,19 +124,19 @@ class TestFusionReranker:
     def test_shares_add_up_to_the_score(self, cases, fusion, incoming):
         """Whatever the fusion: one share for each ranking."""
         models = [
-            lambda query, documents, top_n, at=at: [(place, case[at]) for place, case in enumerate(cases)]
+            lambda query, documents, top_n, at=at: [(position, case[at]) for position, case in enumerate(cases)]
             for at in (1, 2)
         ]
         rerankers = [Reranker("ModuleReranker", model=model) for model in models]
         reranker = Reranker("FusionReranker", rerankers=rerankers, fusion=fusion, incoming=incoming)
-        nodes = [DocNode(text=f"node {place}", score=case[0]) for place, case in enumerate(cases)]
+        nodes = [DocNode(text=f"node {position}", score=case[0]) for position, case in enumerate(cases)]
         stage = reranker.trace(Stage("retriever", "given", tuple(nodes)), "q")
         assert (stage.kind, stage.name) == ("fusion", fusion)
         assert [one.kind for one in stage.inputs] == ["retriever"] * incoming + ["reranker"] * 2
         assert {node.uid for node in stage.nodes} == {node.uid for node in nodes}
         for node in stage.nodes:
-            assert len(stage.shares[node.uid]) == 2 + incoming
-            assert node.score == math.fsum(stage.shares[node.uid])
+            assert len(stage.contributions[node.uid]) == 2 + incoming
+            assert node.score == math.fsum(stage.contributions[node.uid])
 
     def test_names_do_where_no_keywords_are_needed(self):
         """And a reranker that drops nodes gives those no share."""
@@ -144,7 +144,7 @@ class TestFusionReranker:
         nodes = nodes_of(TEAS)
         found = Reranker("FusionReranker", rerankers=["BM25Reranker", "only_the_first"], incoming=False)
         assert {node.text for node in found(nodes, query="cool")} == {*TEAS}
-        assert found.trace(Stage("step", "nodes", tuple(nodes)), "cool").shares[nodes[1].uid] == (1 / 61, 0.0)
+        assert found.trace(Stage("step", "nodes", tuple(nodes)), "cool").contributions[nodes[1].uid] == (1 / 61, 0.0)
 
     def test_nodes_of_several_documents_with_one_uid_stay_apart(self, tmp_path):
         """Two folders with one file of one name have nodes of one uid."""

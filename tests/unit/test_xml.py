@@ -39,8 +39,8 @@ def load(tmp_path):
 
 def placed(loaded) -> list[tuple[str, str]]:
     """Label and text of each place."""
-    assert {place.kind for place in loaded.places} <= {"element"}
-    return [(place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    assert {location.kind for location in loaded.locations} <= {"element"}
+    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
 
 
 def test_texts_become_lines_with_paths(load):
@@ -123,8 +123,8 @@ def test_nodes_say_in_which_element_they_stand(folder):
     docs = Document(folder({"teas.xml": "<a><b>1 2</b><b>3</b></a>"}))
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     docs.create_node_group("all", transform=lambda text: [text])
-    assert [node.place for node in docs.get_nodes("line")] == ["element /a/b[1]", "element /a/b[2]"]
-    assert [node.place for node in docs.get_nodes("all")] == ["elements /a/b[1] to /a/b[2]"]
+    assert [node.location for node in docs.get_nodes("line")] == ["element /a/b[1]", "element /a/b[2]"]
+    assert [node.location for node in docs.get_nodes("all")] == ["elements /a/b[1] to /a/b[2]"]
 
 
 _TREES = st.recursive(

@@ -30,7 +30,9 @@ def load(tmp_path):
 
 def placed(loaded) -> list[tuple[str, str, str]]:
     """Kind, label and text of each place."""
-    return [(place.kind, place.label, loaded.text[place.start : place.end]) for place in loaded.places]
+    return [
+        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+    ]
 
 
 def test_values_stay_as_they_are_written(load):

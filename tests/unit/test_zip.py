@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag import Document, IngestionWarning, Retriever
-from lazyrag.data.segment import Place
+from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
 
@@ -43,7 +43,11 @@ def load(tmp_path):
 
 def members(loaded):
     """The text of each member."""
-    return {place.label: loaded.text[place.start : place.end] for place in loaded.places if place.kind == "member"}
+    return {
+        location.label: loaded.text[location.start : location.end]
+        for location in loaded.locations
+        if location.kind == "member"
+    }
 
 
 def test_members_are_read_by_the_loaders_for_them(load):
@@ -78,18 +82,19 @@ def test_places_within_members_are_kept(load):
     loaded = load({"a.txt": "Green tea", "docs/paper.pdf": PDF.read_bytes(), "guide.md": "# Tea\n\nGreen.\n"})
     start = len("Green tea") + 2
     end = start + len(alone.text)
-    assert loaded.places[:2] == (
-        Place(0, 9, "member", "a.txt"),
-        Place(start, end, "member", "docs/paper.pdf"),
+    assert loaded.locations[:2] == (
+        Location(0, 9, "member", "a.txt"),
+        Location(start, end, "member", "docs/paper.pdf"),
     )
-    assert loaded.places[2:-2] == tuple(
-        Place(start + page.start, start + page.end, "page", f"docs/paper.pdf > {page.label}") for page in alone.places
+    assert loaded.locations[2:-2] == tuple(
+        Location(start + page.start, start + page.end, "page", f"docs/paper.pdf > {page.label}")
+        for page in alone.locations
     )
-    assert [(place.kind, place.label) for place in loaded.places[-2:]] == [
+    assert [(location.kind, location.label) for location in loaded.locations[-2:]] == [
         ("member", "guide.md"),
         ("heading", "guide.md > Tea"),
     ]
-    assert [place.start for place in loaded.places] == sorted(place.start for place in loaded.places)
+    assert [location.start for location in loaded.locations] == sorted(location.start for location in loaded.locations)
 
 
 def test_a_hit_says_its_member_and_its_page(folder):
@@ -99,10 +104,10 @@ def test_a_hit_says_its_member_and_its_page(folder):
     docs = Document(path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "line", similarity="bm25", topk=1)("oolong oxidised")
-    assert (hit.path, hit.place) == ("a.zip", "member b.txt")
-    places = {node.place for node in docs.get_nodes("line")}
-    assert {node.text: node.place for node in docs.get_nodes("line")}["White tea."] == "c.md > Tea"
-    assert {f"page paper.pdf > {number}" for number in (1, 2)} <= places
+    assert (hit.path, hit.location) == ("a.zip", "member b.txt")
+    locations = {node.location for node in docs.get_nodes("line")}
+    assert {node.text: node.location for node in docs.get_nodes("line")}["White tea."] == "c.md > Tea"
+    assert {f"page paper.pdf > {number}" for number in (1, 2)} <= locations
     assert len(docs.get_nodes()) == 1
 
 
@@ -226,8 +231,8 @@ def test_archives_in_processes(folder):
     """An archive gives the same in another process."""
     path = folder({"a.zip": zipped({"b.txt": "tea", "paper.pdf": PDF.read_bytes()}), "c.txt": "milk"})
     with Document(path, processes=1) as docs:
-        found = [(node.text, node.places) for node in docs.get_nodes()]
-    assert found == [(node.text, node.places) for node in Document(path).get_nodes()]
+        found = [(node.text, node.locations) for node in docs.get_nodes()]
+    assert found == [(node.text, node.locations) for node in Document(path).get_nodes()]
 
 
 def test_a_changed_archive_is_read_again(folder):

@@ -301,7 +301,9 @@ def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
     if node.group:
         metadata |= {"document_id": node.document_id, "position": node.number - 1}
         metadata.setdefault("source", node.path)
-        pages = [place.label for place in node.places if place.kind == "page" and place.label.isdecimal()]
+        pages = [
+            location.label for location in node.locations if location.kind == "page" and location.label.isdecimal()
+        ]
         if pages:
             metadata.setdefault("page", int(pages[0]))
     metadata |= {"doc_id": node.uid, "doc_hash": doc_hash(node.text)}

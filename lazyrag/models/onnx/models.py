@@ -125,7 +125,7 @@ class OnnxCrossEncoder:
         for batch in computed(rows, self._scores, self._rows_at_once):
             # numpy's maximum lets a nan through, to be told of; Python's would depend on the order.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
-        return checked_ranking(((place, scores[one]) for place, one in enumerate(found)), len(found), repr(self))[
+        return checked_ranking(((position, scores[one]) for position, one in enumerate(found)), len(found), repr(self))[
             :limit
         ]
 
@@ -220,12 +220,12 @@ def _declared_activation(folder: ModelFolder) -> Any:
     """Return the activation class in the folder's configuration, where releases of sentence-transformers put it."""
     config = folder.described("config.json")
     nested = config.get("sentence_transformers")
-    places: tuple[Any, ...] = (
+    positions: tuple[Any, ...] = (
         folder.described("config_sentence_transformers.json").get("activation_fn"),
         nested.get("activation_fn") if isinstance(nested, dict) else None,
         config.get("sbert_ce_default_activation_function"),
     )
-    return next((one for one in places if one is not None), None)
+    return next((one for one in positions if one is not None), None)
 
 
 T = TypeVar("T")
@@ -346,7 +346,7 @@ class OnnxEmbedder:
         """Embed texts; yields batches as they finish, long texts first. A bad text fails alone."""
         for batch in self._computed(texts, input_type, self._recipe.of_row):
             results = [rows if isinstance(rows, EmbeddingError) else self._recipe.of_text(rows) for _, rows in batch]
-            yield EmbeddedBatch([place for place, _ in batch], results)
+            yield EmbeddedBatch([position for position, _ in batch], results)
 
     def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> list[Matrix]:
         """Return a vector for each token of each text, for late interaction.
@@ -374,8 +374,8 @@ class OnnxEmbedder:
         for batch in self._computed(texts, input_type, _token_vectors):
             found.update(batch)
         arrays = []
-        for place in range(len(texts)):
-            rows = found[place]
+        for position in range(len(texts)):
+            rows = found[position]
             if isinstance(rows, EmbeddingError):
                 raise rows
             arrays.append(np.concatenate(rows))
@@ -434,13 +434,13 @@ class OnnxEmbedder:
         validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
-            for place, line in enumerate(self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first):
+            for position, line in enumerate(self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first):
                 if isinstance(line, EmbeddingError):
-                    yield [(place, line)]
+                    yield [(position, line)]
                 else:
-                    rows += [(place, row) for row in line]
+                    rows += [(position, row) for row in line]
             for batch in computed(rows, run, self._rows_at_once):
-                yield [(place, _whole(results)) for place, results in batch]
+                yield [(position, _whole(results)) for position, results in batch]
 
     def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
         """Return the rows of each text, several for one that is too long, or an error."""
@@ -604,7 +604,7 @@ class MaxSimModel:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         scores = dict(zip(told, max_sims(asked, list(told.values())) / len(asked), strict=True))
         return checked_ranking(
-            ((place, scores.get(one, -1.0)) for place, one in enumerate(found)), len(found), repr(self)
+            ((position, scores.get(one, -1.0)) for position, one in enumerate(found)), len(found), repr(self)
         )[:limit]
 
     def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
