@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import zlib
+from collections import Counter
 
+import httpcore2
 import pytest
+from _pytest.doctest import DoctestModule
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from pytest_httpserver import HTTPServer
 
@@ -14,21 +20,50 @@ from tests.model_server import Model
 from tests.shared import SHARED, is_required
 
 settings.register_profile(
-    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25
+    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=10
 )
 settings.register_profile("ci", parent=settings.get_profile("default"), max_examples=60)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=300)
 settings.load_profile(os.environ.get("LAZYRAG_HYPOTHESIS", "default"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for doctests in the package only: looking for them in every test's docstring takes seconds."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Make the tests without the garbage collector: they all stay, and it would go over them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        gc.set_threshold(10_000)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
+    """Mark what `sample` leaves out of the default run, then deselect what this machine or commit does without.
+
+    Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
 
     LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8; without it all are kept. With
     LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
     """
     missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
     number, count = _slice(os.environ.get("LAZYRAG_SLICE", "0/1"))
+    cases = Counter[str]()
+    for item in items:
+        sample = item.get_closest_marker("sample")
+        if sample and not any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "deep")):
+            function = item.nodeid.partition("[")[0]
+            if cases[function] % sample.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[function] += 1
 
     def is_left_out(item: pytest.Item) -> bool:
         if missing and item.get_closest_marker("shared"):
@@ -48,6 +83,14 @@ def _slice(text: str) -> tuple[int, int]:
         msg = f"LAZYRAG_SLICE must be NUMBER/COUNT with 0 <= NUMBER < COUNT; got {text!r}."
         raise pytest.UsageError(msg)
     return int(number), int(count)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_tls_context():
+    """Read the system's certificates once: each client of an endpoint reads them anew, for 50 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture
@@ -115,3 +158,14 @@ def spans(_span_exporter):
     _span_exporter.clear()
     yield _span_exporter
     _span_exporter.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Send no reports of passed setups and teardowns between processes: nobody reads them, and they take seconds."""
+    if not hasattr(item.config, "workerinput"):
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True

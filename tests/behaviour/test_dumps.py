@@ -7,7 +7,7 @@ import pytest
 from tests.behaviour import dumps, goldens
 from tests.behaviour.store_kinds import STORES
 
-STORE = [name if name in {"memory", "sqlite"} else pytest.param(name, marks=pytest.mark.slow) for name in STORES]
+STORE = [name if name == "memory" else pytest.param(name, marks=pytest.mark.slow) for name in STORES]
 
 
 @pytest.mark.parametrize("store", STORE)
@@ -16,6 +16,7 @@ def test_the_samples(library_on, store):
     goldens.check("dumps", dumps.library_rows(library_on(store)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", STORE)
 def test_the_cookbook(tmp_path, store):
     """The same of the cookbook's corpus."""

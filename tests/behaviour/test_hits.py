@@ -13,7 +13,7 @@ from tests.behaviour.retrievers import CASES, RESTRICTED, SCOPES, Case, english
 from tests.behaviour.store_kinds import STORES
 
 ALL = range(len(BLOCKS))
-QUICK = {"none": (13,), "values": (2,), "range": (9,), "array": (15,)}
+QUICK = {"none": (13,), "range": (9,)}
 """Which blocks of queries the default run compares, by filter."""
 FEW = {"none": (10,)}
 SLICE = {"sqlite": 3, "split": 1, "chroma": 1, "milvus-lite": 1}
@@ -29,18 +29,21 @@ def _check(lib, name: str, blocks) -> None:
         answers.check_hits(lib, name, label, blocks.get(label, ()))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_in_memory(library_on, name):
     """Some of the queries, under every filter."""
     _check(library_on("memory"), name, QUICK)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_store_file(library_on, name):
     """A few queries."""
     _check(library_on("sqlite"), name, FEW)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_followers(library_on, folder_of, name):
     """Documents that only read a store file, which another one has open to write, give the same."""
@@ -76,6 +79,7 @@ def test_all(library_on, store, name):
     _check(library_on(store), name, dict.fromkeys(FILTERS, ALL))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("name", RESTRICTED)
 def test_restricted(library_on, name, scope):

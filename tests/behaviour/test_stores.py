@@ -24,7 +24,7 @@ CASES = (
     "chain Windows",
     "chain of all",
 )
-QUICK = ("sqlite", "split")
+QUICK = ("sqlite",)
 KIND = [
     pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name) for name in KINDS if name in STORES
 ]
@@ -89,6 +89,7 @@ def test_array_files(tmp_path):
         assert embed.texts == sum(bool(query.strip()) for query in answers.EXPLAINED)
 
 
+@pytest.mark.slow
 def test_an_export(tmp_path):
     """It is imported, and nothing is embedded."""
     unpack("v0.1", "export", tmp_path / "export")

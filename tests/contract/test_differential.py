@@ -13,7 +13,7 @@ from tests.contract.over_store_files import InFiles
 class TestSegments(SegmentStoreDifferential):
     """In memory."""
 
-    schemas = 5
+    schemas = 1
 
     def make_store(self):
         """A new store."""
@@ -23,7 +23,7 @@ class TestSegments(SegmentStoreDifferential):
 class TestVectors(VectorStoreDifferential):
     """In memory."""
 
-    schemas = 5
+    schemas = 1
 
     def make_store(self):
         """A new store."""
@@ -33,7 +33,7 @@ class TestVectors(VectorStoreDifferential):
 class TestSegmentsInFiles(InFiles, SegmentStoreDifferential):
     """In a store file."""
 
-    schemas = 5
+    schemas = 1
 
     store_class = MapFileSegmentStore
 
@@ -41,7 +41,7 @@ class TestSegmentsInFiles(InFiles, SegmentStoreDifferential):
 class TestVectorsInFiles(InFiles, VectorStoreDifferential):
     """In a store file."""
 
-    schemas = 5
+    schemas = 1
 
     store_class = MapFileVectorStore
 

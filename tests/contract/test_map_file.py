@@ -254,6 +254,7 @@ with StoreFile(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.slow
 def test_another_process_reads_what_is_written(store, path):
     """While this one has the file open, and this one sees at once what that one has done."""
     store.upsert(C, make_segments())
@@ -278,6 +279,7 @@ with StoreFile(sys.argv[1], timeout_s=120) as file:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_lose_nothing(store, path):
     """They write the same keys, one after the other: every row is there once, and no origin is left over."""
     with waiting(WRITE, path, C, "a.txt") as first, waiting(WRITE, path, C, "b.txt") as second:
@@ -307,6 +309,7 @@ MapFileSegmentStore(file).upsert(sys.argv[2], [row._replace(path="new") for row 
 """
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "statement",
     ["INSERT INTO segment_origin", "INSERT INTO segment ", "UPDATE segment", "DELETE FROM segment_origin", "COMMIT"],

@@ -36,6 +36,7 @@ class TestMapFileVectors(InFiles, VectorStoreContract):
     store_class = MapFileVectorStore
 
 
+@pytest.mark.slow
 class TestMapFileVectorsInMemory(InMemory, VectorStoreContract):
     """The same store over a store file in memory."""
 
@@ -89,6 +90,7 @@ def _query(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((1, 64)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_any_changes_leave_what_the_store_in_memory_has(opened):
     """Upserts of many sizes, replacing and deleting, by key and by filter: same rows, same ranking, bit for bit."""
     store, reference = opened(), MapVectorStore()
@@ -129,6 +131,7 @@ def test_small_parts_lie_in_the_database_and_large_ones_in_files(opened, path):
     assert [store._file.arrays.check(name) for name in names] == [""] * len(names)
 
 
+@pytest.mark.slow
 def test_parts_stay_few_and_rows_are_moved_a_few_times(opened, path, monkeypatch):
     """200 upserts of 5 rows leave at most 16 parts, each twice the next, and move each row less than ten times."""
     store = opened()
@@ -251,6 +254,7 @@ def test_read_only_programs_search_and_write_nothing(opened):
     assert store.count(C) == 10
 
 
+@pytest.mark.slow
 def test_threads_that_write_lose_nothing(opened):
     """Four threads, two programs, upserting and deleting different rows while a fifth searches: all of it is there."""
     first, second = opened(), opened()
@@ -414,6 +418,7 @@ def _upsert_for_ever(path: str, started) -> None:
             started.set()
 
 
+@pytest.mark.slow
 def test_a_program_killed_while_it_upserts_leaves_whole_upserts(opened, path):
     """Whatever was in the making: each upsert is there as a whole or not at all, every array file whole, all in order,
     and writing goes on.
@@ -514,6 +519,7 @@ def _upsert_some(path: str, first: int) -> None:
             store.upsert(C, rows[start : start + 8])
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_lose_nothing(opened):
     """Both write to one collection, merging as they go; a third that has it open sees every row of both."""
     store = opened()

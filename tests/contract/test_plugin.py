@@ -54,6 +54,7 @@ def conformance(project, *options: str):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_store_of_the_page_passes(project):
     """A class that takes a path is named as it is; the contract of vectors is left out."""
     code, said = conformance(project, "--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore")
@@ -123,6 +124,7 @@ def test_no_entry_point_offers_the_plug_in():
     assert "pytest11" not in setup["options.entry_points"]
 
 
+@pytest.mark.slow
 def test_a_conftest_may_name_the_plug_in(project):
     """``pytest_plugins`` loads it without an option, and a failing contract shows the values that it compared."""
     (project / "conftest.py").write_text('pytest_plugins = ["lazyrag.testing.plugin"]\n', encoding="utf-8")

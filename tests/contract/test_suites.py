@@ -164,6 +164,7 @@ def test_a_store_that_ranks_by_text_is_tested():
             run(SegmentStoreContract, wrong)
 
 
+@pytest.mark.slow
 def test_an_approximate_search_is_not_exact():
     """A vector store that misses one of the nearest rows among many fails the test of the feature it declares."""
 
@@ -235,6 +236,7 @@ class Tiny(ExactSearch):
     exact_rows = 5
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("kind", "fails"),
     [(ExactSearch, False), (Unreached, True), (Unfiltered, True), (Reversed, True), (Tiny, True), (object, True)],

@@ -17,7 +17,7 @@ ON_STORES = {
     "09_milvus": 'pip install "lazyrag[milvus]"',
     "10_opensearch": "10_opensearch.py localhost:9200 tea.db",
 }
-QUICK = {"01_first_document", "05_restart_and_sync", "15_cited_answer"}  # the others are for CI
+QUICK = {"05_restart_and_sync"}  # the others are for CI
 REAL_MODEL = "16_real_answer"  # behind an endpoint that the environment names
 RUN_WITHOUT_CLIENTS = """
 import runpy, sys
@@ -45,6 +45,7 @@ def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_
     assert not list(tmp_path.iterdir()), "a script leaves nothing behind"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ON_STORES)
 def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path):
     """Without the store's package, or a server that it cannot do without, a script ends with what to do."""
@@ -74,6 +75,7 @@ def test_retrievers_are_compared_with_a_real_model(tmp_path: Path, monkeypatch: 
     assert "model, default chain" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_on_a_real_model_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without an endpoint named it asks nobody, and says which variables name one."""
     monkeypatch.delenv("LAZYRAG_CHAT_URL", raising=False)
@@ -83,6 +85,7 @@ def test_the_script_on_a_real_model_says_what_it_needs(tmp_path: Path, monkeypat
     assert "LAZYRAG_CHAT_MODEL" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_script_on_a_real_model_asks_the_endpoint_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It asks for three candidates, and shows the answer with the file it cites."""
     monkeypatch.syspath_prepend(str(ROOT / "cookbook"))

@@ -61,6 +61,7 @@ def assert_fine(problems: list[str]) -> None:
     assert not problems, "\n".join(["", *problems])
 
 
+@pytest.mark.slow
 def test_the_program_meets_all_that_can_happen_to_files(matrix):
     """What the cases are made of: files come, change, move, go and fail; and each way there ends in one state."""
     first, edits = matrix.reference("first"), matrix.reference("edits")
@@ -111,9 +112,10 @@ def test_a_definition_that_comes_back(matrix):
     assert matrix.reference("back").result["dump"] == matrix.reference("edits").result["dump"]
 
 
-def test_a_sample_of_crashes(matrix):
+@pytest.mark.parametrize("sample", [SAMPLE[7:8], pytest.param(SAMPLE, marks=pytest.mark.slow)], ids=["one", "all"])
+def test_a_sample_of_crashes(matrix, sample):
     """A SIGKILL of each sort: readers see one version or the other, the next start ends where this one would have."""
-    assert_fine(matrix.cases(chosen(matrix, *one) for one in SAMPLE))
+    assert_fine(matrix.cases(chosen(matrix, *one) for one in sample))
 
 
 @pytest.mark.slow

@@ -33,7 +33,8 @@ from tests.shared import shared
 DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
 README = ROOT / "README.md"
-SLOWEST = "write-a-store.md"  # runs the suites for stores
+# The others are for CI.
+QUICK = ("context.md", "formats.md", "fusion.md", "operators.md", "README.md", "reading-files.md", "tracing.md")
 WITH_MODELS = ("generation.md", "models.md", "rerankers.md")  # need a model and an endpoint
 ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
 WITHOUT_CODE = ("README.md", "registries.md")
@@ -136,14 +137,12 @@ def run_blocks(page: Path, blocks: list[Block], monkeypatch: pytest.MonkeyPatch)
 
 
 def read(pages: list[Path]) -> list[object]:
-    """Pages as parameters. The code of a Chinese page is its English twin's, so that to run both is for CI."""
+    """Pages as parameters, most of them slow. The code of a Chinese page is its English twin's."""
     return [
         pytest.param(
             page,
             id=page.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.slow]
-            if page.name == SLOWEST or (page.parent.name == "zh" and page.name in IN_CHINESE)
-            else [],
+            marks=[pytest.mark.slow] if page.name not in QUICK or page.parent.name == "zh" else [],
         )
         for page in pages
     ]
@@ -187,7 +186,9 @@ def sections_with_code(page: Path) -> list[list[Block]]:
 
 
 @pytest.mark.usefixtures("_as_a_reader")
-@pytest.mark.parametrize("number", [0, 1], ids=["english", "chinese"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(0, id="english"), pytest.param(1, id="chinese", marks=pytest.mark.slow)]
+)
 def test_a_quick_start_runs_in_a_checkout(number: int, monkeypatch: pytest.MonkeyPatch):
     """Each of the README's two quick starts runs by itself in a checkout's folder, and what it asserts is true."""
     sections = sections_with_code(README)
@@ -216,6 +217,7 @@ def test_both_languages_have_the_same_sections(name: str):
     assert levels[0] == levels[1]
 
 
+@pytest.mark.slow
 def test_every_registered_name_is_documented():
     """Whatever can be chosen by name stands in the documentation as code."""
     listing = """
@@ -314,6 +316,7 @@ def test_every_make_target_is_documented():
     assert undocumented([f"make {target}" for target in targets]) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_registries_is_up_to_date():
     """docs/registries.md is what tools/make_docs.py would write now."""
     done = python(

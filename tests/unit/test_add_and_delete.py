@@ -496,6 +496,7 @@ def test_updates_are_free(shelf):
         assert seen == ["green tea", "black tea"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", ["sync", "edit", "move", "touch"])
 def test_updates_stay(shelf, what):
     """They survive a sync, a changed file, a moved and a touched one."""
@@ -532,6 +533,7 @@ def test_updates_stay_over_a_restart(stored):
         assert paths(docs, filters={"year": 2024}) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -565,6 +567,7 @@ def test_an_update_that_does_not_fit(shelf):
         assert paths(docs, filters={"year": [2024, 2025]}) == ["a.txt", "c.txt"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("work", "arguments"),
     [

@@ -359,6 +359,7 @@ def readers(tmp_path, monkeypatch):
     sys.modules.pop("some_readers")
 
 
+@pytest.mark.slow
 def test_readers_in_other_processes(folder, readers):
     """Functions and instances that can be imported read there, files within files included; the others read here."""
     path = folder({"a.log": "tea", "b.motd": "x", "c.here": "x"})

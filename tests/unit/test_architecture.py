@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,37 +18,45 @@ def _name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-LINES = {_name(path): path.read_text(encoding="utf-8").splitlines() for path in FILES}
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    """Each module's tree, by its name."""
+    return {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+@functools.cache
+def nodes_of(name: str) -> list[ast.AST]:
+    """All nodes of a module."""
+    return list(ast.walk(modules()[name]))
 
 
 def test_modules_have_a_name():
     """All modules are found, and none is called utils, helpers, common or misc."""
-    assert {"lazyrag", "lazyrag.data.filters", "lazyrag.document.document", "lazyrag.testing"} <= set(MODULES)
-    assert len(MODULES) > 40
+    assert {"lazyrag", "lazyrag.data.filters", "lazyrag.document.document", "lazyrag.testing"} <= set(modules())
+    assert len(modules()) > 40
     drawers = {"util", "utils", "helper", "helpers", "common", "misc"}
-    assert [name for name in MODULES if name.rpartition(".")[2] in drawers] == []
+    assert [name for name in modules() if name.rpartition(".")[2] in drawers] == []
 
 
 def _imports(name: str) -> set[str]:
     """The package's own modules that a module imports anywhere in it, those for type checkers included."""
     found = set()
-    for node in ast.walk(MODULES[name]):
+    for node in nodes_of(name):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relatively"
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
-    return {one for one in found if one in MODULES} - {name}
+    return {one for one in found if one in modules()} - {name}
 
 
 def _for_type_checkers(name: str) -> set[str]:
     """The modules that a module imports under TYPE_CHECKING, and nowhere else at its top."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
-    for node in ast.walk(MODULES[name]):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+    for node in nodes_of(name):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             names[True] |= {one.module or "" for one in node.body if isinstance(one, ast.ImportFrom)}
-    for node in MODULES[name].body:
+    for node in modules()[name].body:
         if isinstance(node, ast.ImportFrom):
             names[False].add(node.module or "")
     return names[True] - names[False]
@@ -78,7 +87,7 @@ def test_imports_form_no_circle():
     """At run time, in functions too; the table of public names leads down and is led to by nobody."""
     assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]  # the search does find one
     assert _circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
-    graph = {name: _imports(name) - _for_type_checkers(name) for name in MODULES}
+    graph = {name: _imports(name) - _for_type_checkers(name) for name in modules()}
     assert sum(map(len, graph.values())) > 60
     users = [name for name, used in graph.items() if "lazyrag" in used]
     graph["lazyrag"] = set()
@@ -110,7 +119,7 @@ def _undocumented(tree: ast.Module) -> list[str]:
 
 def test_everything_public_has_a_docstring():
     """Every module, public class, function, method and property."""
-    assert {name: bare for name, tree in MODULES.items() if (bare := _undocumented(tree))} == {}
+    assert {name: bare for name, tree in modules().items() if (bare := _undocumented(tree))} == {}
 
 
 def _is_silent(node: ast.AST) -> bool:
@@ -129,7 +138,7 @@ def _prints(node: ast.AST) -> bool:
 
 def _lines_of(holds: Callable[[ast.AST], bool]) -> dict[str, list[int]]:
     """By module, the lines of the nodes for which something holds."""
-    found = {name: [node.lineno for node in ast.walk(tree) if holds(node)] for name, tree in MODULES.items()}
+    found = {name: [node.lineno for node in nodes_of(name) if holds(node)] for name in modules()}
     return {name: lines for name, lines in found.items() if lines}
 
 
@@ -137,8 +146,9 @@ def test_no_swallowed_errors_prints_or_bare_asserts():
     """Nothing swallows an error or prints; input is not checked by assert, which -O drops; marked ones are internal."""
     assert _lines_of(_is_silent) == {}
     assert _lines_of(_prints) == {}
+    sources = {_name(path): path.read_text(encoding="utf-8").splitlines() for path in FILES}
     asserts = {
-        name: [line for line in lines if "noqa: S101" not in LINES[name][line - 1]]
+        name: [line for line in lines if "noqa: S101" not in sources[name][line - 1]]
         for name, lines in _lines_of(lambda node: isinstance(node, ast.Assert)).items()
         if not name.startswith("lazyrag.testing")
     }

@@ -68,6 +68,7 @@ def test_entries_come_out_as_they_went_in(tmp_path_factory, entries):
         assert "not there" not in archive
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(opened):
     """An entry that unpacks to more than 200 times its size is an error, with little memory used for finding out."""
     data = zipped({"a.xml": BOMB})
@@ -80,6 +81,7 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(opened):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_header_that_lies_about_sizes_is_found_out(opened):
     """A bomb that claims to be small costs no memory, and is reported as damaged."""
     data = bytearray(zipped({"a.xml": BOMB}))
@@ -100,6 +102,7 @@ def test_too_much_in_all(opened):
         opened(zipped(entries, zipfile.ZIP_STORED))
 
 
+@pytest.mark.slow
 def test_too_many_entries(opened):
     """A container of a hundred thousand entries is refused by their number."""
     data = zipped(dict.fromkeys(map(str, range(MOST_ENTRIES + 1)), b""), zipfile.ZIP_STORED)
@@ -172,6 +175,7 @@ def test_a_part_that_is_no_xml(tmp_path):
         archive.xml("a.xml")
 
 
+@pytest.mark.slow
 def test_word_documents_are_opened_within_the_limits(tmp_path):
     """A Word document with a bomb inside is refused, as python-docx would unpack it."""
     path = tmp_path / "a.docx"

@@ -198,6 +198,7 @@ def test_together_keeps_the_order_and_ends_with_the_first_failure():
     assert ended.wait(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_importing_starts_nothing():
     """The thread begins with the first call."""
     done = python(

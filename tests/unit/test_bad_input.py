@@ -90,6 +90,7 @@ REPORTED = {
 """Files that must be reported, each with words of its message."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(REPORTED))
 def test_a_bad_file_is_reported_and_the_rest_is_in(folder, name):
     """A file that holds no text is reported with one warning that says what is wrong; the others are searchable."""
@@ -185,6 +186,7 @@ def test_what_cannot_be_opened_is_skipped_with_a_reason(folder):
     assert docs.last_report.failed == ()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("arguments", ["dataset_path=path", "doc_files=[path]", "doc_files={'a': path}"])
 def test_a_pipe_that_is_named_does_not_hang(tmp_path, arguments):
     """A named pipe given as a file is refused or reported; nobody waits for someone to write into it."""
@@ -288,6 +290,7 @@ def _check_a_large_text(folder, characters: int) -> None:
     assert hit.uid == chunks[-1].uid
 
 
+@pytest.mark.slow
 def test_a_text_of_5_mb(folder):
     """A text of 5 MB is split without a gap, and what stands at its end is found."""
     _check_a_large_text(folder, 5_000_000)

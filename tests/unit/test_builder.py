@@ -169,6 +169,7 @@ class Odd(Embed):
         return self.returned if "coffee" in text else letters(text)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "returned",
     [
@@ -721,6 +722,7 @@ def six_groups(docs, names, bad):
         docs.create_node_group(name, transform=of(number), version=str(number))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("salt", ["a", "b", "c", "d", "e", "组"])
 def test_every_group_is_tried_again_in_whatever_order(folder, salt):
     """Six groups that fail for one file each are all healed by one retry, whatever their names hash to."""
@@ -737,6 +739,7 @@ def test_every_group_is_tried_again_in_whatever_order(folder, salt):
     assert [len(docs.get_nodes(name)) for name in names] == [6] * 6
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("salt", ["a", "b", "c", "d", "e", "组"])
 def test_a_hopeless_group_costs_the_others_nothing(folder, salt):
     """A group that fails for every file keeps no other from being tried again, and no failure is forgotten."""

@@ -50,6 +50,7 @@ class _Backend:
         return [Candidate(self._rows[at], float(worth[at])) for at in order]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 @given(
     seed=st.integers(0, 1000),

@@ -67,7 +67,7 @@ def test_steps_are_done_in_order(words):
     assert seen == [(4, "tea"), (scored(found[::-1]), "tea")]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(topk=st.integers(1, 8), fetch=st.none() | st.integers(1, 8), query=st.sampled_from(["tea", "salt tea", " "]))
 def test_it_is_what_its_parts_are(docs, topk, fetch, query):
     """A chain gives what its retriever and steps give, called by hand; a trace ends with the same nodes."""

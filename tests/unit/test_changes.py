@@ -77,6 +77,7 @@ def test_nothing_at_all():
     assert compared([], []) == Changes()
 
 
+@pytest.mark.slow
 def test_unchanged_files_are_not_hashed():
     """Files whose size, times and inodes are those known long since are unchanged without one being read."""
     found = [file(f"{number:05}.txt", inode=number) for number in range(10_000)]
@@ -190,6 +191,7 @@ def test_what_lies_in_a_folder_that_cannot_be_listed_is_kept():
     assert names(changes) == {"added": ["new"], "unseen": ["a", "a/b/y", "a/x", "c/link"], "deleted": ["a.txt", "ab/z"]}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("known", "left", "max_deleted", "kind"),
     [

@@ -127,6 +127,7 @@ class TestReading:
         text = f"Here it is: {between.join(item.format(position + 1) for position in order)}."
         assert read_permutation(text, 8) == list(order)
 
+    @pytest.mark.sample(4)
     @pytest.mark.parametrize("piece", ["<think>", "1. ", "1,", "[ ", '{"a":', '{"relevant": true, ', "{'", "1\n"])
     def test_long_answers_are_read_in_time(self, piece):
         """99,000 characters of one piece after the other."""

@@ -100,6 +100,7 @@ def test_the_help_says_what_the_statuses_mean(run):
     assert "exit status" in run("eval", "--help")[1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_its_packages_the_command_names_the_extra(missing):
     """The program ends with 2 and says what to install, without a traceback."""

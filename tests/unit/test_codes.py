@@ -72,6 +72,7 @@ def numbered(vectors: np.ndarray, first: int = 0) -> DenseBlock:
     return DenseBlock.of_rows(keys, vectors, [YEARS[number % 10] for number in range(len(vectors))])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dimension", [2, 33, 96])
 def test_every_cosine_lies_within_its_bounds(kind, dimension):
@@ -98,6 +99,7 @@ def test_every_cosine_lies_within_its_bounds(kind, dimension):
                 assert smaller.max() < 0.1
 
 
+@pytest.mark.sample(4)
 @EVERY_METRIC
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind):
@@ -118,6 +120,7 @@ def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind
             assert slow.search_many(queries, topk, filter=wanted) == expected
 
 
+@pytest.mark.sample(3)
 @EVERY_METRIC
 def test_blocks_with_and_without_codes_answer_together(coded, metric):
     """Large and small blocks, dead rows in each, equal vectors in several: as if all lived in one."""
@@ -147,6 +150,7 @@ def test_many_queries_are_answered_as_one_by_one(coded):
     assert state.search_many(queries[:0], 5) == []
 
 
+@pytest.mark.slow
 def test_little_is_read(coded):
     """A sixth of the vectors at most in the median, where they are like embeddings; all of them without codes."""
     block = numbered(decaying(6000, 96))
@@ -172,6 +176,7 @@ def test_a_block_keeps_its_codes(coded):
     assert DenseBlock.from_arrays(plain(block).arrays()).codes is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["rotation", "head", "tail", "facts"])
 def test_codes_that_do_not_go_with_the_vectors_are_refused(coded, name):
     """Arrays of other shapes, and missing ones."""
@@ -183,6 +188,7 @@ def test_codes_that_do_not_go_with_the_vectors_are_refused(coded, name):
             DenseBlock.from_arrays({key: array for key, array in arrays.items() if key != name})
 
 
+@pytest.mark.slow
 def test_a_rotation_serves_while_most_rows_are_those_it_was_chosen_for(coded):
     """In joining, the largest block's codes are taken over and the others' made by its rotation; not by one that was
     chosen for few rows. The answers are exact either way.

@@ -143,6 +143,7 @@ class Life:
         self.restart(turn)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_work_gives_what_a_fresh_document_has(tmp_path, seed):
     """Edits, additions, deletions, moves, redefinitions, other fields and restarts in any order."""

@@ -169,6 +169,7 @@ def test_the_first_time_everything_is_called_once(world):
     assert sorted(calls.embeds) == sorted(lines)
 
 
+@pytest.mark.slow
 def test_restarts_call_nothing(world):
     """Over ten restarts nothing is loaded, transformed or embedded, and counts and dump stay what they were."""
     with world.open() as docs:
@@ -285,6 +286,7 @@ def test_editing_a_transform_in_the_middle(world):
 BODY = "    import counting\n    counting.note('line', text)\n    return text.splitlines()\n"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("lead", "body"),
     [
@@ -363,6 +365,7 @@ def test_a_transform_that_sees_metadata_is_called_when_that_changes(world):
         assert texts(docs, "shelved")[0].startswith("high: green")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("target", ["z.txt", "deep/a.txt", "deeper/still/other.txt"])
 def test_a_move_costs_nothing(world, target):
     """A file that lies elsewhere is neither loaded nor transformed nor embedded, and its nodes lie there too."""

@@ -112,6 +112,7 @@ def test_a_transaction_is_rolled_back_where_nothing_is_read_only():
     assert told == [("SELECT 5 % 3 AS id",), 7, 7, "rollback", "close"]
 
 
+@pytest.mark.slow
 def test_rows_are_streamed(tmp_path):
     """A table of 20 MB is read in batches, in far less memory."""
     path = tmp_path / "large.db"

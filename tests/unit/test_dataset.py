@@ -218,6 +218,7 @@ def _only_bad_fails(docs: Document, words: str) -> None:
     assert isinstance(failure.error, ConfigError)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("said", "words"),
     [

@@ -100,6 +100,7 @@ def live(name, fingerprint):
     return LiveGroup(1, name, LAZY_ROOT_NAME, fingerprint, f"c-{name}", complete=True)
 
 
+@pytest.mark.slow
 def test_processes_agree(edited, tmp_path):
     """Two interpreters give every group the same fingerprint, whatever their hashes of texts and addresses are."""
     before, _ = edited
@@ -107,6 +108,7 @@ def test_processes_agree(edited, tmp_path):
     assert fingerprints(tmp_path, PROGRAM) == [before]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_an_edit_changes(edited, edit):
     """Fingerprints change for the edited group and those below it; for none where only layout or comments did."""

@@ -91,6 +91,7 @@ def _clustered(rows: int, dimension: int, seed: int) -> np.ndarray:
     return (centres[rng.integers(0, 8, rows)] + 1e-6 * rng.standard_normal((rows, dimension))).astype(np.float32)
 
 
+@pytest.mark.sample(3)
 @EVERY_METRIC
 @pytest.mark.parametrize("topk", [1, 10, 500])
 def test_close_vectors_are_told_apart(metric, topk):
@@ -309,6 +310,7 @@ def test_results_are_the_same_before_and_after_dead_rows_are_cleared_away(metric
     _check(index, {"back": vectors[0]}, vectors[0], 4)
 
 
+@pytest.mark.sample(3)
 @EVERY_METRIC
 @pytest.mark.parametrize("cuts", [[], [1, 100, 350], [0, 0, 399]], ids=str)
 def test_answers_do_not_depend_on_the_blocks(metric, cuts):
@@ -430,6 +432,7 @@ def _read_while(write, read) -> list:
         return [one for reader in readers for one in reader.result()]
 
 
+@pytest.mark.sample(3)
 @EVERY_METRIC
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(metric):
@@ -454,6 +457,7 @@ def test_a_reader_sees_one_state(metric):
     assert [one for one in seen if one not in (without, with_all)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_of_a_replaced_row_sees_the_old_or_the_new_one():
     """Replacing is one change: at no moment is a row missing."""

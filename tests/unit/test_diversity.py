@@ -100,6 +100,7 @@ def test_by_similarities_it_is_exactly_the_formula(table, lam):
     assert chosen == by_the_formula(ranking, lambda one, other: similarities[one, other], lam, len(ranking))
 
 
+@pytest.mark.slow
 def test_the_first_ones_are_those_of_a_longer_answer():
     """A smaller topk cuts the list and changes nothing else."""
     rng = np.random.default_rng(7)

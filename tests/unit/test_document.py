@@ -269,6 +269,7 @@ def test_limit_and_offset(docs, limit, offset):
     assert docs.get_nodes("word", limit=limit, offset=offset) == every[offset:][:limit]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [

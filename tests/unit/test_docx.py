@@ -287,6 +287,7 @@ def test_lists_are_numbered_as_word_numbers_them(word, load):
     assert load(word).text.split("\n") == lines
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("form", "marks"),
     [
@@ -364,6 +365,7 @@ def _r(text: str) -> str:
     return f"<m:r><m:t>{text}</m:t></m:r>"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("inside", "text"),
     [
@@ -442,6 +444,7 @@ def test_comments_if_they_are_wanted(word, tmp_path):
     assert (location.kind, location.label, loaded.text[location.start :]) == ("comment", "1", "Comment by Li: really?")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_headers_and_footers_if_they_are_wanted(word, tmp_path):
     """Headers stand before the text and footers behind it, the same line of several sections once."""
@@ -492,6 +495,7 @@ def test_headings_become_places(word, load):
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "level"),
     [("标题 1", 1), ("标题 3", 3), ("标题2", 2), ("heading 4", 4), ("HEADING 1", 1), ("Heading 9", 9)],
@@ -506,6 +510,7 @@ def test_heading_styles_by_name(word, load, name, level):
     assert [label for label, _ in under(load(word))][-1] == ("绿茶" if above is None else "above > 绿茶")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Headings", "Heading 1 Char", "小标题", "Subtitle", "标题 1 正文", "Normal"])
 def test_other_styles_make_no_places(word, load, name):
     """A style whose name only resembles a heading's makes no place."""
@@ -599,6 +604,7 @@ def test_a_document_without_words_is_reported(word, load):
         load(word)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.99])
 def test_truncated_documents_are_reported(word, tmp_path, kept):
     """A document that was cut off fails with a LoadError that names file and loader, and says what to do."""

@@ -112,6 +112,7 @@ def test_a_vector_is_a_copy_of_ones_own(cache):
     assert same(cache.get_many(SPACE, ["tea"]), {"tea": dense(1, 2)})
 
 
+@pytest.mark.slow
 def test_thousands_of_texts_at_once(cache):
     """More than a statement of SQLite has variables for."""
     vectors = {f"text {number}": dense(number, -number) for number in range(3000)}
@@ -270,6 +271,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("dimension", [0, 2])
 def test_a_damaged_row_is_never_returned(path, cache, damage, dimension):
@@ -491,6 +493,7 @@ with EmbeddingCache(sys.argv[1], timeout_s=120) as cache:
 """
 
 
+@pytest.mark.slow
 def test_processes_share_a_cache(path):
     """Four that begin with a new file at the same time: all that each of them stored is there in the end."""
     with ExitStack() as running:

@@ -318,6 +318,7 @@ POOLS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("encoding", POOLS)
 @given(data=st.data())
 def test_round_trip_in_legacy_encodings(encoding, data):

@@ -135,6 +135,7 @@ class TestSettings:
         with pytest.raises(MissingDependencyError, match="tenacity"):
             Endpoint("http://localhost")
 
+    @pytest.mark.slow
     def test_making_one_starts_nothing(self):
         """Neither a thread nor a connection."""
         done = python(

@@ -116,8 +116,9 @@ NAMES = [
 queries = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3).map(" ".join)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries, topk=st.sampled_from([None, 1, 3]))
 def test_every_returned_node_is_explained(retrievers, name, query, topk):
     """The hits are those of a call, in its order, with its scores; each begins at a retriever and ends at its rank."""
@@ -132,8 +133,9 @@ def test_every_returned_node_is_explained(retrievers, name, query, topk):
         assert hit.standings[-1].stage == len(explanation.stages)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries)
 def test_shares_add_up_to_the_score(retrievers, name, query):
     """What the inputs of a fusion added is the fused score: of the last fusion, and of those below."""
@@ -202,8 +204,9 @@ def test_each_node_has_one_fate(docs, retrievers, name, query, topk):
             assert len(reason.inputs) > 1
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["bm25", "cosine", "cut off"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries.filter(bool), topk=st.integers(1, 4))
 def test_the_true_rank_is_that_of_the_whole_ranking(docs, retrievers, name, query, topk):
     """A node that a retriever ranks too low has the rank and score that it has where all are asked for."""
@@ -430,6 +433,7 @@ def test_any_output_format_is_explained(docs):
     assert [hit.text for hit in retriever.explain("salt")] == retriever("salt")
 
 
+@pytest.mark.slow
 def test_many_rerankers_are_explained_in_time(docs, retrievers):
     """Each weighted reranker takes a stage twice: the ways through thirty of them are not counted one by one."""
     chain = RetrievalChain(retrievers["bm25"], *[Reranker("BM25Reranker", weight=0.5)] * 30, topk=1)

@@ -116,6 +116,7 @@ def test_a_sound_export(original):
 NAMES = ("documents.jsonl", "nodes-0.jsonl", "nodes-1.jsonl", "vectors-1-0.npy", "vectors-1-1.npz", "vectors-1-0.json")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("damage", ["cut in half", "altered", "longer", "missing"])
 def test_a_damaged_file(copy, original, name, damage):
@@ -154,6 +155,7 @@ def test_a_manifest_that_was_altered(copy, original):
     check_refused(copy, original, StoreError, r"manifest\.json of the export.*differs from its SHA-256")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", ["../secret.jsonl", "sub/../../secret.jsonl", "..", "", ".", "a\\b.jsonl", "C:x", 7, None]
 )

@@ -43,6 +43,7 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
     assert done.stdout.count("pip install") == 25
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "models.SentenceTransformerEmbedder", "Retriever"]
 )

@@ -177,6 +177,7 @@ def test_a_blank_query_finds_nothing(docs, query):
     assert retriever.trace(query).nodes == ()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -478,6 +478,7 @@ for number in range(20):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_write_the_same_do_not_disturb_each_other(folder):
     """Every bundle is there once, whole, and nothing else."""
     with waiting(WRITE, folder) as first, waiting(WRITE, folder) as second:

@@ -95,6 +95,7 @@ def test_groups_of_several_kinds_at_once(docs):
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", [ROOT, *GROUPS])
 def test_target_of_a_retriever_is_find_of_its_hits(docs, group):
     """Retriever(target=) gives what find(target) makes of the hits, in their order, with their scores."""
@@ -195,6 +196,7 @@ def has_parent(node: DocNode) -> bool:
         return False
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("way", [*ways(labelled())])
 @pytest.mark.parametrize("group", [ROOT, "line", "word", "chunk"])
 def test_nothing_leaves_a_view_that_its_filter_hides(group, way):

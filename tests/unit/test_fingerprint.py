@@ -536,6 +536,7 @@ def test_what_does_not_decide_about_the_result_does_not_count(load, kind):
     assert not one.tells_apart(other)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", OTHER)
 def test_what_decides_about_the_result_counts(load, kind):
     """Code, parameters, and the plain values and functions that it reaches tell two transforms apart."""
@@ -545,6 +546,7 @@ def test_what_decides_about_the_result_counts(load, kind):
     assert other.tells_apart(one)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", OTHER)
 def test_the_same_definition_again_is_the_same(load, kind):
     """Each of those sources, written twice into two modules, has one value."""
@@ -1038,6 +1040,7 @@ def test_a_function_that_reads_hundreds_of_names(load):
     assert marks[0].unseen == ()
 
 
+@pytest.mark.slow
 def test_threads_take_fingerprints_at_once(load):
     """Python 3.11 fails where garbage is collected while two threads parse: a thread that meets this tries again."""
 

@@ -86,6 +86,7 @@ STREAMS = pytest.mark.parametrize("how", ["stream", "astream"])
 class TestPrompts:
     """What the model is asked."""
 
+    @pytest.mark.sample(3)
     @EVERY_WAY
     @pytest.mark.parametrize(("context", "system"), [(CONTEXT, SYSTEM_EN), (CHINESE, SYSTEM_ZH)], ids=["en", "zh"])
     def test_the_model_reads_rules_and_context(self, chat, model, how, context, system):
@@ -171,6 +172,7 @@ class TestResults:
         assert result.metadata["reasoning"] == "Tea, so ..."
         assert result.metadata["problems"] == []
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         ("content", "reason", "told"),
         [
@@ -562,6 +564,7 @@ class TestStreams:
 class TestFailures:
     """A model that fails."""
 
+    @pytest.mark.sample(3)
     @EVERY_WAY
     @pytest.mark.parametrize(
         ("fault", "told"),

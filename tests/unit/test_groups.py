@@ -372,6 +372,7 @@ def generate(text):
     yield from text.splitlines()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("transform", "options", "expected"),
     [
@@ -491,6 +492,7 @@ def test_a_node_transform_needs_transform():
         type("Empty", (NodeTransform,), {})
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
@@ -565,6 +567,7 @@ async def _coroutine():
     return "text"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
@@ -974,6 +977,7 @@ def test_a_similarity_that_always_redefines(folder):
         assert sorted(hit.text for hit in Retriever(docs, "line", similarity, topk=10)("tea")) in (UPPER, LOWER)
 
 
+@pytest.mark.slow
 def test_threads_that_ask_while_another_redefines(folder):
     """For a second one thread redefines a group and three ask it: none raises, is empty or mixes definitions."""
     register_similarity(lambda query, node: 1.0, name="own")

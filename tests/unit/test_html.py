@@ -459,6 +459,7 @@ def test_a_deep_page_does_not_hinder_others(folder):
         assert [node.text for node in docs.get_nodes()] == ["flat"]
 
 
+@pytest.mark.slow
 def test_a_large_text_is_read_whole(tmp_path):
     """A page with 15 MB of text in one element, more than parsers allow by default, is read to its end."""
     path = tmp_path / "large.html"

@@ -224,6 +224,7 @@ def refusing(*, status=400):
     return [answer] * 1000
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("status", [400, 413, 422])
 @pytest.mark.parametrize("guilty", [[0], [31], [63], [5, 6], []], ids=str)
 def test_a_refused_batch_is_narrowed_down_to_the_texts_at_fault(model, status, guilty):
@@ -247,6 +248,7 @@ def test_many_long_texts_before_the_others_do_not_condemn_them(model):
     assert [isinstance(result, str) for result in found] == [True] * 6 + [False] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 64])
 def test_a_request_that_is_refused_whatever_its_texts_is_not_narrowed_down(model, batch_size):
     """When the two shortest texts are refused alike too, every text gets that error, and no more calls are made."""
@@ -295,6 +297,7 @@ def test_dropping_the_batches_asks_for_no_more(model):
     assert len(model.requests) < 20
 
 
+@pytest.mark.slow
 def test_a_slow_consumer_is_not_run_ahead_of(model):
     """A few batches wait for it, however many there are."""
     with embedder_of(model, batch_size=1, concurrency=2) as one:

@@ -504,7 +504,7 @@ class TestTrace:
     """The record of a call."""
 
     @given(query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join), topk=st.integers(1, 30))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=settings.default.max_examples // 3, deadline=None)
     def test_shares_add_up_and_the_trace_is_the_call(self, docs, query, topk):
         """For every node the shares of a fusion sum to its score; the last stage's nodes are those of a call."""
         for method, keywords in (("rrf", {}), ("weighted", {"weights": [2, 1]}), ("rrf", {"k": 3, "weights": [1, 4]})):

@@ -147,6 +147,7 @@ def test_long_names_do_not_make_a_bomb(load):
         load('{"' + "x" * 9_000 + '": [' + '{"a": 1},' * 20_000 + '{"a": 1}]}')
 
 
+@pytest.mark.slow
 def test_a_line_of_megabytes(load):
     """One line of ten megabytes is read like any other."""
     assert len(load({"text": "茶" * 3_000_000}).text) == 3_000_006

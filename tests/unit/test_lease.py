@@ -314,6 +314,7 @@ def test_this_program():
     assert str(one).endswith(f"process {os.getpid()} on {platform.node()} (this process)")
 
 
+@pytest.mark.slow
 def test_a_child_is_another_program():
     """Another process sees that this one runs, and that it is not itself."""
     told = Program().to_json()

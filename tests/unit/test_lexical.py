@@ -112,6 +112,7 @@ def _corpus(size: int, seed: int) -> dict[str, list[str]]:
     return {f"{number * 7919 % size:05d}": document for number, document in enumerate(documents)}
 
 
+@pytest.mark.sample(5)
 @MODELS
 @pytest.mark.parametrize(
     "query", [["t0"], ["t150"], ["t0", "t1", "t9"], ["t3", "t3", "t40"], ["t0", "never"]], ids=" ".join
@@ -486,6 +487,7 @@ def _read_while(write, read, readers: int = 3) -> list:
     return seen
 
 
+@pytest.mark.sample(2)
 @MODELS
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(model):
@@ -509,6 +511,7 @@ def test_a_reader_sees_one_state(model):
     assert [one for one in seen if one not in (without, with_extra)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_of_a_replaced_row_sees_the_old_or_the_new_one():
     """Replacing is one change: at no moment is a row missing."""

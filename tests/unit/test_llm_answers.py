@@ -205,6 +205,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_no_answer_takes_long(answer):
     """Answers that are all brackets, quotes or marks are read or refused within a second or two."""

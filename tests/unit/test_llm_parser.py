@@ -421,7 +421,7 @@ class TestAsking:
         assert model.asked == ["four 4"]
         assert not docs.verify()
 
-    @settings(max_examples=8)
+    @settings(max_examples=settings.default.max_examples // 3)
     @given(st.lists(st.lists(st.sampled_from(["one 1", "two 2", "ten 10", "six 6", " "]), max_size=5), max_size=4))
     def test_edits_end_where_a_new_start_does(self, edits):
         """After any edits the nodes, their places and ids are those of a Document that sees the last state alone."""

@@ -103,6 +103,7 @@ HOSTILE = {
 """Files that are made to harm, and words of what is said of each."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_made_to_harm_is_one_failure(folder, name):
     """It ends soon and without memory, as one LoadError; the other file is in."""
@@ -130,6 +131,7 @@ def test_many_levels_of_archives(folder):
         load_file(folder({"seven.zip": data}) / "seven.zip")
 
 
+@pytest.mark.slow
 def test_archives_share_a_limit(folder):
     """What archives in an archive unpack to counts together: many that are small are as bad as one that is large."""
     content = os.urandom(MEBIBYTE // 2).hex().encode()

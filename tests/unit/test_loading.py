@@ -77,6 +77,7 @@ def test_the_same_as_without(folder):
         assert [node.text for node in docs.get_nodes()] == [node.text for node in found]
 
 
+@pytest.mark.slow
 def test_a_loader_that_crashes_fails_its_file(folder, crashing):
     """The process ends; its file is reported, and all the others are in, loaded by other processes than this one."""
     files = {f"{name}.crash": text for name, text in (("a", "tea"), ("b", "crash"), ("c", "milk"), ("d", "water"))}
@@ -102,6 +103,7 @@ def test_each_crash_costs_one_file(folder, crashing):
         assert sorted(found) == sorted(path for path, text in files.items() if text == "tea")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["lambda", "unreadable"])
 def test_what_cannot_pass_between_processes_fails_its_file(folder, crashing, what):
     """It says so, and what to do; the process goes on."""

@@ -79,6 +79,7 @@ def test_a_picture_that_is_there_when_its_reader_comes(folder):
     assert docs.last_report.failed == ()
 
 
+@pytest.mark.slow
 def test_processes_leave_what_only_this_one_has(folder):
     """A function of this process reads pictures here, also where others load files."""
     register_media_reader("image", lambda path: "A cup")

@@ -110,6 +110,7 @@ def test_exponential_gains_are_linear_ones_of_other_grades(k):
     assert evaluate(run, judgements, [name]).means[name] != pytest.approx(sum(found.values()) / 20, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_cranfield_is_measured_as_by_ir_measures():
     """All 225 questions on the real judgements, ranked by word overlap: every value to 1e-9, and no trivial ones."""

@@ -126,6 +126,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 def test_a_document_is_there_as_it_was_here(source, files, tmp_path, target):
     """Answers, filters, versions and failures are those of the source; nothing is loaded or embedded; both go on."""
@@ -151,6 +152,7 @@ def test_a_document_is_there_as_it_was_here(source, files, tmp_path, target):
         assert answers(docs) == expected
 
 
+@pytest.mark.slow
 def test_every_interruption_is_taken_up_again(source, files, tmp_path):
     """Wherever it ends, the target refuses to open as a Document, and the next call writes only what is missing."""
     steps = []
@@ -195,6 +197,7 @@ def test_a_program_that_is_killed_is_not_waited_for(source, files, tmp_path):
         assert answers(docs) == answers(before)
 
 
+@pytest.mark.slow
 def test_the_source_may_change_between_two_calls(source, files, tmp_path):
     """What has gone from the source meanwhile goes from the target, what came comes."""
     target = conf(tmp_path, "target")
@@ -281,6 +284,7 @@ def test_a_store_that_keeps_something_else_is_found_out(tmp_path):
             migrate(source, target)
 
 
+@pytest.mark.slow
 def test_nobody_writes_meanwhile(source, files, tmp_path):
     """The source cannot be written, and can be read; a second copy to the same place is refused."""
     target = conf(tmp_path, "target")
@@ -328,6 +332,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("old", "new", "kind", "told"), WRONG.values(), ids=WRONG.keys())
 def test_what_cannot_be_copied_is_refused(tmp_path, old, new, kind, told):
     """The error says why, and no file is made."""

@@ -151,6 +151,7 @@ def test_an_id_is_looked_up_on_this_machine(hub, tmp_path):
     assert hub.requests == 0
 
 
+@pytest.mark.slow
 def test_a_download_fetches_what_is_needed_and_once(hub, tmp_path):
     """The graph with its weights and what describes it, no other format; what is there is not asked for again."""
     for name in ("pytorch_model.bin", "onnx/model_O4.onnx", "model.onnx_data", "README.md", "openvino/model.xml"):
@@ -173,6 +174,7 @@ def test_a_download_fetches_what_is_needed_and_once(hub, tmp_path):
     assert hub.requests == asked
 
 
+@pytest.mark.slow
 def test_a_download_that_cannot_be_says_why(hub):
     """No such repository, or several graphs in it: the error names them, before anything is fetched."""
     shutil.move(hub.folder / "model.onnx", hub.folder / "b.onnx")

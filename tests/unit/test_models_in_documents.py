@@ -38,6 +38,7 @@ with HttpEmbedder(sys.argv[1], "m") as embedder, CachedEmbedder(embedder, sys.ar
 """
 
 
+@pytest.mark.slow
 def test_a_run_again_with_a_warm_cache_makes_no_call(folder, model, tmp_path):
     """Another process, with the same files, question and cache, asks the endpoint for nothing, and answers alike."""
     path = folder(FILES)
@@ -116,6 +117,7 @@ def test_late_interaction_reranks_what_was_found(folder):
     assert (ranked[-1].path, ranked[-1].score) == ("d.txt", -1.0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", ["", " ", None, 7])
 @pytest.mark.parametrize("cached", [False, True])
 def test_blank_texts_reach_no_endpoint_and_no_cache(model, tmp_path, text, cached):
@@ -154,6 +156,7 @@ class TestSecrets:
             call()
         return everything_shown(caught.value)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         "repeats",
         [

@@ -475,6 +475,7 @@ def test_equal_content_has_an_equal_identity(tmp_path):
     assert OnnxEmbedder(tmp_path / "there" / "tiny", batch_size=2, threads=1, file="model.onnx").identity == identity
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -540,6 +541,7 @@ def test_several_threads_may_share_an_embedder(tiny):
         np.testing.assert_array_equal(matrix, expected[number % len(lists)])
 
 
+@pytest.mark.slow
 def test_the_runtime_reports_to_nobody(tmp_path, monkeypatch):
     """onnxruntime from 1.29 on leaves an id in the user's folder and sends reports; not here, unless it is wanted."""
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
@@ -555,6 +557,7 @@ def test_the_runtime_reports_to_nobody(tmp_path, monkeypatch):
     assert list(home.rglob("*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_models_settings(real):
     """384 numbers of length 1, 256 tokens."""
@@ -581,6 +584,7 @@ PUBLISHED = {
 """Cosines of the float32 model in sentence-transformers' documentation: its quickstart, Semantic Textual Similarity."""
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_gives_the_published_cosines(real):
     """Within what 8 bits cost: seen were a root mean square of .028 and at most .058.
@@ -618,6 +622,7 @@ def test_the_real_model_is_run_as_its_card_says(real):
         np.testing.assert_allclose(real.embed([text])[0], unit(tokens.mean(axis=0)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_reads_all_its_tokens(real):
     """Not the 128 that its tokenizer.json cuts off at: what stands behind them changes the vector."""
@@ -629,6 +634,7 @@ def test_the_real_model_reads_all_its_tokens(real):
     assert first @ second < 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_gives_one_vector_for_one_text(real):
     """To the last bit, alone and among others; its activations are quantised batch by batch, so it matters."""

@@ -155,6 +155,7 @@ def test_rows_are_counted_where_they_stand(load):
     assert [location.label for location in loaded.locations] == ["s", "s > 5002", "s > 5003", "s > 5005"]
 
 
+@pytest.mark.slow
 def test_repetition_has_an_end(load):
     """A row that is said to stand there a million times, full of a cell that is as well, ends soon."""
     body = table(row(cell("x", 'table:number-columns-repeated="999999"'), more='table:number-rows-repeated="999999"'))

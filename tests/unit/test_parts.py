@@ -90,6 +90,7 @@ def test_joining_whole_parts_is_the_part_of_all_rows(rows, cuts):
         assert joined[name].tolist() == array.tolist()
 
 
+@pytest.mark.slow
 @given(_rows, st.lists(st.tuples(_cuts, st.randoms(use_true_random=False), _queries), min_size=2, max_size=4))
 def test_what_a_state_takes_over_changes_no_answer(rows, steps):
     """A chain of states, each made after the one before it, with other parts or other live rows."""
@@ -133,6 +134,7 @@ def test_what_still_holds_is_not_worked_out_again(made):
     assert state.search(["x"], 5) == before
 
 
+@pytest.mark.slow
 def test_a_mean_length_that_moves_a_little_costs_nothing(made):
     """Shares of a nearly equal mean name the candidates, through states without a question, too; the scores are those
     of the present mean, bit for bit. Where small steps have added up to a large one, they are worked out again.
@@ -282,6 +284,7 @@ def test_full_parts_stay(sizes, most, full):
     assert tail_to_join(sizes, 0, most, full=full) == len(sizes)  # all are dead
 
 
+@pytest.mark.slow
 def test_rows_are_moved_a_logarithmic_number_of_times():
     """A thousand rows that come one by one are written eleven times each at most, and leave few parts."""
     parts, alive, moved = [], [], []

@@ -252,6 +252,7 @@ def test_a_circle_of_pages_is_read_or_reported(load):
         assert "damaged" in str(exc)  # noqa: PT017  reading the page is as good
 
 
+@pytest.mark.slow
 def test_what_pypdf_logs_of_a_file_is_not_heard(tmp_path):
     """A flawed or broken PDF prints nothing on a program's standard error: it is read, or reported as a LoadError."""
     whole = make_pdf([f"page {number}" for number in range(1, 21)])

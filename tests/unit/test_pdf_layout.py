@@ -261,6 +261,7 @@ def test_two_pages_alike_are_no_head():
     assert without_repeated_lines(["Tea\na", "Tea\nb"]) == ["Tea\na", "Tea\nb"]
 
 
+@pytest.mark.slow
 def test_many_threads_read_at_once(tmp_path):
     """pdfium, which cannot be used by two threads, is: each file gets its own text."""
     paths = []

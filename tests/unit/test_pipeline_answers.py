@@ -161,6 +161,7 @@ MALFORMED = {
 class TestMalformed:
     """Answers that something is wrong with."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("kind", MALFORMED)
     def test_it_is_survived_with_one_warning(self, pipeline, model, kind):
         """The answer is handed out, and what is wrong is warned of once, at the caller's line, and told."""
@@ -366,6 +367,7 @@ class TestCancel:
         builder = ContextBuilder(counter=Counter())
         return RAGPipeline(retriever=finds, reranker=reranks, generator=answers, context_builder=builder)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("stage", ["retrieve", "rerank", "context", "generate"])
     @pytest.mark.parametrize("how", ["answer", "astream"])
     def test_it_leaves_at_once(self, docs, stage, how):
@@ -444,6 +446,7 @@ class TestBatches:
         assert model.most_at_once <= 3
         assert len(model.requests) == 12
 
+    @pytest.mark.slow
     def test_fifty_questions_at_once_at_a_server(self, docs, chat, model):
         """All are answered, as many at once as were asked for."""
         model.hold_s = 0.05

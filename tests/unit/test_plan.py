@@ -306,7 +306,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(CHANGES)
 def test_a_plan_comes_true(tmp_path_factory, changes):
     """Whatever happened to the files: what is planned of them is what the sync reports, and calls stay below."""

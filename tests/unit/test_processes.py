@@ -319,6 +319,7 @@ with open_documents(sys.argv[2], sys.argv[3], read_only=True) as docs:
 """
 
 
+@pytest.mark.slow
 def test_a_transform_that_the_writer_edits(library):
     """A reader that defines the group as it was answers rightly until it is replaced, and then says what to do."""
     with library.open() as docs:
@@ -336,6 +337,7 @@ def test_a_transform_that_the_writer_edits(library):
     assert "built by another definition" in output["told"]
 
 
+@pytest.mark.slow
 def test_what_another_process_syncs_is_in_the_next_answer(library):
     """A Document that is open sees what another program made live, at its next question, without being told."""
     with library.open(read_only=False) as docs:
@@ -457,6 +459,7 @@ def test_a_sync_that_waits_keeps_no_question_waiting(library, first):
         assert took < 15
 
 
+@pytest.mark.slow
 def test_a_busy_store_names_who_writes(library, monkeypatch):
     """Who needs what is not built, while another program writes, learns which program that is and what to do."""
     monkeypatch.setattr(indexer, "_WAIT_S", 0.2)
@@ -571,6 +574,7 @@ with world.open_documents(sys.argv[2], sys.argv[3]) as docs:
 """
 
 
+@pytest.mark.slow
 def test_two_programs_with_different_definitions(library):
     """The second is refused, naming group and program, until the first has ended; then it builds by its own."""
     with library.process(WITH_A_DEFINITION) as process, library.open() as docs:
@@ -586,6 +590,7 @@ def test_two_programs_with_different_definitions(library):
         assert docs.get_nodes("line")[0].text == "tea"
 
 
+@pytest.mark.slow
 def test_a_killed_program_s_definitions(library):
     """What a program worked by that was killed binds nobody."""
     with library.process(WITH_A_DEFINITION) as process:
@@ -597,6 +602,7 @@ def test_a_killed_program_s_definitions(library):
         assert docs.get_nodes("line")[0].text == "tea"
 
 
+@pytest.mark.slow
 def test_documents_of_different_names_in_one_file(library, tmp_path):
     """They share a file and nothing else: neither nodes, nor definitions, nor the right to write."""
     other = tmp_path / "other"
@@ -663,6 +669,7 @@ def test_reading_what_was_never_written(library):
     assert library.ledger("SELECT name FROM ledger") == [("default",)]
 
 
+@pytest.mark.slow
 def test_a_reader_changes_nothing(library):
     """Whatever a reader is asked, no byte of the store file becomes another."""
     with library.open() as docs:

@@ -171,6 +171,7 @@ HEAVY = {
 }
 
 
+@pytest.mark.slow
 def test_the_watch_sees_what_it_watches():
     """The check below would notice: a statement that opens, reads, logs and imports is caught at all four."""
     statement = "import logging, jieba; logging.getLogger('x').info('hello'); open(os.devnull).close()"
@@ -222,6 +223,7 @@ def test_what_few_programs_need_is_imported_on_first_use():
     assert LATER.isdisjoint(_after("from lazyrag import Document, Retriever")["modules"])
 
 
+@pytest.mark.slow
 def test_the_registries_are_no_modules_of_the_same_name():
     """``rerankers`` and its siblings stay registries after an entry was loaded, whose module might bear that name."""
     program = """

@@ -78,6 +78,7 @@ def test_get_nodes_by_what_lies_outside(docs, public):
     assert secret(public.get_nodes("line", limit=100)) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese", "cosine"])
 @pytest.mark.parametrize("group", ["lazyllm_root", "line", "word"])
 def test_hits(docs, public, similarity, group):
@@ -96,6 +97,7 @@ def test_topk_counts_what_is_in_scope(public):
     assert secret(hits) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "filters",
     [

@@ -235,6 +235,7 @@ def read_for(seconds, retrievers, check):
 class TestBesideAWriter:
     """Answers while another thread or process replaces all documents, version after version."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("make", RETRIEVERS)
     def test_in_another_thread(self, world, docs, make):
         """No answer mixes versions, misses a document or is short, in memory (where nothing dead is kept) or a file."""
@@ -243,6 +244,7 @@ class TestBesideAWriter:
         assert problems == []
         assert len(seen) > 1
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("make", [hybrid, reranked, merged])
     def test_a_trace_is_of_one_state(self, world, docs, make):
         """All stages of a trace are complete and of one version, and so is an explanation."""
@@ -304,6 +306,7 @@ def len_and_one(text):
 class TestSeveralDocuments:
     """One retriever over several Documents."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("make", [keyword, hybrid, reranked])
     def test_each_is_read_in_one_state(self, world, make):
         """Each Document changes by itself: its part of an answer is complete and of one version."""
@@ -318,6 +321,7 @@ class TestSeveralDocuments:
         assert problems == []
         assert len(seen) > 1
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese"])
     @pytest.mark.parametrize("filters", [None, {"kind": ["a", "b"]}], ids=["all", "filtered"])
     def test_four_of_them_rank_as_one(self, similarity, filters):
@@ -393,6 +397,7 @@ def stages_of(stage):
 class TestFollowers:
     """Programs that read what another one writes."""
 
+    @pytest.mark.slow
     def test_the_next_answer_is_of_what_was_written(self, world):
         """Each version that another process has written is what every retriever of a follower answers from then on."""
         world.built(world.store).close()
@@ -464,6 +469,7 @@ class TestNodesAfterTheRead:
         shop.activate_group("line")
         assert self.around(node) == expected
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("way", ["parent", "root", "source", "children"])
     def test_after_an_edit(self, shop, folder, way):
         """Nothing of the new version is shown as if it belonged to the old node, which keeps its own text and score."""
@@ -663,6 +669,7 @@ def test_the_first_query_reads_once(tmp_path, where):
     assert counting.queries == ["tea"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("filters", [None, {"kind": "report"}], ids=["all", "filtered"])
 @pytest.mark.parametrize("options", [{}, {"variant": "okapi"}, {"similarity": "bm25_chinese"}], ids=str)
 def test_statistics_of_a_restricted_document_count_what_it_shows(filters, options):

@@ -81,6 +81,7 @@ def test_thoughts_that_never_began_are_told_when_they_were_streamed():
     assert ["without having begun" in one for one in answer.problems] == [True]
 
 
+@pytest.mark.slow
 def test_long_thoughts_in_small_pieces_are_read_once():
     """A character at a time, of a hundred thousand: what was read is not looked at again."""
     reader = AnswerReader(PROMPT)

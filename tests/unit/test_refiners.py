@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import Document
@@ -24,7 +24,6 @@ def below(part: Part) -> list[Part]:
 
 
 @pytest.mark.parametrize("name", ["tree", "extractive"])
-@settings(max_examples=80, deadline=None)
 @given(texts=TEXTS, budget=st.integers(1, 40))
 def test_what_is_left_fits_and_keeps_its_order(name, texts, budget):
     """The counter's tokens of all texts are at most the budget; every line stands in its source, in its order."""
@@ -39,7 +38,6 @@ def test_what_is_left_fits_and_keeps_its_order(name, texts, budget):
             at = texts[one.index].index(line.strip(), at) + len(line.strip())
 
 
-@settings(max_examples=80, deadline=None)
 @given(texts=TEXTS, budget=st.integers(1, 60))
 def test_no_part_is_taken_with_one_that_contains_it(texts, budget):
     """Of what is chosen, nothing lies in something else that is chosen."""

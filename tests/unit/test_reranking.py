@@ -468,6 +468,7 @@ class TestKeptVectors:
         assert model("tea", ["tea"]) == model("tea", ["tea"])
         assert counting.asked == ["tea", "tea"]
 
+    @pytest.mark.slow
     def test_threads_share_it(self, embedder):
         """Eight of them, with a cache that holds half: each gets the scores that one alone gets."""
         expected = MaxSimModel(embedder)("green tea", TEXTS)

@@ -73,6 +73,7 @@ class TestRanking:
             everyone = sorted(node.uid for node in docs.get_nodes())
             assert [node.uid for node in found] == everyone[:12]
 
+    @pytest.mark.slow
     def test_the_same_question_gives_the_same_answer_in_a_new_document(self, folder):
         """Two Documents over the same folder agree in uids, order and scores."""
         position = folder(corpus(60))
@@ -181,6 +182,7 @@ class TestRanking:
         with pytest.raises(EmbeddingError, match="RuntimeError: no"):
             retriever("bad")
 
+    @pytest.mark.slow
     def test_threads_get_what_one_thread_gets(self, folder):
         """Eight threads asking different questions at once get the single-threaded answers."""
         docs = Document(folder(corpus(200, seed=5)), embed=embed)

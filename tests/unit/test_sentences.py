@@ -248,6 +248,7 @@ def test_the_first_word_begins_behind_white_space_or_beside_chinese(text, low, h
     assert first_word(text, low, high) == found
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("text", "ends"),
     [

@@ -85,6 +85,7 @@ def _read(path: Path) -> LoadedFile | LoadError:
         return error
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("entry", manifest(), ids=lambda entry: entry["file"].removeprefix("docs/"))
 @pytest.mark.filterwarnings("ignore")  # what parsers think of some of these files
 def test_a_file_reads_as_its_manifest_says(entry):

@@ -14,7 +14,7 @@ from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.errors import LoadError, NoReaderError
 from tests.shared import shared
 
-pytestmark = pytest.mark.shared
+pytestmark = [pytest.mark.shared, pytest.mark.slow]
 
 READ = (
     *(".txt", ".md", ".html", ".docx", ".pdf", ".csv", ".ndjson", ".ipynb"),
@@ -60,6 +60,7 @@ def _allowed_to_fail(entry: dict, name: str) -> bool:
     return entry["error"] is not None or (WITHOUT_AES and name in AES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", READ)
 def test_files_of_a_read_format_hold_their_text(docs, manifest, suffix):
     """Every file that must be read is, with each text that is known to stand in it."""
@@ -172,6 +173,7 @@ def test_no_radicals_are_left_in_place_of_characters(docs):
     assert "织田信长" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("similarity", "query", "path"),
     [

@@ -31,6 +31,7 @@ def _folded(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", EACH)
 def test_each_file_is_read_or_reported_as_its_manifest_says(name):
     """What must be read holds the strings of its manifest and has its pages; what may fail fails as a LoadError."""

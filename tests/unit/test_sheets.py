@@ -200,6 +200,7 @@ def test_properties(load):
     assert dict(load(name, s=[["tea"]]).metadata) == {"title": "Prices", "author": "Li", "sheets": ["s"]}
 
 
+@pytest.mark.slow
 def test_a_cell_far_away_costs_nothing(load):
     """A cell in the last row of the last column makes neither a long line nor a long wait."""
 
@@ -209,6 +210,7 @@ def test_a_cell_far_away_costs_nothing(load):
     assert by_sheet(load(far, s=[["near"]])) == {"s": ["near", "far"]}
 
 
+@pytest.mark.slow
 def test_one_long_text_in_a_million_cells():
     """What a small file can blow up to is refused, be it in one row or over many."""
     text = "x" * 10_000
@@ -218,6 +220,7 @@ def test_one_long_text_in_a_million_cells():
         lines_of([[text * 10] * 16_384])
 
 
+@pytest.mark.slow
 def test_many_threads(load, tmp_path):
     """Workbooks read by several threads at once are each read right, and no warning of openpyxl comes out."""
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
@@ -40,7 +40,6 @@ def zeros(values):
 _quarters = st.lists(st.integers(0, 4).map(lambda number: number / 4), min_size=1, max_size=8)
 
 
-@settings(max_examples=60)
 @given(_quarters.flatmap(lambda old: st.tuples(st.just(old), st.permutations(old))))
 def test_few_queries_are_counted_out(both):
     """With eight queries and many ties p is the enumerated share, to the last digit."""
@@ -72,6 +71,7 @@ def test_differences_of_one_size_are_a_sign_test(wins, losses):
     assert tested.difference == pytest.approx((wins - losses) / (count + 100))
 
 
+@pytest.mark.slow
 def test_scipy_says_the_same():
     """scipy's permutation test of paired samples, which enumerates twelve pairs."""
     from scipy import stats  # which takes a second to import, and longer to collect
@@ -146,6 +146,7 @@ def test_the_interval_is_about_that_of_the_normal_distribution():
     assert bootstrap_interval(old, new) == (low, high)
 
 
+@pytest.mark.slow
 def test_scipys_bootstrap_is_near():
     """scipy's percentile bootstrap of the same differences, with other random numbers."""
     from scipy import stats

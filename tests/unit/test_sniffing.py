@@ -40,6 +40,7 @@ def sniffed(path: Path, data: bytes) -> str | None:
     return None if found is None else found.suffix
 
 
+@pytest.mark.sample(3)
 @pytest.mark.shared
 @pytest.mark.parametrize(
     "name",

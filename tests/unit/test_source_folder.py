@@ -163,6 +163,7 @@ class Killed(BaseException):
     """Nothing after this runs, as far as the files are concerned."""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("when", ["before", "within", "after"])
 @pytest.mark.parametrize("healed", [True, False], ids=["run again", "source changed"])
 def test_a_run_may_end_at_every_step(when, healed, tmp_path, monkeypatch):

@@ -229,6 +229,7 @@ def test_a_query_of_the_other_kind_is_an_error(folder):
         Retriever(in_lines(folder(FILES), embed=embed), "line")("tea")
 
 
+@pytest.mark.slow
 def test_a_restart_answers_from_the_file(folder, tmp_path):
     """The next program embeds the questions and nothing else, and gives the same answers; one that only reads, too."""
     root, path = folder(FILES), tmp_path / "tea.db"

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import DocNode, SentenceSplitter
@@ -138,7 +138,6 @@ def _split(name, text, sizes, counter):
 
 
 @each_splitter
-@settings(max_examples=50)
 @given(marked, sizes, counters)
 def test_chunks_stand_where_they_say_and_nothing_is_lost(name, characters, sizes, counter):
     """The text at each span is the chunk's; spans go forward; what is in none of them is white space."""
@@ -156,7 +155,6 @@ def test_chunks_stand_where_they_say_and_nothing_is_lost(name, characters, sizes
 
 
 @each_splitter
-@settings(max_examples=50)
 @given(marked, sizes, counters)
 def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters, sizes, counter):
     """In tokens of the chosen counter; only a single character may have more than fit."""
@@ -170,7 +168,6 @@ def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters,
 
 @pytest.mark.slow
 @each_splitter
-@settings(max_examples=50)
 @given(marked, sizes, counters)
 def test_characters_as_people_see_them_are_not_cut(name, characters, sizes, counter):
     """No combining mark, joined emoji, flag, syllable or line end is torn, unless that alone does not fit."""
@@ -182,8 +179,8 @@ def test_characters_as_people_see_them_are_not_cut(name, characters, sizes, coun
             assert position not in torn or counter.count(torn[position]) > sizes[0]
 
 
+@pytest.mark.sample(2)
 @each_splitter
-@settings(max_examples=50)
 @given(plain, sizes, counters)
 def test_a_chunk_split_again_is_itself(name, characters, sizes, counter):
     """What fits stays whole, with all that was read of it."""
@@ -194,7 +191,6 @@ def test_a_chunk_split_again_is_itself(name, characters, sizes, counter):
 
 
 @each_splitter
-@settings(max_examples=50)
 @given(st.text(max_size=60), sizes)
 def test_any_unicode_is_split(name, text, sizes):
     """Control characters, lone marks and lone surrogates as well."""

@@ -530,6 +530,7 @@ with Database(sys.argv[1], FileFormat("notebook", 0x6E6F7465, steps, ""), timeou
 """
 
 
+@pytest.mark.slow
 def test_processes_may_open_a_new_file_at_the_same_time(path):
     """It is made once, and every one of them writes into it."""
     with ExitStack() as running:

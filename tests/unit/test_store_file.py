@@ -122,6 +122,7 @@ with StoreFile(sys.argv[1]) as file, file.writing() as connection:
 """
 
 
+@pytest.mark.slow
 def test_what_another_process_commits_is_seen(path):
     """The number has moved when it is done, and the row is there."""
     with StoreFile(path) as file:
@@ -316,6 +317,7 @@ with StoreFile(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_opens_the_file_for_itself(path):
     """Its copy of the parent's is refused in every use; closing it does the parent no harm."""

@@ -183,6 +183,7 @@ def test_a_store_that_may_not_be_written(common_shelf):
     assert common_shelf.build() == dump
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
     """A sync that cannot write its array files leaves the old state live, and goes through when it can."""
@@ -202,6 +203,7 @@ def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
         assert list(docs.dump()) == common_shelf.fresh_dump()
 
 
+@pytest.mark.slow
 def test_a_file_in_place_of_the_folder_of_arrays(shelf):
     """It is named as what is in the way."""
     shelf.arrays.write_text("mine", encoding="utf-8")
@@ -212,6 +214,7 @@ def test_a_file_in_place_of_the_folder_of_arrays(shelf):
     assert shelf.build() == shelf.fresh_dump()
 
 
+@pytest.mark.slow
 def test_a_locked_store(shelf, monkeypatch):
     """While another connection writes for too long, a sync says so, questions are answered; the next one succeeds."""
     monkeypatch.setattr(store_conf, "_TIMEOUT_S", 0.2)
@@ -268,6 +271,7 @@ def replace_by_text(path):
     path.write_text("my diary, which is long enough to be looked at. " * 40, encoding="utf-8")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("damage", [cut, lose_the_beginning, scramble, replace_by_text])
 def test_a_damaged_store(shelf, damage):
     """It is an error that names the file and the way out; who follows that has everything again."""
@@ -285,6 +289,7 @@ def test_a_damaged_store(shelf, damage):
     assert shelf.build() == dump
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_any_page_of_a_store_may_be_damaged(shelf, seed):
     """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other kind."""
@@ -323,6 +328,7 @@ def flip_the_header(path):
         file.write(b"\0" * 16)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("damage", [remove, cut, flip_the_header])
 def test_a_damaged_array_file(shelf, damage):
     """Who needs it hears its name; what does not need it goes on; when it is put back, everything is as it was."""
@@ -396,6 +402,7 @@ def test_a_damaged_embedding_cache(shelf):
     assert shelf.build() == dump
 
 
+@pytest.mark.slow
 def test_a_store_that_was_copied(shelf):
     """The file and its folder, copied while nothing is open, are the same store elsewhere: a backup."""
     dump = shelf.build()

@@ -248,6 +248,7 @@ def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
         assert lines(docs, "b.txt") == ["iced coffee"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("stage", "error"),
     [("load", LoadError), ("transform line", TransformError), ("embed line with default", EmbeddingError)],
@@ -402,6 +403,7 @@ def test_a_store_that_lost_what_the_ledger_lists(shelf):
         assert list(docs.dump()) == dump
 
 
+@pytest.mark.slow
 def test_documents_over_several_batches(shelf, monkeypatch):
     """Pain 5: what spans batches is neither deleted nor embedded again, and all of it is there after each sync."""
     monkeypatch.setattr(bringing, "_BATCH", 2)
@@ -500,6 +502,7 @@ def test_one_bad_file_among_many(shelf):
         assert lines(docs, "odd.txt") == ["what is  this?"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_lose_nothing(shelf, workers):
     """Pain 11: however many threads work, every text is embedded once, every vector kept, and the dump is the same."""
@@ -601,7 +604,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(STEPS)
 def test_whatever_happens_to_the_files(steps):
     """After any edits, deletions, moves and restarts the store is what a fresh one of the same files would be."""

@@ -70,6 +70,7 @@ def identities(pages):
     return {node.segment.key: id(node) for page in pages for node in page}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("embed_key", [None, "default"])
 @pytest.mark.parametrize("filters", [None, {"kind": ["a"]}, {"kind": ["none"]}], ids=["all", "some", "none"])
 @pytest.mark.parametrize("scope", [None, {"kind": ["a"]}], ids=["whole", "restricted"])

@@ -267,11 +267,13 @@ def test_the_words_in_rust_are_jiebas_on_any_run(jieba, rust):
     assert same_words(jieba, rust, runs) == []
 
 
+@pytest.mark.slow
 def test_the_dictionary_in_rust_is_jiebas(jieba, rust):
     """Every word that jieba knows is one, and no beginning of a word that it lists beside them."""
     assert [text for text, times in jieba._tokenizer.FREQ.items() if bool(times) != rust.is_word(text)] == []
 
 
+@pytest.mark.slow
 def test_jieba_serves_where_there_is_no_rjieba(monkeypatch, jieba):
     """Where nobody built rjieba, the same analyser works on jieba itself."""
     monkeypatch.setitem(sys.modules, "rjieba", None)

@@ -58,6 +58,7 @@ def docs(folder):
     return Document(folder(FILES))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("transform", "kwargs"),
     [

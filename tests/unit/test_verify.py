@@ -428,6 +428,7 @@ def found_and_mended(made, shelf, docs, fault):
     assert answers(docs) == made.answers
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("fault", FAULTS, ids=_ids)
 def test_a_fault_in_a_store_file(made, tmp_path, fault):
     """It is found, told with its place, and repaired: the dump is what it was, and nothing is embedded for it."""
@@ -437,6 +438,7 @@ def test_a_fault_in_a_store_file(made, tmp_path, fault):
         found_and_mended(made, shelf, docs, fault)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "fault",
     [one for one in (*_part_faults(), *_file_faults()) if one.where in {"line by en", "word by default"}],
@@ -483,6 +485,7 @@ MEMORY_FAULTS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS[1:])
 @pytest.mark.parametrize("name", MEMORY_FAULTS)
 def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
@@ -503,6 +506,7 @@ def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
         assert answers(docs) == made.answers
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_changed_text(made, tmp_path, group):
     """A node whose text is not what was written is found in whatever group it is, and gets its text back."""
@@ -526,6 +530,7 @@ def test_a_node_more_than_was_made(made, tmp_path, group):
         assert answers(docs) == made.answers
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_document_that_is_live_nowhere(made, tmp_path, group):
     """Where the ledger itself lost the row that makes nodes live, they are missing, and made live again."""
@@ -553,6 +558,7 @@ def test_a_touched_file_without_a_root(made, tmp_path, dataset):
         assert [node.text for node in docs.get_nodes()] == list(FILES.values())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("counts", ["[1]", "[3]", "[1, 1, 1]"])
 @pytest.mark.parametrize("group", GROUPS[1:])
 def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
@@ -648,6 +654,7 @@ def test_a_healthy_store(made, tmp_path):
         assert shelf.embed.calls == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("where", ["in a file", "in memory"])
 def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
     """Edits, moves, deletions, texts, metadata, rollbacks and other definitions leave a store without a problem."""
@@ -781,6 +788,7 @@ def test_other_programs_see_what_was_repaired(made, tmp_path):
         assert reader.verify() == ()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("arguments", [{}, {"read_only": True}], ids=["a writer", "a reader"])
 def test_nothing_is_found_beside_a_writer(tmp_path, arguments):
     """While another program edits and syncs again and again, what it is at is never taken for a fault."""
@@ -837,7 +845,7 @@ def test_a_problem_as_a_sentence():
     assert str(Problem("missing", "line by en", "a.txt", "all")) == "missing: line by en, a.txt: all"
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.sampled_from(FAULTS), min_size=2, max_size=4, unique_by=id))
 def test_several_faults_at_once(made, tmp_path_factory, faults):
     """Whatever is wrong together: something is found, and one repair makes the store what it was."""

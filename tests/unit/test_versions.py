@@ -66,6 +66,7 @@ def numbers(docs, name="a.txt"):
     return [one.number for one in versions], [one.number for one in versions if one.is_live]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("keep", "kept"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4]), (9, [1, 2, 3, 4])])
 def test_so_many_versions_are_kept(in_memory, keep, kept):
     """With keep_versions=n there are the live one and n before it, in order, each with its time."""
@@ -92,6 +93,7 @@ def test_no_change_makes_no_version(shelf):
         assert numbers(docs) == ([1], [1])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_back_to_any_version_that_is_kept(shelf, number):
     """It is live again as the newest version, in nodes, terms and vectors; nothing is embedded, and others stay."""
@@ -304,6 +306,7 @@ def test_a_version_that_is_not_there(in_memory, number):
         assert numbers(docs) == ([1, 2, 3], [3])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", [0, -1, 1.5, "1", True])
 def test_a_number_that_is_none(in_memory, number):
     """Versions are whole numbers from 1."""
@@ -375,6 +378,7 @@ def test_a_new_version_that_fails_is_none(shelf):
         assert lines(docs) == ["one"]
 
 
+@pytest.mark.slow
 def test_purging_takes_nothing_that_is_needed(stored, monkeypatch):
     """However often what is dead is removed at once, each version that is kept can be gone back to, after restarts."""
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)

@@ -99,6 +99,7 @@ def test_no_gap_between_the_first_sync_and_the_first_event(shelf, how):
             until(lambda: {"before.txt", "after.txt"} <= lines(docs).keys())
 
 
+@pytest.mark.slow
 def test_a_burst_of_writes_is_few_syncs(shelf):
     """Two hundred files that are written at once take some syncs, not two hundred."""
     with watched(shelf, debounce_s=0.3) as (docs, watcher):
@@ -674,6 +675,7 @@ def test_wrong_arguments(shelf, arguments, told):
     assert not [one for one in threading.enumerate() if one.name.startswith("lazyrag-watcher")]
 
 
+@pytest.mark.slow
 def test_without_watchfiles():
     """Without the package watch() names the extra, and looking by itself still works."""
     code = """
@@ -699,6 +701,7 @@ def test_without_watchfiles():
     assert "IngestReport default: 1 documents" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_program_may_end_without_closing():
     """A watcher that is left open does not hold up the end of a program."""
     code = """

@@ -300,6 +300,7 @@ def test_packed_bodies(web, packing):
     assert "gzip" in web.requests[0].headers["accept-encoding"]
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_unpacked(web):
     """A gigabyte in a megabyte is unpacked as far as the limit."""
     packer = zlib.compressobj(9, wbits=31)

@@ -228,6 +228,7 @@ def test_all_pages_together_have_a_limit(web):
     assert last == CutShort("there are more than max_total_bytes=3,000")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_links(web):
     """The first links of a page are followed, and the run says that it is not complete."""
     web.routes["/"] = page("home", *(f"/{number}" for number in range(100_000)))

@@ -325,6 +325,7 @@ def test_windows_are_contiguous(documents, chosen, before, after, overlapping):
     assert not ends & reached
 
 
+@pytest.mark.slow
 def test_a_window_is_of_one_version():
     """While a document is replaced all the time, a window is of one of its versions, or the node is stale."""
     docs = Document()

@@ -226,6 +226,7 @@ def test_readers_read_members(folder):
     assert texts["d.eml"].endswith("Attachment: c.log\nread by a reader")
 
 
+@pytest.mark.slow
 def test_archives_in_processes(folder):
     """An archive gives the same in another process."""
     path = folder({"a.zip": zipped({"b.txt": "tea", "paper.pdf": PDF.read_bytes()}), "c.txt": "milk"})
