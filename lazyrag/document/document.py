@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
 
+import lazyrag.document.sync as syncing
 from lazyrag.data.fields import DocField, Schema, make_schema
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.document import sync as syncing
 from lazyrag.document.build_plan import BuildPlanner
 from lazyrag.document.changes import Dataset, FileMetadata, PathLike, make_dataset
 from lazyrag.document.groups import (

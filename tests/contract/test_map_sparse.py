@@ -72,7 +72,7 @@ def test_a_restart_maps_the_parts(opened):
     again.create(C, SCHEMA)
     [part] = again._now(C).parts
     assert part.in_file
-    for array in (part.block.postings.values, part.block.postings.rows, part.block.locations, part.block.keys):
+    for array in (part.block.postings.values, part.block.postings.rows, part.block.positions, part.block.keys):
         assert array.base is not None
         assert not array.flags.writeable
     assert again.search(C, query(), 10) == store.search(C, query(), 10) == in_memory(rows)

@@ -107,7 +107,7 @@ def test_smaller_scores_may_be_better(docs):
     """With descend=False the smallest score is the parent's, and comes first."""
 
     @register_similarity(mode="text", batch=False, descend=False)
-    def position(query, node):
+    def place(query, node):
         return float("abcdefghij".index(node.text))
 
     hits = Retriever(docs, "word", similarity="place", topk=3)("anything")

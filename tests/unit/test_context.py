@@ -36,7 +36,7 @@ def test_a_citation_says_where_its_words_stand():
         "chunk_id": 2,
         "text_snippet": "black tea",
         "uid": "",
-        "place": "",
+        "location": "",
     }
 
 

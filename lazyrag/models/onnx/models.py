@@ -645,25 +645,29 @@ class _Kept:
                 self._bytes -= _size(*self._rows.popitem(last=False))
 
 
-_shared: weakref.WeakKeyDictionary[object, _Kept] = weakref.WeakKeyDictionary()
+_shared: dict[int, _Kept] = {}  # by the embedder's id while it exists: embedders may be equal, and not hashable
 _sharing = threading.RLock()  # an embedder may go while it is held
 
 
 def can_share(embedder: object) -> bool:
-    """Whether all models over an embedder keep their vectors together: it must be hashable, and referable weakly."""
+    """Whether all models over an embedder can share its vectors: weak references to it must be possible."""
     try:
-        hash(weakref.ref(embedder))
+        weakref.ref(embedder)
     except TypeError:
         return False
     return True
 
 
 def _kept_for(embedder: object) -> _Kept:
-    """What all models over an embedder keep together."""
+    """The vectors that all models over an embedder share."""
     if not can_share(embedder):
         return _Kept(TOKEN_CACHE_BYTES)
     with _sharing:
-        return _shared.setdefault(embedder, _Kept(TOKEN_CACHE_BYTES))
+        kept = _shared.get(id(embedder))
+        if kept is None:
+            kept = _shared[id(embedder)] = _Kept(TOKEN_CACHE_BYTES)
+            weakref.finalize(embedder, _shared.pop, id(embedder), None).atexit = False
+        return kept
 
 
 def _size(text: str, rows: Matrix) -> int:
