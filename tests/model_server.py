@@ -156,12 +156,13 @@ class RawServer:
                 threading.Thread(target=self._answer, args=(connection, script), daemon=True).start()
 
     def _answer(self, connection, script):
-        with connection, contextlib.suppress(OSError):
-            self._answer_one(connection, script)
-            while self._again and connection.recv(1, socket.MSG_PEEK):
+        with connection:
+            with contextlib.suppress(OSError):  # a client that closes with unread data resets the connection
                 self._answer_one(connection, script)
-            while self._hold and connection.recv(4096):
-                pass
+                while self._again and connection.recv(1, socket.MSG_PEEK):
+                    self._answer_one(connection, script)
+                while self._hold and connection.recv(4096):
+                    pass
             if self._again or self._hold:
                 self.gone.set()
 
@@ -178,12 +179,19 @@ def _request(connection):
     """The head and the body of a request."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
+        data += _received(connection)
     head, _, body = data.partition(b"\r\n\r\n")
     length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
     while len(body) < length:
-        body += connection.recv(65536)
+        body += _received(connection)
     return head, body
+
+
+def _received(connection):
+    """More bytes of a request; an OSError if the client has closed it."""
+    if not (data := connection.recv(65536)):
+        raise ConnectionResetError
+    return data
 
 
 def head(content_type="application/json", **headers):
