@@ -332,7 +332,7 @@ class BuildPlanner:
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
             collection = self.definitions.collections(group.name, group.fingerprint, name)(f"{identity}/{group.id}")
-        number, dimension = self.ledger.groups.open_space(group.id, kind, name, identity, collection)
+        number, dimension = self.ledger.groups.open_index(group.id, kind, name, identity, collection)
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)
         return [] if target is None else [target]

@@ -574,10 +574,10 @@ class IngestionEngine:
                 parts,
                 keep_versions=self.options.keep_versions,
                 partial_groups=plan.partial_groups if partial else (),
-                partial_spaces=plan.partial_indexes if partial else (),
+                partial_indexes=plan.partial_indexes if partial else (),
                 visible=plan.visible,
             )
-            self.ledger.file.arrays.retire(name for part in parts for name in part.retired)
+            self.ledger.file.arrays.postpone_deletion(name for part in parts for name in part.retired)
         if unchanged:
             self.ledger.documents.note_files(unchanged)
         for one in going:
@@ -625,7 +625,7 @@ class _PendingSource:
     """Source of the nodes that a transform sees: their neighbours in the version that is being built.
 
     Args:
-        tree: Identifies the Document.
+        document_token: Identifies the Document.
         version: The document.
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
@@ -633,12 +633,12 @@ class _PendingSource:
 
     def __init__(
         self,
-        tree: object,
+        document_token: object,
         version: PendingVersion,
         plan: BuildPlan,
         fetch: Callable[[Sequence[PendingVersion], int, BuildPlan], None],
     ) -> None:
-        self.tree = tree
+        self.document_token = document_token
         self._version = version
         self._plan = plan
         self._read = fetch
@@ -1192,7 +1192,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     """
     builds = ledger.builds.dead(before)
     groups = ledger.groups.dropped_groups(before)
-    indexes = ledger.groups.dropped_spaces(before)
+    indexes = ledger.groups.dropped_indexes(before)
     if not (builds or groups or indexes):
         ledger.documents.forget_deleted()  # whose builds went just before a program ended
         return 0
@@ -1200,7 +1200,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     for index, collection in indexes:
         if collection:
             nodes.vectors.drop(collection)
-        ledger.groups.forget_space(index)
+        ledger.groups.delete_index_row(index)
     for group, collection in groups:
         for vectors in ledger.groups.vector_collections(group):
             nodes.vectors.drop(vectors)

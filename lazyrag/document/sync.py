@@ -226,8 +226,8 @@ def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
     """Return the file as the ledger knows it; without its content if it has to be loaded again in any case."""
     changed_while_read = row.signature is None and row.seen_ns >= 0
     if changed_while_read or not has_root:
-        return KnownFile(row.identity, None, "", 0, row.mark)
-    return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
+        return KnownFile(row.identity, None, "", 0, row.config_hash)
+    return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.config_hash)
 
 
 def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[FoundFile], str]]:
@@ -332,7 +332,7 @@ def _file_row(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow
         signature=one.file.signature,
         seen_ns=seen_ns,
         content_hash=one.content_hash,
-        mark=one.config_hash,
+        config_hash=one.config_hash,
     )
 
 
@@ -421,7 +421,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 signature=seen.signature,
                 seen_ns=seen_ns,
                 content_hash=_hash_if_readable(file),
-                mark=config_hash(file) if inside_dataset else "",
+                config_hash=config_hash(file) if inside_dataset else "",
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
             works.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
@@ -727,12 +727,12 @@ def _planned_steps(indexer: Indexer, documents: int, size: int, tokens: int) -> 
         per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
         calls = per_node * max(documents, math.ceil((share + again) * parents))
         yield PlannedStep(str(Step(name)), count, nodes, weight, calls)
-        for space in group.indexes.values():
-            yield PlannedStep(str(index_step(name, space)), count, nodes, weight, _embed_calls(indexer, space, nodes))
+        for index in group.indexes.values():
+            yield PlannedStep(str(index_step(name, index)), count, nodes, weight, _embed_calls(indexer, index, nodes))
 
 
-def _embed_calls(indexer: Indexer, space: LiveIndex, nodes: int) -> int:
-    embedder = indexer.embedders.get(space.name) if space.kind == "vectors" else None
+def _embed_calls(indexer: Indexer, index: LiveIndex, nodes: int) -> int:
+    embedder = indexer.embedders.get(index.name) if index.kind == "vectors" else None
     return 0 if embedder is None else -(-nodes // batch_size_of(embedder.embedder, 1))
 
 

@@ -82,7 +82,7 @@ def approximate_rankings(
             exact.append((block, mask))
     exact_rankings = _exact_state(exact, state.dimension).search_many(queries, topk)
     return [
-        _merged([ranking, *(search.ranking(query) for search in by_graph)], topk)
+        _merge_rankings([ranking, *(search.ranking(query) for search in by_graph)], topk)
         for query, ranking in zip(vectors, exact_rankings, strict=True)
     ]
 
@@ -137,7 +137,7 @@ def _exact_state(parts: Sequence[tuple[DenseBlock, Mask | None]], dimension: int
     return DenseState([block for block, _ in parts], [mask for _, mask in parts], dimension, "cosine")
 
 
-def _merged(rankings: Iterable[Ranking], topk: int) -> Ranking:
+def _merge_rankings(rankings: Iterable[Ranking], topk: int) -> Ranking:
     """Merge rankings of different rows."""
     together = [pair for ranking in rankings for pair in ranking]
     return sorted(together, key=lambda pair: (-pair[1], pair[0]))[:topk]

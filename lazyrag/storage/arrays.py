@@ -360,8 +360,8 @@ class ArrayFiles:
             with self._changing(_checked(name)):
                 self._place.remove(name)
 
-    def retire(self, names: Iterable[str]) -> None:
-        """Renew the time of bundles that are not in use any more: readers may be about to open them."""
+    def postpone_deletion(self, names: Iterable[str]) -> None:
+        """Reset the age of unreferenced files so that current readers can still open them."""
         for name in names:
             with self._changing(_checked(name)):
                 self._place.renew(name)

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import Condition, Filter, matches
-from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest
+from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest, key_build, key_uid
 from lazyrag.errors import (
     ConfigError,
     SchemaMismatchError,
@@ -694,14 +694,13 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
     group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [None] * (
         10 - len(parts)
     )
-    uid, _, build = source[_KEY].rpartition("-")
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**source[_FIELD], **(others or {})}.items()
     }
     return Segment(
-        uid,
-        int(build),
+        key_uid(source[_KEY]),
+        key_build(source[_KEY]),
         group,
         document_id,
         path,

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Table `space` has the indexes: vectors and keyword indexes. Stored names do not change.
 LEDGER_TABLES = """
 -- Numbers of rows are never given out twice (AUTOINCREMENT): programs remember what they read by them.
 -- One ledger for each Document name in the file.
@@ -555,10 +556,10 @@ class StoreFile:
 
     Example:
         >>> with StoreFile(None) as file:
-        ...     before = file.changed()
+        ...     before = file.commit_counter()
         ...     with file.writing() as connection:
         ...         _ = connection.execute("INSERT INTO segment_collection (name, schema) VALUES ('c', '{}')")
-        ...     file.changed() == before
+        ...     file.commit_counter() == before
         False
     """
 
@@ -577,12 +578,12 @@ class StoreFile:
             undo.pop_all()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
-        # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
+        # In memory nobody else commits. A connection's counter changes with commits of others: the reader's with those
         # of the writer.
-        self.changed: Callable[[], int] = self._reader.data_version
+        self.commit_counter: Callable[[], int] = self._reader.data_version
         if self.path is None:
-            self.changed = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
-        """A number of this object that changes with every commit, of this process or another one."""
+            self.commit_counter = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
+        """Counter that changes with every commit of any process. Compare values of the same object only."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
     def __repr__(self) -> str:
@@ -656,7 +657,7 @@ class StoreFile:
         """
         self._reader.close()
         self._writer.close()  # last: the last connection cleans up, which a reader may not
-        self.changed = self._reader.data_version  # from now on an error, in memory too
+        self.commit_counter = self._reader.data_version  # from now on an error, in memory too
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -846,7 +847,7 @@ class _Origins:
 
 def _placed(key: str) -> tuple[int, StoredText]:
     """Build and key, in the order of the index; a key of another form comes first."""
-    build = key.rpartition("-")[2]
+    build = key.rpartition("-")[2]  # `key_build` refuses keys of another form
     number = int(build) if build.isdecimal() and len(build) <= len(str(_LARGEST)) else -1
     return min(number, _LARGEST), stored_text(key)
 
@@ -1114,7 +1115,7 @@ class MapFileVectorStore:
             connection.execute("DELETE FROM vector_part WHERE collection = ?", (row[0],))
             connection.execute("DELETE FROM vector_collection WHERE id = ?", (row[0],))
         self._cached.pop(collection, None)
-        self._file.arrays.retire(name for (name,) in names)
+        self._file.arrays.postpone_deletion(name for (name,) in names)
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
@@ -1137,7 +1138,7 @@ class MapFileVectorStore:
             if content is None:
                 self._file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
-        self._file.arrays.retire(retired)
+        self._file.arrays.postpone_deletion(retired)
         self._merge(collection)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
@@ -1158,7 +1159,7 @@ class MapFileVectorStore:
             present = self._read(connection, collection)
             deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
             retired, count = _bury(connection, present.parts, encoded_keys(deleted))
-        self._file.arrays.retire(retired)
+        self._file.arrays.postpone_deletion(retired)
         if count:
             self._merge(collection)
         return count
@@ -1179,7 +1180,7 @@ class MapFileVectorStore:
         """The present collection, cached until the next commit to the file."""
         reads = 0
         while True:
-            changes = self._file.changed()  # before the reading: what comes between is read again
+            changes = self._file.commit_counter()  # before the reading: what comes between is read again
             cached = self._cached.get(collection)
             if cached is not None and cached[0] == changes:
                 return cached[1]
@@ -1189,7 +1190,7 @@ class MapFileVectorStore:
                     found = self._read(connection, collection)
             except StoreError:
                 # Parts may be merged, and their files removed, between the reading of their names and the opening.
-                if reads == _MOST_READS or self._file.changed() == changes:
+                if reads == _MOST_READS or self._file.commit_counter() == changes:
                     raise
             else:
                 self._cached[collection] = changes, found
@@ -1277,7 +1278,7 @@ class MapFileVectorStore:
                     if content is None:
                         self._file.check_there(name)
                     insert_part(connection, present.id, len(block), name, content, left)
-            self._file.arrays.retire(part.name for part in old if part.in_file and part.name != name)
+            self._file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile
         finally:

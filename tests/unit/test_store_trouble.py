@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Retriever
-from lazyrag.document import term_index as term_spaces
+from lazyrag.document import term_index
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.stores import config as store_conf
 from lazyrag.stores import sqlite as map_vectors
@@ -82,7 +82,7 @@ class TroubledShelf(Shelf):
 @pytest.fixture(autouse=True)
 def _array_files(monkeypatch):
     """What is large lies in array files, and here everything is."""
-    monkeypatch.setattr(term_spaces, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(term_index, "_SMALL_BYTES", 0)
     monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
 
 
