@@ -64,7 +64,7 @@ D = TypeVar("D", bound=Hashable)
 _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
-_AT_ONCE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
+_BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
 _NO_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)  # after which no other file would do better
 
 
@@ -703,7 +703,7 @@ class _PendingSource:
 
 # Root nodes
 
-_MOST_READS = 3  # of a file that changes while it is read
+_MAX_READS = 3  # of a file that changes while it is read
 
 
 def file_root(
@@ -730,7 +730,7 @@ def file_root(
     """
     if isinstance(user_metadata, LazyRAGError):
         raise user_metadata
-    for _ in range(_MOST_READS):  # metadata and text have to be of one version of the file
+    for _ in range(_MAX_READS):  # metadata and text have to be of one version of the file
         before = signature_of(file.path)
         built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
         loaded = load(file)
@@ -1020,7 +1020,7 @@ def embed_documents(
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; looked up again for every few documents.
     """
-    for some in batches(texts, lambda pair: len(pair[1]), _AT_ONCE):
+    for some in batches(texts, lambda pair: len(pair[1]), _BATCH_SIZE):
         yield from _embed_together(embedder, dimension, dict(some), known)
 
 

@@ -405,7 +405,7 @@ def next_builds(connection: sqlite3.Connection, count: int) -> range:
     return range(first, first + count)
 
 
-_AT_ONCE = 500  # builds
+_BATCH_SIZE = 500  # builds
 
 # Dropped groups and indexes are not copied.
 _COPIED = """WITH
@@ -491,7 +491,7 @@ def copied_builds(
     last = 0
     while True:
         with ledger.reading() as connection:
-            some = connection.execute(query, (row, last)).fetchmany(_AT_ONCE)
+            some = connection.execute(query, (row, last)).fetchmany(_BATCH_SIZE)
             builds = build_objects(connection, [number for number, _ in some])
         for number, output in some:
             yield CopiedBuild(builds[number], output)

@@ -64,7 +64,7 @@ _FIRST_CHILDREN = 32
 _TRIES = 3
 _LOCK_S = 0.1
 _PATIENCE_S = 10.0
-_LONGEST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.05
 
 
 class DocumentState:
@@ -804,7 +804,7 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
             where = " and ".join(dict.fromkeys(str(one) for one in sources))
             raise StoreError(f"{where} is being changed faster than it can be read. Try again when it is changed less.")
         if tries > _TRIES:
-            time.sleep(min(_LONGEST_PAUSE_S, 0.001 * 2**tries))
+            time.sleep(min(_MAX_PAUSE_S, 0.001 * 2**tries))
     raise AssertionError  # the count has no end
 
 

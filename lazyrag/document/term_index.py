@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 _FULL_ROWS = 1 << 17  # of a part that is joined with no other: bounds the memory that joining takes
 _SMALL_BYTES = 256 * 1024  # a part below that is stored in its row: a file of its own would cost more
 
@@ -99,7 +99,7 @@ class TermIndexes:
         rows = np.array([len(one.keys) for one in own], np.int64)
         before = self._ledger.groups.term_parts(index)
         sizes = [*(int(row.rows.sum()) for row in before), len(part)]
-        count = tail_to_join(sizes, self._live(group, before) + len(part), _MOST_PARTS, full=_FULL_ROWS)
+        count = tail_to_join(sizes, self._live(group, before) + len(part), _MAX_PARTS, full=_FULL_ROWS)
         tail = before[len(before) + 1 - count :] if count else ()
         merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
         if merged:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # Rows requested from a graph, all of which are scored: the largest of these. benchmarks/ann.py measures the recall.
-_LEAST_BREADTH = 128
+_MIN_BREADTH = 128
 _BREADTH_OF_ROOT = 0.5  # times the root of a block's rows: the larger the graph, the more ways lead past the nearest
 _BREADTH_OF_TOPK = 4
 
@@ -31,7 +31,7 @@ _WIDER = 4  # times as many
 # codes of all rows are read sequentially.
 _ROWS_AS_DEAR = 128
 
-LEAST_ROWS = _LEAST_BREADTH * _ROWS_AS_DEAR
+MIN_ROWS = _MIN_BREADTH * _ROWS_AS_DEAR
 """Rows of a block from which a graph pays; fewer are searched exactly in less time."""
 
 
@@ -103,7 +103,7 @@ class _GraphSearch:
         self._graph = graph
         self._topk = topk
         self._left = len(block) if mask is None else int(np.count_nonzero(mask))
-        breadth = max(_LEAST_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk)
+        breadth = max(_MIN_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk)
         self._count = math.ceil(breadth * len(block) / max(1, self._left))  # so that about the breadth is left of them
 
     @property

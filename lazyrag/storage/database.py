@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
 """One step from a format to the next: SQL statements, or a function that is called inside the step's transaction."""
 
-_LONGEST_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
+_MAX_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
 _MEMORY = ":memory:"  # SQLite's own name for a database in memory
 _SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an empty one and writes over it
 # Of a new database: rows of some hundred bytes in any order are written half as often as with 4,096.
@@ -117,8 +117,8 @@ class Database:
         read_only: bool = False,
         timeout_s: float = 30.0,
     ) -> None:
-        expected = f"a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}"
-        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _LONGEST_WAIT_S)
+        expected = f"a number of seconds from 0 to {_MAX_WAIT_S:,.0f}"
+        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _MAX_WAIT_S)
         if path is None and read_only:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)

@@ -23,7 +23,7 @@ from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
-from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
+from lazyrag.indexes.hnsw import MIN_ROWS, approximate_rankings
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
@@ -937,7 +937,7 @@ class Graphs:
 
     def _of(self, block: DenseBlock, name: str) -> Graph | None:
         """The graph over a block; None for one that is searched exactly."""
-        if len(block) < LEAST_ROWS:
+        if len(block) < MIN_ROWS:
             return None
         if not block.graphs:
             with self._making:
@@ -1002,9 +1002,9 @@ def _remove(path: Path) -> None:
             raise
 
 
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 _SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
-_MOST_READS = 5  # of a collection whose array files go while they are being opened
+_MAX_READS = 5  # of a collection whose array files go while they are being opened
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -1190,7 +1190,7 @@ class MapFileVectorStore:
                     found = self._read(connection, collection)
             except StoreError:
                 # Parts may be merged, and their files removed, between the reading of their names and the opening.
-                if reads == _MOST_READS or self._file.commit_counter() == changes:
+                if reads == _MAX_READS or self._file.commit_counter() == changes:
                     raise
             else:
                 self._cached[collection] = changes, found
@@ -1262,7 +1262,7 @@ class MapFileVectorStore:
         try:
             present = self._now(collection)
             sizes = [len(part.block) for part in present.parts]
-            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MOST_PARTS) :]
+            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MAX_PARTS) :]
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
