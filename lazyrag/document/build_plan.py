@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from lazyrag.data.fields import schema_text
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.fingerprint import fingerprint
@@ -16,7 +17,6 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.stores.sqlite import schema_text
 from lazyrag.text.analyzers import analysers, term_function
 
 

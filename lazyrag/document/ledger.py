@@ -205,7 +205,7 @@ def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int
     )
 
 
-def bury(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
+def tombstone_document(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
     """Hide a document from readers; its rows in stores are purged later."""
     connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
@@ -284,7 +284,7 @@ class BuildTable(_Table):
         query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"  # noqa: S608
         return list(map(BuildRow._make, self._db.select(query, (group,))))
 
-    def abandon(self) -> None:
+    def mark_orphans_dead(self) -> None:
         """Mark the unused builds of killed programs as dead.
 
         Builds of groups under construction stay, and those of documents that failed in another step: they are used when
@@ -390,7 +390,7 @@ class BuildTable(_Table):
         [count] = self._column(query, index)
         return int(count)
 
-    def forget(self, numbers: Iterable[int]) -> None:
+    def delete_build_rows(self, numbers: Iterable[int]) -> None:
         """Remove builds whose nodes are purged."""
         rows = [(number,) for number in numbers]
         with self._db.writing() as connection:
@@ -656,7 +656,7 @@ class DocumentTable(_Table):
                 [(*signature_columns(row), row.seen_ns, row.content_hash, row.config_hash, row.id) for row in rows],
             )
 
-    def forget_files(self, uids: Iterable[str]) -> None:
+    def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""
         with self._db.writing() as connection:
             connection.executemany(
@@ -669,9 +669,9 @@ class DocumentTable(_Table):
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             for document in documents:
-                bury(connection, document, status, changes)
+                tombstone_document(connection, document, status, changes)
 
-    def forget_deleted(self) -> None:
+    def delete_document_rows(self) -> None:
         """Remove the rows of deleted documents without builds."""
         gone = (
             "FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
@@ -818,7 +818,7 @@ class GroupTable(_Table):
             (self._db.id, before),
         )
 
-    def abandon(self, fingerprints: Mapping[str, str]) -> None:
+    def drop_unfinished(self, fingerprints: Mapping[str, str]) -> None:
         """Drop unfinished groups of definitions that are not current any more.
 
         Args:
@@ -851,7 +851,7 @@ class GroupTable(_Table):
             connection.execute("DELETE FROM covered WHERE space = ?", (index,))
             connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (index,))
 
-    def forget_group(self, group: int) -> None:
+    def delete_group_row(self, group: int) -> None:
         """Remove a purged group, with its builds and indexes."""
         with self._db.writing() as connection:
             indexes = "(SELECT id FROM space WHERE node_group = ?)"
@@ -972,7 +972,7 @@ class Ledger(LedgerConnection):
                 if one.root is not None:
                     enter_version(connection, one, keep_versions)
                 for document in one.gone:
-                    bury(connection, document, "deleted", changes or 0)
+                    tombstone_document(connection, document, "deleted", changes or 0)
             for part in parts:
                 if part.arrays is None:
                     self.file.check_there(part.file)

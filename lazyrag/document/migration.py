@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.document.ingest import output_digest
 from lazyrag.document.lease import LedgerConnection
@@ -23,14 +24,13 @@ from lazyrag.document.ledger import (
     copy_array_files,
     copy_ledgers,
 )
-from lazyrag.document.nodes import batches, metric_of
+from lazyrag.document.nodes import batches_reaching, metric_of
 from lazyrag.document.report import OnProgress, ProgressMeter, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.stores.config import OpenStores, StoreConf
 from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name
-from lazyrag.stores.sqlite import read_schema
 from lazyrag.types import SPARSE
 from lazyrag.validation import is_list_of, known_keywords, require
 
@@ -299,7 +299,7 @@ class _CollectionCopy(Generic[R]):
         """
         fresh = not self._target.count(self._copy)
         numbers: set[int] = set()
-        for batch in batches(builds, lambda one: one.build.size, _BATCH_ROWS):
+        for batch in batches_reaching(builds, lambda one: one.build.size, _BATCH_ROWS):
             numbers.update(one.build.number for one in batch)
             keys = [key for one in batch for key in one.build.keys]
             rows = self._by_build(batch, self._source.get(self._collection, keys))

@@ -320,7 +320,7 @@ class NodeCache:
             del self._tables[next(iter(self._tables))]
 
 
-def batches(
+def batches_reaching(
     items: Iterable[T], weight: Callable[[T], int], most: int, *, most_items: int = sys.maxsize
 ) -> Iterator[list[T]]:
     """Items in batches that end where their weight or number reaches a bound.
@@ -332,7 +332,7 @@ def batches(
         most_items: The bound of its number of items.
 
     Example:
-        >>> list(batches(["a", "bb", "c"], len, 3))
+        >>> list(batches_reaching(["a", "bb", "c"], len, 3))
         [['a', 'bb'], ['c']]
     """
     batch: list[T] = []
@@ -349,7 +349,7 @@ def batches(
 
 def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
     """Builds with about so many nodes together."""
-    return batches(builds, lambda build: build.size, size)
+    return batches_reaching(builds, lambda build: build.size, size)
 
 
 def _page(parts: list[_Part]) -> NodePage:

@@ -29,7 +29,7 @@ from lazyrag.data.segment import (
     store_key,
 )
 from lazyrag.document.groups import Step
-from lazyrag.document.nodes import PAGE, SearchMode, batches, ensure_complete, metric_of
+from lazyrag.document.nodes import PAGE, SearchMode, batches_reaching, ensure_complete, metric_of
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
@@ -673,7 +673,7 @@ class LocalSnapshot(Snapshot):
         embed_key: str | None = None,
         vector_index: LiveIndex | None = None,
     ) -> Iterator[list[DocNode]]:
-        for builds in batches(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
+        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
             page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if vector_index is None or embed_key is None:

@@ -137,7 +137,7 @@ def repair(indexer: Indexer) -> tuple[Problem, ...]:
             if not findings.problems:
                 break
             _discard(indexer, findings)
-            if _forget_lost_roots(indexer):
+            if _reload_lost_roots(indexer):
                 ingest_changes(indexer)
             else:
                 ingest_missing(indexer)
@@ -168,12 +168,12 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
         ledger.builds.discard(findings.builds)
 
 
-def _forget_lost_roots(indexer: Indexer) -> Sequence[str]:
+def _reload_lost_roots(indexer: Indexer) -> Sequence[str]:
     """Mark the files of documents without root node as unread; return those documents."""
     root = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
     lost = [uid for uid in indexer.ledger.tree.documents if uid not in root.builds]
     if lost:
-        indexer.ledger.documents.forget_files(lost)
+        indexer.ledger.documents.force_reload(lost)
     return lost
 
 

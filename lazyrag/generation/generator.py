@@ -28,7 +28,7 @@ from lazyrag.models.protocols import (
     Prompt,
     TokenLogprob,
 )
-from lazyrag.text.sentences import CJK_LETTERS, Language, Spoken, spoken
+from lazyrag.text.sentences import CJK_LETTERS, Language, ResolvedLanguage, resolve_language
 from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
 
 # Confidence
@@ -563,10 +563,12 @@ class Generator:
         sent = prompt if isinstance(prompt, str) else context.context
         return _Request(prompt, sent, self._call_options(), language, time.perf_counter())
 
-    def _language(self, context: RAGContext) -> Spoken:
+    def _language(self, context: RAGContext) -> ResolvedLanguage:
         """The language of the system message: the same as the context's."""
         own = context.metadata.get("language")
-        return own if self.language == "auto" and own in ("en", "zh") else spoken(self.language, context.query)
+        return (
+            own if self.language == "auto" and own in ("en", "zh") else resolve_language(self.language, context.query)
+        )
 
     def _call_options(self) -> ChatOptions | None:
         """The given options, else the model's own, with n and logprobs set; None if all are defaults."""
@@ -630,7 +632,7 @@ class _Request:
     prompt: Prompt
     message: str  # the message that an answer might repeat
     options: ChatOptions | None
-    language: Spoken
+    language: ResolvedLanguage
     started: float  # by the performance counter
 
 

@@ -903,11 +903,6 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         """
         return [ranking for ranking, _ in self._found(np.asarray(queries), topk, filter)]
 
-    def bytes_read(self, query: Vector, topk: int, *, filter: Filter | None = None) -> int:  # noqa: A002
-        """Bytes of vectors and codes that a search reads."""
-        [(_, read)] = self._found(np.asarray(query)[None], topk, filter)
-        return read
-
     def _found(
         self,
         queries: NDArray[Any],

@@ -194,7 +194,7 @@ def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]
     try:
         return np.fromiter(map(operator.index, dimensions), np.uint64, count)
     except (OverflowError, TypeError, ValueError) as exc:
-        msg = f"A sparse vector has a dimension that is none ({exc}); dimensions are whole numbers from 0 to 2**64 - 1."
+        msg = f"Sparse vector dimensions must be integers from 0 to 2**64 - 1; got another one ({exc})."
         raise ConfigError(msg) from exc
 
 

@@ -33,12 +33,14 @@ _CACHE_KB = 8_192
 _EXPLANATIONS = {
     "locked": "is locked: another connection was writing for more than {wait:g} s. Wait until it is done, or end it.",
     "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
-    "is full": "cannot grow: the disk is full. What was to be written is not in it, the rest is; make room.",
-    "disk I/O error": "cannot be read or written (disk I/O error). See whether the disk is whole, and not full.",
-    "readonly": "cannot be written. Check the rights of the file and of its folder, which both must be writable.",
+    "is full": "cannot grow: the disk is full. The write was rolled back. Free disk space and retry.",
+    "disk I/O error": (
+        "cannot be read or written (disk I/O error). Check that the disk has free space and no hardware errors."
+    ),
+    "readonly": "cannot be written. Check the permissions of the file and of its folder, which both must be writable.",
     "unable to open": (
-        "cannot be opened. Check the rights of the file and of its folder: both must be writable, even for reading, "
-        "since SQLite keeps two more files beside it."
+        "cannot be opened. Check the permissions of the file and of its folder: both must be writable, even for "
+        "reading, since SQLite keeps two more files beside it."
     ),
     "not a database": "is no SQLite database, or is damaged. {damaged} Or give another path.",
     "malformed": "is damaged. {damaged}",

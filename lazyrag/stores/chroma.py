@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.errors import (
     ConfigError,
@@ -54,7 +54,6 @@ from lazyrag.stores.protocol import (
     other_schema,
     push_down,
 )
-from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, Vector
 from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.data.segment import ReadOnly
 from lazyrag.errors import (
@@ -54,7 +54,6 @@ from lazyrag.stores.protocol import (
     push_down,
     rank_rows,
 )
-from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import (
     SPARSE,
     Embedding,

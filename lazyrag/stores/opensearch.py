@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest, key_build, key_uid
 from lazyrag.errors import (
@@ -40,7 +40,6 @@ from lazyrag.stores.protocol import (
     foreign_collection,
     push_down,
 )
-from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
 from lazyrag.validation import is_list_of, require, validate_choice, validate_integer, validate_mapping, validate_texts

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
@@ -338,40 +338,6 @@ def read_fields(text: StoredText) -> Fields:
         (sys.intern(name), tuple(value) if isinstance(value, list) else value)
         for name, value in json.loads(read_text(text)).items()
     )
-
-
-def schema_text(schema: Schema) -> str:
-    """The fields of a collection as JSON: the same for equal schemas.
-
-    Example:
-        >>> from lazyrag.data.fields import DataType, DocField
-        >>> schema_text({"year": DocField(DataType.INT32)})
-        '{"year":["int32",null,null,null]}'
-    """
-    return _ENCODER.encode(
-        {
-            name: (
-                field.data_type.value,
-                field.element_type and field.element_type.value,
-                field.default_value,
-                field.max_size,
-            )
-            for name, field in sorted(schema.items())
-        }
-    )
-
-
-def read_schema(text: str) -> Schema:
-    """The schema that `schema_text` got.
-
-    Example:
-        >>> read_schema('{"year":["int32",null,null,null]}')["year"].data_type.name
-        'INT32'
-    """
-    return {
-        name: DocField(DataType(data_type), element_type and DataType(element_type), default_value, max_size)
-        for name, (data_type, element_type, default_value, max_size) in json.loads(text).items()
-    }
 
 
 def stored_text(text: str) -> StoredText:
@@ -1134,7 +1100,7 @@ class MapFileVectorStore:
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
-            retired, _ = _bury(connection, present.parts, block.keys)
+            retired, _ = mark_rows_dead(connection, present.parts, block.keys)
             if content is None:
                 self._file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
@@ -1158,7 +1124,7 @@ class MapFileVectorStore:
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
-            retired, count = _bury(connection, present.parts, encoded_keys(deleted))
+            retired, count = mark_rows_dead(connection, present.parts, encoded_keys(deleted))
         self._file.arrays.postpone_deletion(retired)
         if count:
             self._merge(collection)
@@ -1285,7 +1251,9 @@ class MapFileVectorStore:
             self._merging.release()
 
 
-def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]) -> tuple[list[str], int]:
+def mark_rows_dead(
+    connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]
+) -> tuple[list[str], int]:
     """Mark the rows of some keys as dead, and delete parts without live rows.
 
     Returns:

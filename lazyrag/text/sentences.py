@@ -9,7 +9,7 @@ from array import array
 from typing import Literal, TypeAlias
 
 Language: TypeAlias = Literal["auto", "en", "zh"]
-Spoken: TypeAlias = Literal["en", "zh"]
+ResolvedLanguage: TypeAlias = Literal["en", "zh"]
 
 CJK_LETTERS = (
     "\u1100-\u11ff"  # Hangul jamo
@@ -39,12 +39,14 @@ def kana_or_hangul() -> re.Pattern[str]:
     return re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 
 
-def spoken(language: Language, text: str) -> Spoken:
+def resolve_language(language: Language, text: str) -> ResolvedLanguage:
     """Return the given language, or with ``"auto"`` Chinese if a text has Chinese in it, else English.
 
     Example:
-        >>> spoken("auto", "绿茶怎么泡？"), spoken("auto", "お茶の入れ方"), spoken("zh", "tea?")
-        ('zh', 'en', 'zh')
+        >>> [resolve_language("auto", text) for text in ("绿茶怎么泡？", "お茶の入れ方")]
+        ['zh', 'en']
+        >>> resolve_language("zh", "tea?")
+        'zh'
     """
     if language != "auto":
         return language

@@ -375,7 +375,7 @@ def test_a_folder_that_may_not_be_written():
         ]
         try:
             for use in uses:
-                with without_privileges(), pytest.raises(StoreError, match=r"\.arr' cannot be .* Check the rights"):
+                with without_privileges(), pytest.raises(StoreError, match=r"\.arr' cannot be .* permissions of"):
                     use()
             assert [one.name for one in folder.iterdir()] == [kept]
         finally:

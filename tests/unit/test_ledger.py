@@ -206,7 +206,7 @@ def test_a_tombstone_hides_at_once(made):
         assert made.ledger.documents.versions(flip.row.id) == []
         dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
         assert dead == sorted(flip.builds.values())
-        made.ledger.builds.forget(dead)
+        made.ledger.builds.delete_build_rows(dead)
         assert made.rows("build") == 2
 
 
@@ -248,9 +248,9 @@ def test_numbers_are_given_out_once(made):
         numbers = [*made.ledger.builds.reserve(3), *other.builds.reserve(2), *made.ledger.builds.reserve(1)]
         assert len(set(numbers)) == 6
         flip = made.built("a")
-        made.ledger.builds.forget([])
+        made.ledger.builds.delete_build_rows([])
         made.ledger.documents.tombstone([flip.row.id], "deleted")
-        made.ledger.builds.forget(flip.builds.values())
+        made.ledger.builds.delete_build_rows(flip.builds.values())
         assert made.ledger.builds.reserve(1)[0] > max(flip.builds.values())
 
 

@@ -227,7 +227,7 @@ def test_a_folder_that_may_not_be_written():
         try:
             with (
                 without_privileges(),
-                pytest.raises(StoreError, match=r"cannot be (opened|written)\. Check the rights"),
+                pytest.raises(StoreError, match=r"cannot be (opened|written)\. Check the permissions"),
             ):
                 StoreFile(folder / "store.db")
             assert list(folder.iterdir()) == []

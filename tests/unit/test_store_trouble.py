@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_written(common_shelf):
     before = sorted(path.name for path in common_shelf.root.iterdir())
     common_shelf.root.chmod(0o555)
     try:
-        with without_privileges(), pytest.raises(StoreError, match=r"store\.db.*Check the rights"):
+        with without_privileges(), pytest.raises(StoreError, match=r"store\.db.*Check the permissions"):
             common_shelf.open()
     finally:
         common_shelf.root.chmod(0o755)
