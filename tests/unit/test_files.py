@@ -424,7 +424,7 @@ def test_a_disk_that_is_full_keeps_nothing_half_written(folder):
     """The error says so; bundles before it and smaller ones after it are whole, and no other file lies there."""
     run = python("-c", FILL, str(folder))
     assert run.stderr == ""
-    assert run.stdout.count(".arr' cannot be written: the disk is full, or a limit is reached. Nothing of it") == 2
+    assert run.stdout.count(".arr' cannot be written: the disk is full, or a limit is reached. The write") == 2
     assert "The folder of array files" in run.stdout.splitlines()[-1]
     assert "cannot be written: the disk is full" in run.stdout.splitlines()[-1]
     files = ArrayFiles(folder)

@@ -173,7 +173,7 @@ def test_a_store_that_may_not_be_written(common_shelf):
     try:
         with (
             without_privileges(),
-            pytest.raises(StoreError, match=r"store\.db.*(rights|writable)"),
+            pytest.raises(StoreError, match=r"store\.db.*(permissions|writable)"),
             common_shelf.open(),
         ):
             pass
