@@ -77,7 +77,7 @@ class Lazyrag(Engine):
         """For each query how much was read, of vectors and codes, beside what the vectors take."""
         state = self.index.state
         whole = sum(block.matrix.nbytes for block in state.parts)
-        return [state.bytes_read(query, TOPK) / whole for query in self.queries[jobs]]
+        return [read / whole for _, read in state._found(self.queries[jobs], TOPK, None)]
 
 
 class Numpy(Engine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import json
 import math
 import struct
 from collections.abc import Callable, Mapping
@@ -107,6 +108,41 @@ def make_schema(doc_fields: Mapping[str, DocField] | None) -> Schema:
         require(name not in BUILT_IN_FIELDS, "The names of doc_fields", name, "others than the built-in ones", built_in)
         require(isinstance(field, DocField), f"doc_fields[{name!r}]", field, "a DocField")
     return MappingProxyType({**BUILT_IN_FIELDS, **declared})
+
+
+def schema_text(schema: Schema) -> str:
+    """Encode a schema as JSON: the same text for equal schemas. Stores and the ledger contain it.
+
+    Example:
+        >>> schema_text({"year": DocField(DataType.INT32)})
+        '{"year":["int32",null,null,null]}'
+    """
+    return json.dumps(
+        {
+            name: (
+                field.data_type.value,
+                field.element_type and field.element_type.value,
+                field.default_value,
+                field.max_size,
+            )
+            for name, field in sorted(schema.items())
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+
+
+def read_schema(text: str) -> Schema:
+    """Decode the text that `schema_text` made.
+
+    Example:
+        >>> read_schema('{"year":["int32",null,null,null]}')["year"].data_type.name
+        'INT32'
+    """
+    return {
+        name: DocField(DataType(data_type), element_type and DataType(element_type), default_value, max_size)
+        for name, (data_type, element_type, default_value, max_size) in json.loads(text).items()
+    }
 
 
 def check_value(name: str, field: DocField, value: Any) -> FieldValue:

@@ -243,7 +243,7 @@ def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the wo
         return type(filter)(*(bind_filter(part, schema) for part in filter.filters))
     if filter.field not in schema:
         msg = (
-            f"The filter names the field {filter.field!r}, which no store keeps. "
+            f"Unknown filter field {filter.field!r}. "
             f"{known_names(str(filter.field), schema)} Declare others with Document(doc_fields=...)."
         )
         raise ConfigError(msg)

@@ -42,7 +42,7 @@ class NodeSource(Protocol):
     """Source of a node's neighbours and vectors. Everything it returns is in the reader's scope."""
 
     @property
-    def tree(self) -> object:
+    def document_token(self) -> object:
         """Identifies the Document: the same object for every reader of it."""
 
     def parent(self, segment: Segment) -> DocNode | None:
@@ -369,11 +369,11 @@ class DocNode:
         return span[0] + lead, max(span[0] + lead, span[0] + len(text.rstrip()))
 
     @property
-    def _tree(self) -> object:
-        return None if self._reader is None else self._reader.tree
+    def _document_token(self) -> object:
+        return None if self._reader is None else self._reader.document_token
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DocNode) and other.uid == self.uid and other._tree is self._tree
+        return isinstance(other, DocNode) and other.uid == self.uid and other._document_token is self._document_token
 
     def __hash__(self) -> int:
         return hash(self.uid)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from lazyrag.data.fields import schema_text
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.fingerprint import fingerprint
@@ -16,7 +17,6 @@ from lazyrag.document.nodes import NodeStore
 from lazyrag.document.tree import IndexKey, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import IngestionWarning, warn_user
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.stores.sqlite import schema_text
 from lazyrag.text.analyzers import analysers, term_function
 
 
@@ -332,7 +332,7 @@ class BuildPlanner:
         if kind == "vectors":
             # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
             collection = self.definitions.collections(group.name, group.fingerprint, name)(f"{identity}/{group.id}")
-        number, dimension = self.ledger.groups.open_space(group.id, kind, name, identity, collection)
+        number, dimension = self.ledger.groups.open_index(group.id, kind, name, identity, collection)
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)
         return [] if target is None else [target]

@@ -46,7 +46,7 @@ _DOCUMENTS = "documents.jsonl"
 _BATCH = 200  # documents; bounds memory
 _VOLATILE = "last_accessed_date"
 # Of a document, by their exported names.
-_PLAIN_FIELDS = ("identity", "origin", "content_hash", "mark")
+_PLAIN_FIELDS = {"identity": "identity", "origin": "origin", "content_hash": "content_hash", "mark": "config_hash"}
 _JSON_FIELDS = {"loaded": "loaded", "updates": "updates", "said": "user_metadata"}
 
 
@@ -213,7 +213,7 @@ class _Importer:
         self._nodes = {group.name: _NodeLines(self._read_lines(group.nodes)) for group in self._groups}
         self._documents = self._read_lines(_DOCUMENTS)
         self._group_rows: dict[str, tuple[int, str]] = {}  # row and collection by name
-        self._space_rows: dict[tuple[str, str], tuple[int, str]] = {}  # the same by group and embed key
+        self._index_rows: dict[tuple[str, str], tuple[int, str]] = {}  # the same by group and embed key
 
     def run(self) -> int:
         """Write everything, and make it live in one transaction; return the number of documents."""
@@ -227,7 +227,7 @@ class _Importer:
         ledger = self._indexer.ledger
         ledger.flip(flips)
         groups = [row for name, (row, _) in self._group_rows.items() if name != LAZY_ROOT_NAME]
-        ledger.switch(groups, [row for row, _ in self._space_rows.values()], [])
+        ledger.switch(groups, [row for row, _ in self._index_rows.values()], [])
         return len(flips)
 
     def _read_manifest(self) -> tuple[list[_Group], dict[str, Any] | None]:
@@ -330,10 +330,10 @@ class _Importer:
             for space in group.spaces:
                 collections = planner.definitions.collections(group.name, group.fingerprint, space.name)
                 name = collections(f"{space.identity}/{row}")
-                number, _ = ledger.groups.open_space(row, "vectors", space.name, space.identity, name)
+                number, _ = ledger.groups.open_index(row, "vectors", space.name, space.identity, name)
                 nodes.create_vectors(name, space.dimension, space.name)
                 ledger.groups.set_dimension(number, space.dimension)
-                self._space_rows[group.name, space.name] = number, name
+                self._index_rows[group.name, space.name] = number, name
 
     def _write(self, documents: Sequence[dict[str, Any]]) -> list[Flip]:
         """Write some documents; return what has to become live of them."""
@@ -376,12 +376,12 @@ class _Importer:
             ledger.builds.acknowledge(one.number for one in new)
             for space in group.spaces:
                 vectors = self._vectors[group.name, space.name]
-                space_row, of_vectors = self._space_rows[group.name, space.name]
+                index_row, of_vectors = self._index_rows[group.name, space.name]
                 embedded = [one for one in segments if one.uid in vectors]
                 rows = [VectorRow(one.key, vectors[one.uid], one.fields) for one in embedded]
                 self._indexer.nodes.vectors.upsert(of_vectors, rows)
                 for uid in {one.document_id for one in embedded}:
-                    covered[uid].append((space_row, builds[uid][group.name].number))
+                    covered[uid].append((index_row, builds[uid][group.name].number))
         return [
             Flip(
                 row,
@@ -508,12 +508,12 @@ def _decode_node(node: Mapping[str, Any], build: int) -> Segment:
 
 
 def _encode_document(row: DocumentRow) -> dict[str, Any]:
-    plain = {name: getattr(row, name) for name in _PLAIN_FIELDS}
+    plain = {name: getattr(row, field) for name, field in _PLAIN_FIELDS.items()}
     return plain | {name: json.loads(getattr(row, field)) for name, field in _JSON_FIELDS.items()}
 
 
 def _decode_document(document: Mapping[str, Any]) -> DocumentRow:
-    fields = {name: document[name] for name in _PLAIN_FIELDS}
+    fields = {field: document[name] for name, field in _PLAIN_FIELDS.items()}
     fields |= {field: json.dumps(document[name]) for name, field in _JSON_FIELDS.items()}
     # The file has not been seen on this machine: a sync compares the content.
     return DocumentRow(0, root_uid(document["identity"]), seen_ns=-1, **fields)

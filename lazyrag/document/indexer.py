@@ -260,7 +260,7 @@ class Indexer:
         self.failures.warn_or_raise(LOADING, len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
         plan = rebuild.plan
-        self._forget_other_rows(rebuild)
+        self._discard_old_failures(rebuild)
         todo = self.missing(rebuild.groups, plan)
         documents = self.ledger.documents
         known = documents.identities() if todo else []
@@ -297,8 +297,8 @@ class Indexer:
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
 
-    def _forget_other_rows(self, rebuild: Rebuild) -> None:
-        """Forget failures of other definitions: with this one the documents may succeed."""
+    def _discard_old_failures(self, rebuild: Rebuild) -> None:
+        """Discard failures of other definitions: with this one the documents may succeed."""
         now = {Step(rebuild.plan.names[group]): group for group in rebuild.groups}
         now |= {one.step: one.id for one in rebuild.plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
@@ -365,8 +365,8 @@ class Indexer:
         grace_s = self.options.grace_s
         before = time.time() - grace_s
         if not self._swept:  # left by programs that were killed; later on, nobody else has been writing
-            self.ledger.builds.abandon()
-            self.ledger.groups.abandon(self.definitions.all_fingerprints())
+            self.ledger.builds.mark_orphans_dead()
+            self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
         purge(self.ledger, self.nodes, before)
         stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:

@@ -33,7 +33,7 @@ from lazyrag.document.build_plan import BuildPlan, GroupTarget, IndexTarget, Ter
 from lazyrag.document.groups import LOADING, Step
 from lazyrag.document.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.document.load_files import Loading
-from lazyrag.document.nodes import NodeStore, batches
+from lazyrag.document.nodes import NodeStore, batches_reaching
 from lazyrag.document.report import Failures, Options, ProgressMeter
 from lazyrag.document.term_index import BuildTerms, TermIndexes
 from lazyrag.errors import (
@@ -64,8 +64,8 @@ D = TypeVar("D", bound=Hashable)
 _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
-_AT_ONCE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
-_NO_FILES_FAULT = (IngestionError, NotBuiltError, StoreError)  # after which no other file would do better
+_BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
+_BATCH_ERRORS = (IngestionError, NotBuiltError, StoreError)  # after which no other file would do better
 
 
 class Root(NamedTuple):
@@ -236,7 +236,7 @@ class IngestionEngine:
             worker_pool(self.workers, count, self.owner) as executor,
             ProgressMeter(what, count, steps, self.options.on_progress) as meter,
         ):
-            for some in batches(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
+            for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 self._read_live(some)
                 self._ingest_batch(_Batch(some, plan, executor, meter.tick))
                 self._save_failures(some)
@@ -308,7 +308,7 @@ class IngestionEngine:
             for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
                 batch.tick(LOADING)
                 if isinstance(result, Exception):
-                    self._fail(LOADING, version, _expected(result))
+                    self._fail(LOADING, version, file_error_or_raise(result))
                 else:
                     made.append((version, result))
         finally:
@@ -374,7 +374,7 @@ class IngestionEngine:
             for (version, row, _), result in map_in_order(batch.executor, self.workers, transform, to_do):
                 batch.tick(Step(target.name))
                 if isinstance(result, Exception):
-                    self._fail(Step(target.name), version, _expected(result))
+                    self._fail(Step(target.name), version, file_error_or_raise(result))
                     continue
                 own_counts, segments = result
                 new.append((version, row._replace(counts=json.dumps(own_counts)), segments))
@@ -466,7 +466,7 @@ class IngestionEngine:
                 batch.tick(target.step)
                 try:
                     vectors = collected(results, target.embedder.name, target.dimension)
-                except _NO_FILES_FAULT:
+                except _BATCH_ERRORS:
                     raise
                 except LazyRAGError as exc:
                     self._fail(target.step, version, exc)
@@ -574,10 +574,10 @@ class IngestionEngine:
                 parts,
                 keep_versions=self.options.keep_versions,
                 partial_groups=plan.partial_groups if partial else (),
-                partial_spaces=plan.partial_indexes if partial else (),
+                partial_indexes=plan.partial_indexes if partial else (),
                 visible=plan.visible,
             )
-            self.ledger.file.arrays.retire(name for part in parts for name in part.retired)
+            self.ledger.file.arrays.postpone_deletion(name for part in parts for name in part.retired)
         if unchanged:
             self.ledger.documents.note_files(unchanged)
         for one in going:
@@ -609,9 +609,9 @@ def _file_size(version: PendingVersion) -> int:
     return version.row.signature.size if version.row.signature is not None else 0
 
 
-def _expected(error: Exception) -> LazyRAGError:
+def file_error_or_raise(error: Exception) -> LazyRAGError:
     """Return an error of the file itself; raise any other one."""
-    if not isinstance(error, LazyRAGError) or isinstance(error, (*_NO_FILES_FAULT, StoreBusyError)):
+    if not isinstance(error, LazyRAGError) or isinstance(error, (*_BATCH_ERRORS, StoreBusyError)):
         raise error
     return error
 
@@ -625,7 +625,7 @@ class _PendingSource:
     """Source of the nodes that a transform sees: their neighbours in the version that is being built.
 
     Args:
-        tree: Identifies the Document.
+        document_token: Identifies the Document.
         version: The document.
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
@@ -633,12 +633,12 @@ class _PendingSource:
 
     def __init__(
         self,
-        tree: object,
+        document_token: object,
         version: PendingVersion,
         plan: BuildPlan,
         fetch: Callable[[Sequence[PendingVersion], int, BuildPlan], None],
     ) -> None:
-        self.tree = tree
+        self.document_token = document_token
         self._version = version
         self._plan = plan
         self._read = fetch
@@ -703,7 +703,7 @@ class _PendingSource:
 
 # Root nodes
 
-_MOST_READS = 3  # of a file that changes while it is read
+_MAX_READS = 3  # of a file that changes while it is read
 
 
 def file_root(
@@ -730,7 +730,7 @@ def file_root(
     """
     if isinstance(user_metadata, LazyRAGError):
         raise user_metadata
-    for _ in range(_MOST_READS):  # metadata and text have to be of one version of the file
+    for _ in range(_MAX_READS):  # metadata and text have to be of one version of the file
         before = signature_of(file.path)
         built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
         loaded = load(file)
@@ -1020,7 +1020,7 @@ def embed_documents(
         texts: Documents with their texts, at least one each.
         known: Vectors of texts that need not be embedded again; looked up again for every few documents.
     """
-    for some in batches(texts, lambda pair: len(pair[1]), _AT_ONCE):
+    for some in batches_reaching(texts, lambda pair: len(pair[1]), _BATCH_SIZE):
         yield from _embed_together(embedder, dimension, dict(some), known)
 
 
@@ -1192,20 +1192,20 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     """
     builds = ledger.builds.dead(before)
     groups = ledger.groups.dropped_groups(before)
-    indexes = ledger.groups.dropped_spaces(before)
+    indexes = ledger.groups.dropped_indexes(before)
     if not (builds or groups or indexes):
-        ledger.documents.forget_deleted()  # whose builds went just before a program ended
+        ledger.documents.delete_document_rows()  # whose builds went just before a program ended
         return 0
     ledger.announce_removal()
     for index, collection in indexes:
         if collection:
             nodes.vectors.drop(collection)
-        ledger.groups.forget_space(index)
+        ledger.groups.delete_index_row(index)
     for group, collection in groups:
         for vectors in ledger.groups.vector_collections(group):
             nodes.vectors.drop(vectors)
         nodes.segments.drop(collection)
-        ledger.groups.forget_group(group)
+        ledger.groups.delete_group_row(group)
     # A build's keys follow from those above it, so all are removed from the stores before any from the ledger.
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
@@ -1215,6 +1215,6 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
             for vectors in ledger.groups.vector_collections(group):
                 nodes.vectors.delete(vectors, keys=keys)
             nodes.segments.delete(collection, keys=keys)
-    ledger.builds.forget(number for number, _, _ in builds)
-    ledger.documents.forget_deleted()
+    ledger.builds.delete_build_rows(number for number, _, _ in builds)
+    ledger.documents.delete_document_rows()
     return len(builds)

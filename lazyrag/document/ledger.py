@@ -42,7 +42,7 @@ class DocumentRow:
         signature: Of its file, when it was read; None for a text.
         seen_ns: When the signature was taken, in nanoseconds since 1970.
         content_hash: Digest of the file's bytes.
-        mark: Digest of its loader and of the user's metadata.
+        config_hash: Digest of its loader and of the user's metadata.
         loaded: Metadata from the loader, as JSON.
         user_metadata: Metadata from ``file_metadata``, as JSON.
         updates: Metadata from ``update_metadata``, as JSON.
@@ -57,7 +57,7 @@ class DocumentRow:
     signature: Signature | None = None
     seen_ns: int = 0
     content_hash: str = ""
-    mark: str = ""
+    config_hash: str = ""
     loaded: str = "{}"
     user_metadata: str = "{}"
     updates: str = "{}"
@@ -86,7 +86,7 @@ class NewPart(NamedTuple):
     ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their array files.
     """
 
-    space: int
+    index_id: int
     file: str
     arrays: bytes | None
     rows: int
@@ -179,7 +179,7 @@ def write_row(connection: sqlite3.Connection, flip: Flip, changes: int | None) -
         "content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version = version + ?, changed = ? "
         "WHERE id = ?",
         (
-            *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.mark),
+            *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
             *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
         ),
     )
@@ -205,7 +205,7 @@ def enter_version(connection: sqlite3.Connection, flip: Flip, keep_versions: int
     )
 
 
-def bury(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
+def tombstone_document(connection: sqlite3.Connection, document: int, status: Status, changes: int) -> None:
     """Hide a document from readers; its rows in stores are purged later."""
     connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
@@ -222,7 +222,7 @@ def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
     if part.rows:
         connection.execute(
             "INSERT INTO term_part (space, file, arrays, rows, builds) VALUES (?, ?, ?, ?, ?)",
-            (part.space, part.file, part.arrays, part.rows, part.builds),
+            (part.index_id, part.file, part.arrays, part.rows, part.builds),
         )
 
 
@@ -284,7 +284,7 @@ class BuildTable(_Table):
         query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"  # noqa: S608
         return list(map(BuildRow._make, self._db.select(query, (group,))))
 
-    def abandon(self) -> None:
+    def mark_orphans_dead(self) -> None:
         """Mark the unused builds of killed programs as dead.
 
         Builds of groups under construction stay, and those of documents that failed in another step: they are used when
@@ -366,31 +366,31 @@ class BuildTable(_Table):
         )
         return set(self._column(query, self._db.id, group))
 
-    def missing_cover(self, group: int, space: int) -> set[int]:
+    def missing_cover(self, group: int, index: int) -> set[int]:
         """Rows of the documents whose live build in a group is not in an index."""
         query = (
             "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
             "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
         )
-        return set(self._column(query, group, space))
+        return set(self._column(query, group, index))
 
-    def covered(self, space: int, builds: Collection[int]) -> set[int]:
+    def covered(self, index: int, builds: Collection[int]) -> set[int]:
         """Those of some builds that are in an index."""
         query = "SELECT build FROM covered WHERE space = ? AND build IN (?*)"
-        return {build for (build,) in self._db.select_in(query, builds, space)}
+        return {build for (build,) in self._db.select_in(query, builds, index)}
 
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""
         [count] = self._column("SELECT count(*) FROM live WHERE node_group = ?", group)
         return int(count)
 
-    def count_covered(self, space: int) -> int:
+    def count_covered(self, index: int) -> int:
         """How many live builds are in an index."""
         query = "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE covered.space = ?"
-        [count] = self._column(query, space)
+        [count] = self._column(query, index)
         return int(count)
 
-    def forget(self, numbers: Iterable[int]) -> None:
+    def delete_build_rows(self, numbers: Iterable[int]) -> None:
         """Remove builds whose nodes are purged."""
         rows = [(number,) for number in numbers]
         with self._db.writing() as connection:
@@ -405,7 +405,7 @@ def next_builds(connection: sqlite3.Connection, count: int) -> range:
     return range(first, first + count)
 
 
-_AT_ONCE = 500  # builds
+_BATCH_SIZE = 500  # builds
 
 # Dropped groups and indexes are not copied.
 _COPIED = """WITH
@@ -425,7 +425,7 @@ _ROWS = {
     "failure": "SELECT * FROM failure WHERE ledger = :ledger",
 }
 _GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN kept_group ORDER BY id"
-_SPACES = (
+_INDEXES = (
     "SELECT node_group, id, kind, name, identity, collection, dimension, whole FROM space WHERE id IN kept_space "
     "ORDER BY id"
 )
@@ -456,15 +456,15 @@ class CopiedGroup:
     indexes: tuple[LiveIndex, ...]
 
 
-def copied_groups(place: LedgerConnection) -> list[CopiedGroup]:
+def copied_groups(ledger: LedgerConnection) -> list[CopiedGroup]:
     """The groups of a ledger to copy, parents first."""
-    with place.reading() as connection:
-        spaces: dict[int, list[LiveIndex]] = {}
-        for group, *values in _select_copied(connection, _SPACES, place.id):
-            spaces.setdefault(group, []).append(LiveIndex(*values))
+    with ledger.reading() as connection:
+        indexes: dict[int, list[LiveIndex]] = {}
+        for group, *values in _select_copied(connection, _INDEXES, ledger.id):
+            indexes.setdefault(group, []).append(LiveIndex(*values))
         return [
-            CopiedGroup(group, name, collection, fields, tuple(spaces.get(group, ())))
-            for group, name, collection, fields in _select_copied(connection, _GROUPS, place.id)
+            CopiedGroup(group, name, collection, fields, tuple(indexes.get(group, ())))
+            for group, name, collection, fields in _select_copied(connection, _GROUPS, ledger.id)
         ]
 
 
@@ -480,16 +480,18 @@ class CopiedBuild(NamedTuple):
     output: str
 
 
-def copied_builds(place: LedgerConnection, group: CopiedGroup, space: LiveIndex | None = None) -> Iterator[CopiedBuild]:
+def copied_builds(
+    ledger: LedgerConnection, group: CopiedGroup, index: LiveIndex | None = None
+) -> Iterator[CopiedBuild]:
     """The written builds of a group, or those of them in an index, by number.
 
     Builds of an interrupted sync and dead ones are left out: nobody reads them.
     """
-    query, row = (_BUILDS, group.id) if space is None else (_COVERED, space.id)
+    query, row = (_BUILDS, group.id) if index is None else (_COVERED, index.id)
     last = 0
     while True:
-        with place.reading() as connection:
-            some = connection.execute(query, (row, last)).fetchmany(_AT_ONCE)
+        with ledger.reading() as connection:
+            some = connection.execute(query, (row, last)).fetchmany(_BATCH_SIZE)
             builds = build_objects(connection, [number for number, _ in some])
         for number, output in some:
             yield CopiedBuild(builds[number], output)
@@ -498,19 +500,19 @@ def copied_builds(place: LedgerConnection, group: CopiedGroup, space: LiveIndex 
         last = some[-1][0]
 
 
-def begin_copies(places: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> None:
+def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -> None:
     """Mark ledgers as unfinished copies; a copy that was begun is continued.
 
     From here on nobody else writes their file.
 
     Args:
-        places: Ledgers in one file, each with its copy in another file. The leases are held.
+        ledgers: Ledgers in one file, each with its copy in another file. The leases are held.
 
     Raises:
         StoreError: If that file has documents, or copies of other ledgers.
     """
-    file = places[0][1].file
-    wanted = {there.name: here.token for here, there in places}
+    file = ledgers[0][1].file
+    wanted = {there.name: here.token for here, there in ledgers}
     with file.writing(durable=True) as connection:
         for name, incoming, copied_from, holds in connection.execute(
             "SELECT name, incoming, copied_from, "
@@ -543,23 +545,23 @@ def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
         there.file.arrays.write(here.file.arrays.open(name))
 
 
-def copy_ledgers(places: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]) -> None:
+def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]) -> None:
     """Copy ledgers to empty ones, in one transaction; then Documents can be opened there.
 
     Rows keep their numbers, since store keys contain build numbers.
 
     Args:
-        places: Ledgers in one file, each with its copy in another file. The leases are held.
+        ledgers: Ledgers in one file, each with its copy in another file. The leases are held.
         collections: From names of collections to those of their copies.
 
     Raises:
         StoreBusyError: If another program has taken a lease over.
     """
     # `begin_copies` has checked the target, and nobody else writes its file since.
-    [(first, target), *_] = places
+    [(first, target), *_] = ledgers
     with first.reading() as source, target.file.writing(durable=True) as connection:
         connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may come before the one above it
-        for here, there in places:
+        for here, there in ledgers:
             here.lease.ensure_held(source)
             there.lease.ensure_held(connection)
             for (name,) in _select_copied(source, _ARRAY_FILES, here.id):
@@ -651,10 +653,10 @@ class DocumentTable(_Table):
             connection.executemany(
                 "UPDATE document SET size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, content_hash = ?, mark = ? "
                 "WHERE id = ?",
-                [(*signature_columns(row), row.seen_ns, row.content_hash, row.mark, row.id) for row in rows],
+                [(*signature_columns(row), row.seen_ns, row.content_hash, row.config_hash, row.id) for row in rows],
             )
 
-    def forget_files(self, uids: Iterable[str]) -> None:
+    def force_reload(self, uids: Iterable[str]) -> None:
         """Force the files of some documents to be read again."""
         with self._db.writing() as connection:
             connection.executemany(
@@ -667,9 +669,9 @@ class DocumentTable(_Table):
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             for document in documents:
-                bury(connection, document, status, changes)
+                tombstone_document(connection, document, status, changes)
 
-    def forget_deleted(self) -> None:
+    def delete_document_rows(self) -> None:
         """Remove the rows of deleted documents without builds."""
         gone = (
             "FROM document WHERE ledger = ? AND status IN ('deleted', 'new') "
@@ -763,17 +765,17 @@ class GroupTable(_Table):
                     "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''", (fields, present[0])
                 )
                 return int(present[0]), str(present[1])
-            place = collection("")
-            if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (place,)).fetchone():
-                place = collection(f".{next_builds(connection, 1)[0]}")
+            collection_name = collection("")
+            if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (collection_name,)).fetchone():
+                collection_name = collection(f".{next_builds(connection, 1)[0]}")
             made = connection.execute(
                 "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection, status) "
                 "VALUES (?, ?, ?, ?, ?, ?, 'building')",
-                (self._db.id, name, parent, fingerprint, fields, place),
+                (self._db.id, name, parent, fingerprint, fields, collection_name),
             )
-            return int(made.lastrowid or 0), place
+            return int(made.lastrowid or 0), collection_name
 
-    def open_space(self, group: int, kind: IndexKind, name: str, identity: str, collection: str) -> tuple[int, int]:
+    def open_index(self, group: int, kind: IndexKind, name: str, identity: str, collection: str) -> tuple[int, int]:
         """The row of an index, created if missing, and the dimension of its vectors."""
         with self._db.writing() as connection:
             key = (group, kind, name, identity)
@@ -790,10 +792,10 @@ class GroupTable(_Table):
             number, dimension = connection.execute(f"SELECT id, dimension FROM space WHERE {where}", key).fetchone()  # noqa: S608
             return int(number), int(dimension)
 
-    def set_dimension(self, space: int, dimension: int) -> None:
+    def set_dimension(self, index: int, dimension: int) -> None:
         """Store the dimension of an index's vectors."""
         with self._db.writing() as connection:
-            connection.execute("UPDATE space SET dimension = ? WHERE id = ?", (dimension, space))
+            connection.execute("UPDATE space SET dimension = ? WHERE id = ?", (dimension, index))
 
     def vector_collections(self, group: int) -> list[str]:
         """The collections of a group's vectors."""
@@ -808,7 +810,7 @@ class GroupTable(_Table):
             (self._db.id, before),
         )
 
-    def dropped_spaces(self, before: float) -> list[tuple[int, str]]:
+    def dropped_indexes(self, before: float) -> list[tuple[int, str]]:
         """Indexes that have been dropped since before a time, and the collections of their vectors."""
         return self._db.select(
             "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id = space.node_group "
@@ -816,7 +818,7 @@ class GroupTable(_Table):
             (self._db.id, before),
         )
 
-    def abandon(self, fingerprints: Mapping[str, str]) -> None:
+    def drop_unfinished(self, fingerprints: Mapping[str, str]) -> None:
         """Drop unfinished groups of definitions that are not current any more.
 
         Args:
@@ -830,8 +832,8 @@ class GroupTable(_Table):
             newest = {name: number for number, name, _ in rows}  # earlier ones were begun by definitions before it
             gone = [
                 (time.time(), number)
-                for number, name, mark in rows
-                if fingerprints.get(name) != mark or number != newest[name]
+                for number, name, fingerprint in rows
+                if fingerprints.get(name) != fingerprint or number != newest[name]
             ]
             connection.executemany("UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone)
             connection.executemany("DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone])
@@ -842,36 +844,36 @@ class GroupTable(_Table):
             self._db.next_change(connection)
             connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in parts])
 
-    def empty_space(self, space: int) -> None:
+    def empty_index(self, index: int) -> None:
         """Mark an index as empty."""
         with self._db.writing() as connection:
             self._db.next_change(connection)
-            connection.execute("DELETE FROM covered WHERE space = ?", (space,))
-            connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (space,))
+            connection.execute("DELETE FROM covered WHERE space = ?", (index,))
+            connection.execute("UPDATE space SET dimension = 0 WHERE id = ?", (index,))
 
-    def forget_group(self, group: int) -> None:
+    def delete_group_row(self, group: int) -> None:
         """Remove a purged group, with its builds and indexes."""
         with self._db.writing() as connection:
-            spaces = "(SELECT id FROM space WHERE node_group = ?)"
+            indexes = "(SELECT id FROM space WHERE node_group = ?)"
             for table in ("covered", "term_part"):
-                connection.execute(f"DELETE FROM {table} WHERE space IN {spaces}", (group,))  # noqa: S608  one of two
+                connection.execute(f"DELETE FROM {table} WHERE space IN {indexes}", (group,))  # noqa: S608  one of two
             connection.execute("DELETE FROM space WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM build WHERE node_group = ?", (group,))
             connection.execute("UPDATE node_group SET parent = NULL WHERE parent = ?", (group,))
             connection.execute("DELETE FROM node_group WHERE id = ?", (group,))
 
-    def forget_space(self, space: int) -> None:
+    def delete_index_row(self, index: int) -> None:
         """Remove a purged index."""
         with self._db.writing() as connection:
             for table in ("covered", "term_part"):
-                connection.execute(f"DELETE FROM {table} WHERE space = ?", (space,))  # noqa: S608  one of two
-            connection.execute("DELETE FROM space WHERE id = ?", (space,))
+                connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608  one of two
+            connection.execute("DELETE FROM space WHERE id = ?", (index,))
 
-    def term_parts(self, space: int) -> tuple[TermPartRow, ...]:
+    def term_parts(self, index: int) -> tuple[TermPartRow, ...]:
         """The parts of a keyword index, complete or not."""
         with self._db.reading() as connection:
-            return part_rows(connection, space)
+            return part_rows(connection, index)
 
     def part_arrays(self, part: int) -> bytes | None:
         """The arrays of a part in its row; None if it has a file.
@@ -900,7 +902,7 @@ class Ledger(LedgerConnection):
         self.builds = BuildTable(self)
         self._reading = threading.Lock()
         self._state = Tree(), 0  # what is live, and the counter of removals
-        self._seen = -1  # value of file.changed() at which they were read
+        self._seen = -1  # value of file.commit_counter() at which they were read
 
     @property
     def tree(self) -> Tree:
@@ -914,7 +916,7 @@ class Ledger(LedgerConnection):
 
     def state(self) -> tuple[Tree, int]:
         """The present live state and the counter of removals, read in one transaction."""
-        seen = self.file.changed()
+        seen = self.file.commit_counter()
         if seen != self._seen:
             self._refresh(seen)
         return self._state
@@ -941,7 +943,7 @@ class Ledger(LedgerConnection):
         *,
         keep_versions: int = 0,
         partial_groups: Iterable[int] = (),
-        partial_spaces: Iterable[int] = (),
+        partial_indexes: Iterable[int] = (),
         visible: bool = True,
     ) -> None:
         """Make builds live, in one transaction.
@@ -951,7 +953,7 @@ class Ledger(LedgerConnection):
             parts: Parts of keyword indexes with these builds.
             keep_versions: How many versions before the present one are stored.
             partial_groups: Groups of other programs, which lack these documents from now on.
-            partial_spaces: The same for indexes.
+            partial_indexes: The same for indexes.
             visible: False if readers see no change.
         """
         with self.writing(durable=True) as connection:
@@ -970,15 +972,15 @@ class Ledger(LedgerConnection):
                 if one.root is not None:
                     enter_version(connection, one, keep_versions)
                 for document in one.gone:
-                    bury(connection, document, "deleted", changes or 0)
+                    tombstone_document(connection, document, "deleted", changes or 0)
             for part in parts:
                 if part.arrays is None:
                     self.file.check_there(part.file)
                 write_part(connection, part)
             connection.executemany("UPDATE node_group SET whole = 0 WHERE id = ?", [(one,) for one in partial_groups])
-            connection.executemany("UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_spaces])
+            connection.executemany("UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_indexes])
 
-    def switch(self, groups: Iterable[int], spaces: Iterable[int], dropped: Iterable[int]) -> None:
+    def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
         """Make complete groups and indexes live and drop others, in one transaction."""
         now = time.time()
         with self.writing(durable=True) as connection:
@@ -1007,14 +1009,14 @@ class Ledger(LedgerConnection):
                         (now, group),
                     )
                 connection.execute("UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,))
-            for space in spaces:
+            for index in indexes:
                 # Another identity of the same name has other vectors, or other terms.
                 connection.execute(
                     "UPDATE space SET status = 'dropped', whole = 0, dropped_at = ? WHERE status = 'live' AND id <> ? "
                     "AND (node_group, kind, name) = (SELECT node_group, kind, name FROM space WHERE id = ?)",
-                    (now, space, space),
+                    (now, index, index),
                 )
-                connection.execute("UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (space,))
+                connection.execute("UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (index,))
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.document.ingest import output_digest
 from lazyrag.document.lease import LedgerConnection
@@ -23,14 +24,13 @@ from lazyrag.document.ledger import (
     copy_array_files,
     copy_ledgers,
 )
-from lazyrag.document.nodes import batches, metric_of
+from lazyrag.document.nodes import batches_reaching, metric_of
 from lazyrag.document.report import OnProgress, ProgressMeter, pages
 from lazyrag.document.tree import LiveIndex
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.models.embedding_cache import EmbeddingCache
 from lazyrag.stores.config import OpenStores, StoreConf
 from lazyrag.stores.protocol import VectorRow, VectorSchema, collection_name
-from lazyrag.stores.sqlite import read_schema
 from lazyrag.types import SPARSE
 from lazyrag.validation import is_list_of, known_keywords, require
 
@@ -114,7 +114,7 @@ def migrate(
     if source.ledger_file == target.ledger_file:
         msg = f"source_conf and target_conf have the same ledger, {target.ledger_file}."
         raise ConfigError(f"{msg} Configure another one for the target.")
-    for path in source.places:
+    for path in source.paths:
         if not path.exists():
             msg = f"source_conf refers to {path}, which does not exist."
             raise ConfigError(f"{msg} Pass the complete store_conf of a Document.")
@@ -124,13 +124,13 @@ def migrate(
     require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
     with ExitStack() as stack:
         opened = stack.enter_context(closing(source.open()))
-        places = [LedgerConnection(opened.ledger, name) for name in _known_names(opened, names)]
-        for here in places:
+        ledgers = [LedgerConnection(opened.ledger, name) for name in _known_names(opened, names)]
+        for here in ledgers:
             stack.enter_context(here.lease.held(_WAIT_S))
-        for here in places:
+        for here in ledgers:
             _refuse_unfit_target(here, target)
         into = stack.enter_context(closing(target.open()))
-        copies = [_DocumentCopy(opened, into, here, on_progress) for here in places]
+        copies = [_DocumentCopy(opened, into, here, on_progress) for here in ledgers]
         for copy in copies:
             stack.enter_context(copy.there.lease.held(_WAIT_S))
         pairs = [(copy.here, copy.there) for copy in copies]
@@ -140,7 +140,7 @@ def migrate(
         copy_ledgers(pairs, {old: new for copy in copies for old, new in copy.renamed.items()})
         _copy_cache(opened, into)  # last: it only saves calls
     return Migration(
-        tuple(here.name for here in places),
+        tuple(here.name for here in ledgers),
         sum(copy.segments for copy in copies),
         sum(copy.vectors for copy in copies),
         sum(copy.present for copy in copies),
@@ -171,7 +171,7 @@ def _known_names(source: OpenStores, names: Iterable[str] | None) -> list[str]:
 def _refuse_unfit_target(here: LedgerConnection, target: StoreConf) -> None:
     """Check whether the target can store a Document, as far as possible before it is opened."""
     groups = copied_groups(here)
-    target.check_use(here.name, embeds=any(space.kind == "vectors" for group in groups for space in group.indexes))
+    target.check_use(here.name, embeds=any(index.kind == "vectors" for group in groups for index in group.indexes))
     for group in groups:
         if not group.fields:
             msg = (
@@ -201,7 +201,7 @@ class _DocumentCopy:
         self.segments = self.vectors = self.present = 0
         self._on_progress = on_progress
         self._source, self._target = source, target
-        dimensions = {space.dimension for group in copied_groups(here) for space in group.indexes}
+        dimensions = {index.dimension for group in copied_groups(here) for index in group.indexes}
         if SPARSE in dimensions and "sparse" not in target.vectors.features:
             store = type(target.vectors).__name__
             msg = f"Document {here.name!r} has sparse vectors, which {store} does not support."
@@ -211,9 +211,9 @@ class _DocumentCopy:
         """Copy all rows, and the array files of lexical indexes; the ledger's rows are copied last."""
         for group in copied_groups(self.here):
             self._copy_segments(group)
-            for space in group.indexes:
-                if space.kind == "vectors":
-                    self._copy_vectors(group, space)
+            for index in group.indexes:
+                if index.kind == "vectors":
+                    self._copy_vectors(group, index)
         copy_array_files(self.here, self.there)
 
     def _copy_segments(self, group: CopiedGroup) -> None:
@@ -223,22 +223,22 @@ class _DocumentCopy:
         self._run(copied, f"copy {group.name} of {self.here.name}", group)
         self.segments += copied.rows
 
-    def _copy_vectors(self, group: CopiedGroup, space: LiveIndex) -> None:
-        copy = self._rename(group, space.collection, space.name)
-        if not space.dimension:  # nothing has been embedded yet
+    def _copy_vectors(self, group: CopiedGroup, index: LiveIndex) -> None:
+        copy = self._rename(group, index.collection, index.name)
+        if not index.dimension:  # nothing has been embedded yet
             return
-        fields, dimension = read_schema(group.fields), space.dimension
-        schema = VectorSchema(dimension, metric_of(dimension), fields, embed_key=space.name)
+        fields, dimension = read_schema(group.fields), index.dimension
+        schema = VectorSchema(dimension, metric_of(dimension), fields, embed_key=index.name)
         self._target.vectors.create(copy, schema)
-        copied = _CollectionCopy(self._source.vectors, self._target.vectors, space.collection, copy, _VECTORS)
-        self._run(copied, f"copy {group.name} of {self.here.name}, embedded with {space.name!r}", group, space)
+        copied = _CollectionCopy(self._source.vectors, self._target.vectors, index.collection, copy, _VECTORS)
+        self._run(copied, f"copy {group.name} of {self.here.name}, embedded with {index.name!r}", group, index)
         self.vectors += copied.rows
 
-    def _run(self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, space: LiveIndex | None = None) -> None:
+    def _run(self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, index: LiveIndex | None = None) -> None:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much memory as the nodes.
-        total = sum(one.build.size for one in copied_builds(self.here, group, space))
+        total = sum(one.build.size for one in copied_builds(self.here, group, index))
         with ProgressMeter(what, total, 1, self._on_progress, unit="row") as meter:
-            for done in copied.run(copied_builds(self.here, group, space)):
+            for done in copied.run(copied_builds(self.here, group, index)):
                 meter.reach(done)
         self.present += copied.present
 
@@ -299,7 +299,7 @@ class _CollectionCopy(Generic[R]):
         """
         fresh = not self._target.count(self._copy)
         numbers: set[int] = set()
-        for batch in batches(builds, lambda one: one.build.size, _BATCH_ROWS):
+        for batch in batches_reaching(builds, lambda one: one.build.size, _BATCH_ROWS):
             numbers.update(one.build.number for one in batch)
             keys = [key for one in batch for key in one.build.keys]
             rows = self._by_build(batch, self._source.get(self._collection, keys))

@@ -126,7 +126,7 @@ def ensure_complete(build: Build, found: int) -> None:
 
 
 PAGE = 100_000  # nodes that a user's own similarity function sees at once
-_MOST_BYTES = 512 * 2**20  # of all tables of a Document
+_MAX_BYTES = 512 * 2**20  # of all tables of a Document
 _NODE_BYTES = 700  # of a node without its content: itself, its segment, its ids
 _VECTOR_BYTES = 400  # of what makes a row of numbers a node's vector
 _WEIGHT_BYTES = 100  # of a dimension and its weight, in a dict
@@ -219,7 +219,7 @@ class NodeCache:
         most_bytes: Bound for all tables, roughly. A group that takes more is read again for each query.
     """
 
-    def __init__(self, nodes: NodeStore, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, nodes: NodeStore, most_bytes: int = _MAX_BYTES) -> None:
         self._nodes = nodes
         self._most_bytes = most_bytes
         self._lock = threading.Lock()  # its holder waits for nothing but a store
@@ -320,7 +320,7 @@ class NodeCache:
             del self._tables[next(iter(self._tables))]
 
 
-def batches(
+def batches_reaching(
     items: Iterable[T], weight: Callable[[T], int], most: int, *, most_items: int = sys.maxsize
 ) -> Iterator[list[T]]:
     """Items in batches that end where their weight or number reaches a bound.
@@ -332,7 +332,7 @@ def batches(
         most_items: The bound of its number of items.
 
     Example:
-        >>> list(batches(["a", "bb", "c"], len, 3))
+        >>> list(batches_reaching(["a", "bb", "c"], len, 3))
         [['a', 'bb'], ['c']]
     """
     batch: list[T] = []
@@ -349,7 +349,7 @@ def batches(
 
 def _build_batches(builds: Iterable[Build], size: int) -> Iterator[list[Build]]:
     """Builds with about so many nodes together."""
-    return batches(builds, lambda build: build.size, size)
+    return batches_reaching(builds, lambda build: build.size, size)
 
 
 def _page(parts: list[_Part]) -> NodePage:

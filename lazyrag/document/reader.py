@@ -30,21 +30,26 @@ class Reader:
     """
 
     def __init__(self, indexer: Indexer, scope: Filter | None = None, unscoped: Reader | None = None) -> None:
-        self.tree = indexer
+        self.indexer = indexer
         self.scope = scope
         self.unscoped = unscoped or self
 
     def __str__(self) -> str:
-        return self.tree.where
+        return self.indexer.where
+
+    @property
+    def document_token(self) -> object:
+        """See `NodeSource.document_token`."""
+        return self.indexer
 
     def report(self) -> IngestReport | None:
         """The report of the last sync, with the visible files; None before the first use."""
-        return report_of(self.tree, None if self.scope is None else self._sees)
+        return report_of(self.indexer, None if self.scope is None else self._sees)
 
     @property
     def schema(self) -> Schema:
         """The filterable fields."""
-        return self.tree.nodes.schema
+        return self.indexer.nodes.schema
 
     def narrowed(self, filters: FilterLike) -> Reader:
         """A reader whose scope is this one's and the filter's.
@@ -55,7 +60,7 @@ class Reader:
         bound = self.bind(filters)
         if bound is None or not has_condition(bound):
             raise ConfigError(f"The filter of restricted() must have a condition; got {filters!r}.")
-        return Reader(self.tree, both(self.scope, bound), self.unscoped)
+        return Reader(self.indexer, both(self.scope, bound), self.unscoped)
 
     def bind(self, filters: FilterLike | None) -> Filter | None:
         """Check a filter against the schema."""
@@ -70,7 +75,7 @@ class Reader:
         Raises:
             ConfigError: If there are none, or a key is unknown.
         """
-        known = self.tree.embedders
+        known = self.indexer.embedders
         if not known:
             msg = (
                 "The Document has no embed, so nothing can be ranked by embedding. "
@@ -84,16 +89,16 @@ class Reader:
 
     def line(self, group: str) -> list[str]:
         """A group and those above it, the root group last."""
-        return self.tree.graph.line(group)
+        return self.indexer.graph.line(group)
 
     # Snapshots
 
     def build(self, needs: Needs) -> View:
         """The present live state, with everything that is needed built."""
         if self.scope is None:
-            return self.tree.view(needs)
+            return self.indexer.view(needs)
         try:
-            return self.tree.view(needs)
+            return self.indexer.view(needs)
         except IngestionError:  # it names files, which may be out of scope
             msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
             raise IngestionError(msg) from None
@@ -118,7 +123,7 @@ class Reader:
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
-        found = self.read(lambda snapshot: snapshot.above(segment))
+        found = self.read(lambda snapshot: snapshot.parent(segment))
         return None if found is None else self.show(found)
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:

@@ -271,9 +271,9 @@ class Findings:
     Args:
         problems: For people.
         builds: Live builds that are wrong, with everything made from them.
-        uncovered: Pairs (space, build) that an index does not contain as it should.
+        uncovered: Pairs (index, build) that an index does not contain as it should.
         parts: Unusable parts of lexical indexes.
-        spaces: Unusable collections of vectors, by the space's row.
+        indexes: Unusable collections of vectors, by the index's row.
         segment_orphans: Keys by collection of segments.
         vector_orphans: Keys by collection of vectors.
     """
@@ -282,7 +282,7 @@ class Findings:
     builds: set[int] = field(default_factory=set)
     uncovered: set[tuple[int, int]] = field(default_factory=set)
     parts: set[int] = field(default_factory=set)
-    spaces: dict[int, str] = field(default_factory=dict)
+    indexes: dict[int, str] = field(default_factory=dict)
     segment_orphans: dict[str, list[str]] = field(default_factory=dict)
     vector_orphans: dict[str, list[str]] = field(default_factory=dict)
 

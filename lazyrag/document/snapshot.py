@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import LAZY_ROOT_NAME, ReadOnly, Segment, Span, child_uids, content_text, digest, store_key
+from lazyrag.data.segment import (
+    LAZY_ROOT_NAME,
+    ReadOnly,
+    Segment,
+    Span,
+    child_uids,
+    content_text,
+    digest,
+    key_uid,
+    store_key,
+)
 from lazyrag.document.groups import Step
-from lazyrag.document.nodes import PAGE, SearchMode, batches, ensure_complete, metric_of
+from lazyrag.document.nodes import PAGE, SearchMode, batches_reaching, ensure_complete, metric_of
 from lazyrag.document.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 NodeKey: TypeAlias = tuple[str, int, str]
-"""A node of a snapshot: its uid, the number of its collection in the read, and the stores' key."""
+"""A node of a snapshot: its uid, the number of its Document in the read, and the stores' key."""
 
 Hits: TypeAlias = list[tuple[NodeKey, float]]
 """Keys with scores, best first."""
@@ -48,30 +58,30 @@ SnapshotSource: TypeAlias = "Reader"
 """Source of snapshots: a Document, or a restricted view of one."""
 
 OUTSIDE = -1
-"""Stands for the number of a collection in the keys of nodes that belong to no Document."""
+"""Number of the Document in the keys of nodes that belong to no Document."""
 
 _FIRST_CHILDREN = 32
 _TRIES = 3
 _LOCK_S = 0.1
 _PATIENCE_S = 10.0
-_LONGEST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.05
 
 
-class CollectionState:
-    """The state of one collection in a read.
+class DocumentState:
+    """The state of one Document in a read.
 
     Args:
-        indexer: Of the collection.
+        indexer: Of the Document.
         view: The live state.
-        part: The number of the collection in the read.
+        document_index: Number of the Document in the read.
     """
 
-    __slots__ = ("_indexer", "has_moved", "part", "view")
+    __slots__ = ("_indexer", "document_index", "has_moved", "view")
 
-    def __init__(self, indexer: Indexer, view: View, part: int) -> None:
+    def __init__(self, indexer: Indexer, view: View, document_index: int) -> None:
         self._indexer = indexer
         self.view = view
-        self.part = part
+        self.document_index = document_index
         self.has_moved = False
 
     def require(self, needs: Needs, source: SnapshotSource) -> None:
@@ -95,23 +105,23 @@ class CollectionState:
 
 
 class ActiveRead:
-    """A read in progress: the states it keeps to, by collection. Reads inside it see the same states."""
+    """A read in progress: the states that it sees, by Document. Reads inside it see the same states."""
 
-    __slots__ = ("_collections", "_states", "is_open", "outer")
+    __slots__ = ("_document_indexes", "_states", "is_open", "outer")
 
     def __init__(self, outer: ActiveRead | None) -> None:
         self.outer = outer
         self.is_open = True
-        self._states: dict[object, CollectionState] = {}
-        self._collections: dict[object, int] = {} if outer is None else dict(outer._collections)
+        self._states: dict[object, DocumentState] = {}
+        self._document_indexes: dict[object, int] = {} if outer is None else dict(outer._document_indexes)
 
-    def state_of(self, source: SnapshotSource) -> CollectionState | None:
-        """The state of a source's collection; None if the read does not cover it."""
-        found = self._states.get(source.tree)
+    def state_of(self, source: SnapshotSource) -> DocumentState | None:
+        """The state of a source's Document; None if the read does not cover it."""
+        found = self._states.get(source.indexer)
         return self.outer.state_of(source) if found is None and self.outer is not None else found
 
     def covers(self, sources: Mapping[SnapshotSource, Needs]) -> bool:
-        """Whether the read keeps to a state of all these sources."""
+        """Whether the read has a state of all these sources."""
         return self.is_open and all(self.state_of(one) is not None for one in sources)
 
     def open(self, sources: Mapping[SnapshotSource, Needs]) -> Snapshot:
@@ -120,16 +130,16 @@ class ActiveRead:
         for source, needs in sources.items():
             state = self.state_of(source)
             if state is None:
-                state = CollectionState(source.tree, source.build(needs), self.part_of(source.tree))
-                self._states[source.tree] = state
+                state = DocumentState(source.indexer, source.build(needs), self.index_of(source.indexer))
+                self._states[source.indexer] = state
             elif needs and needs not in state.view.met:
                 state.require(needs, source)
             parts.append(LocalSnapshot(source, self, state))
         return parts[0] if len(parts) == 1 else Snapshot(self, parts)
 
-    def part_of(self, collection: object) -> int:
-        """The number of a collection: in the order in which they are first met."""
-        return self._collections.setdefault(collection, len(self._collections))
+    def index_of(self, indexer: object) -> int:
+        """The number of a Document: in the order in which they are first met."""
+        return self._document_indexes.setdefault(indexer, len(self._document_indexes))
 
     def is_valid(self) -> bool:
         """Whether the states that this read opened are valid."""
@@ -145,13 +155,13 @@ class ActiveRead:
 
 
 class Snapshot:
-    """One state of one or several collections, as far as it may be seen. It is used inside the read that opened it.
+    """One state of one or several Documents, as far as it may be seen. It is used inside the read that opened it.
 
-    Several collections are ranked together, with common statistics.
+    Several Documents are ranked together, with common statistics.
 
     Args:
         read: The read.
-        parts: The snapshots of the collections.
+        parts: The snapshots of the Documents.
     """
 
     __slots__ = ("_parts", "_read")
@@ -178,9 +188,9 @@ class Snapshot:
             return self
         return self._read.open(dict.fromkeys(sources, NOTHING))
 
-    def part_of(self, node: DocNode) -> int:
-        """The number of a node's collection in this read; `OUTSIDE` for a node of no Document."""
-        return OUTSIDE if node.reader is None else self._read.part_of(node.reader.tree)
+    def index_of(self, node: DocNode) -> int:
+        """The number of a node's Document in this read; `OUTSIDE` for a node of no Document."""
+        return OUTSIDE if node.reader is None else self._read.index_of(node.reader.document_token)
 
     def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
         """BM25 statistics of the nodes of a group that can be seen."""
@@ -210,7 +220,7 @@ class Snapshot:
         """
         if statistics is None:
             statistics = self.term_statistics(group, analyser, terms, model)
-        return merged(
+        return merge_rankings(
             [one.rank_terms(group, analyser, terms, topk, filters, model, statistics) for one in self.parts], topk
         )
 
@@ -239,7 +249,7 @@ class Snapshot:
             UnsupportedError: If a store does not search in that mode.
         """
         pairs = zip(self.parts, vectors, strict=True)
-        return merged(
+        return merge_rankings(
             [one.rank_vectors(group, embed_key, [vector], topk, filters, mode=mode) for one, vector in pairs], topk
         )
 
@@ -259,7 +269,7 @@ class Snapshot:
         """
         found: dict[NodeKey, DocNode] = {}
         for part in self.parts:
-            own = [hit for hit in hits if hit[0][1] == part.part]
+            own = [hit for hit in hits if hit[0][1] == part.document_index]
             if own:
                 found.update(zip((key for key, _ in own), part.nodes(group, own, embed_key), strict=True))
         return [found[key] for key, _ in hits]
@@ -276,17 +286,17 @@ class LocalSnapshot(Snapshot):
         state: The state that the read sees.
     """
 
-    __slots__ = ("_above", "_nodes", "_scope", "indexer", "part", "source", "state")
+    __slots__ = ("_nodes", "_parents", "_scope", "document_index", "indexer", "source", "state")
 
-    def __init__(self, source: Reader, read: ActiveRead, state: CollectionState) -> None:
+    def __init__(self, source: Reader, read: ActiveRead, state: DocumentState) -> None:
         self.source = source
-        self.indexer = source.tree
+        self.indexer = source.indexer
         self.state = state
-        self.part = state.part
+        self.document_index = state.document_index
         self._read = read
         self._scope = source.scope
-        self._nodes = source.tree.nodes
-        self._above: dict[str, Segment] = {}
+        self._nodes = source.indexer.nodes
+        self._parents: dict[str, Segment] = {}
 
     @property
     def parts(self) -> tuple[LocalSnapshot]:
@@ -317,7 +327,7 @@ class LocalSnapshot(Snapshot):
         """See `Snapshot.rank_terms`."""
         wanted = None if filters is None else self.source.bind(filters)
         index = self._terms(group, analyser)  # which holds nothing that is out of scope
-        return keyed(index.search(terms, topk, filter=wanted, model=model, statistics=statistics), self.part)
+        return keyed(index.search(terms, topk, filter=wanted, model=model, statistics=statistics), self.document_index)
 
     def rank_vectors(
         self,
@@ -331,19 +341,20 @@ class LocalSnapshot(Snapshot):
     ) -> Hits:
         """See `Snapshot.rank_vectors`."""
         search = self._nodes.vector_search(mode)
-        space = self.space(group, embed_key)
-        if not space.dimension:
+        vector_index = self.vector_index(group, embed_key)
+        if not vector_index.dimension:
             return []
         [query] = vectors
-        if length_of(query) != space.dimension:
+        if length_of(query) != vector_index.dimension:
             msg = (
                 f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and the nodes' are "
-                f"{_described(space.dimension)}: the embed callable returned vectors of different lengths or kinds."
+                f"{_described(vector_index.dimension)}: the embed callable returned vectors of different lengths or "
+                "kinds."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
         wanted = self._scope if filters is None else self._wanted(filters)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        where, store = space.collection, self._nodes.vectors
+        where, store = vector_index.collection, self._nodes.vectors
         found = live_hits(
             self.state.view.tree,
             self.group(group),
@@ -352,7 +363,7 @@ class LocalSnapshot(Snapshot):
             lambda depth: search(where, queries, depth, wanted)[0],
             instead=(lambda depth: store.search(where, queries, depth, wanted)[0]) if mode == "native" else None,
         )
-        return keyed(found, self.part)
+        return keyed(found, self.document_index)
 
     def rank_text(self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None) -> Hits:
         """The best nodes of a group by the segment store's own full-text ranking.
@@ -363,11 +374,11 @@ class LocalSnapshot(Snapshot):
         rank = self._nodes.text_search().search_text
         live, wanted = self.group(group), self._wanted(filters)
         search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
-        return keyed(live_hits(self.state.view.tree, live, live.collection, topk, search), self.part)
+        return keyed(live_hits(self.state.view.tree, live, live.collection, topk, search), self.document_index)
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
         """See `Snapshot.metrics`."""
-        dimension = self.space(group, embed_key).dimension
+        dimension = self.vector_index(group, embed_key).dimension
         return {metric_of(dimension)} if dimension else set()
 
     def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
@@ -377,10 +388,10 @@ class LocalSnapshot(Snapshot):
         that have a vector under it, each carrying that one.
         """
         live, wanted = self.group(group), self._wanted(filters)
-        space = None if embed_key is None else self.space(group, embed_key)
-        cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, space, self.source.unscoped)
+        vector_index = None if embed_key is None else self.vector_index(group, embed_key)
+        cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, vector_index, self.source.unscoped)
         pages = (
-            self._read_pages(live, wanted, embed_key, space)
+            self._read_pages(live, wanted, embed_key, vector_index)
             if cached is None
             else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
         )
@@ -421,7 +432,7 @@ class LocalSnapshot(Snapshot):
             if uid in build.uids
         }
         found = [one for collection, key in keys.items() for one in self._nodes.segments.get(collection, [key])]
-        return [((uid, self.part, one.key), one) for one in found if self.sees(one)]
+        return [((uid, self.document_index, one.key), one) for one in found if self.sees(one)]
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors of a node by embed key, for the keys that are embedded."""
@@ -432,10 +443,10 @@ class LocalSnapshot(Snapshot):
         """The stored vectors of nodes, None for a node without; one request for each of their groups."""
         found: dict[tuple[str, str], Embedding] = {}
         for name in dict.fromkeys(one.group for one in segments):
-            space = self.indexer.planner.live_index(self.state.view, Step(name, embed_key=embed_key))
+            vector_index = self.indexer.planner.live_index(self.state.view, Step(name, embed_key=embed_key))
             keys = [one.key for one in segments if one.group == name]
-            if space is not None and space.dimension:
-                found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(space.collection, keys)}
+            if vector_index is not None and vector_index.dimension:
+                found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(vector_index.collection, keys)}
         return [found.get((one.group, one.key)) for one in segments]
 
     def sees(self, segment: Segment) -> bool:
@@ -450,11 +461,11 @@ class LocalSnapshot(Snapshot):
         Raises:
             ConfigError: If it belongs to another one.
         """
-        if node.reader is not None and node.reader.tree is not self.indexer:
+        if node.reader is not None and node.reader.document_token is not self.indexer:
             raise ConfigError(f"{node!r} belongs to another Document. Ask the Document that it was retrieved from.")
         return node.segment
 
-    def above(self, segment: Segment) -> Segment | None:
+    def parent(self, segment: Segment) -> Segment | None:
         """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
 
         Raises:
@@ -462,34 +473,34 @@ class LocalSnapshot(Snapshot):
         """
         if segment.parent is None:
             return None
-        own = self._followed(segment)
-        if segment.parent not in self._above:
+        own = self._require_live(segment)
+        if segment.parent not in self._parents:
             group = self.state.view.groups.get(own.parent) if own.parent is not None else None
             found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
             if not found:
                 raise _stale(segment)
-            self._above[segment.parent] = found[0]
-        return self._above[segment.parent]
+            self._parents[segment.parent] = found[0]
+        return self._parents[segment.parent]
 
-    def look_above(self, segments: Sequence[Segment]) -> None:
-        """Read the parents of nodes with one request for each group; `above` would read them one by one."""
+    def prefetch_parents(self, segments: Sequence[Segment]) -> None:
+        """Read the parents of nodes with one request for each group; `parent` would read them one by one."""
         groups = self.state.view.groups
         wanted: dict[str, list[str]] = {}
         for one in segments:
             own = groups.get(one.group)
             group = groups.get(own.parent) if own is not None and own.parent is not None else None
             build = group.builds.get(one.document_id) if group is not None else None
-            if group is not None and build is not None and one.parent is not None and one.parent not in self._above:
+            if group is not None and build is not None and one.parent is not None and one.parent not in self._parents:
                 wanted.setdefault(group.collection, []).append(store_key(one.parent, build.number))
         for collection, keys in wanted.items():
             found = self._nodes.segments.get(collection, list(dict.fromkeys(keys)))
-            self._above |= {one.uid: one for one in found}
+            self._parents |= {one.uid: one for one in found}
 
     def source_of(self, segment: Segment) -> Segment | None:
         """The node in whose text a node's span counts; None for a node without a span."""
         above: Segment | None = segment
         while above is not None and above.span is not None:
-            above = self.above(above)
+            above = self.parent(above)
         return above
 
     def root(self, segment: Segment) -> Segment:
@@ -503,12 +514,12 @@ class LocalSnapshot(Snapshot):
         # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
         # rebuilt meanwhile: that does not concern the root.
         if found[0].build > segment.build:
-            self._followed(segment)
+            self._require_live(segment)
         return found[0]
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""
-        self._followed(segment)
+        self._require_live(segment)
         below = [group for group in self.state.view.groups.values() if group.parent == segment.group]
         return {
             group.name: [
@@ -517,17 +528,17 @@ class LocalSnapshot(Snapshot):
             for group in sorted(below, key=lambda group: group.name)
         }
 
-    def few_children(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
+    def children_up_to(self, segment: Segment, group: str, most: int) -> list[Segment] | None:
         """The children of a node in one group, in order; None if they are more than so many."""
         visible = filter(self.sees, self._children(segment, self.group(group)))
         found = list(itertools.islice(visible, most + 1))  # not all of a large document is read
         return found if len(found) <= most else None
 
-    def relating(self, target: str) -> Callable[[DocNode], list[Segment]]:
+    def related_nodes_function(self, target: str) -> Callable[[DocNode], list[Segment]]:
         """A function from a node to the related nodes of another group.
 
-        From the node up to the lowest group above both, from there down to all nodes of the target group. It remembers
-        where it has been.
+        From the node up to the lowest group above both, from there down to all nodes of the target group. Results are
+        memoized per ancestor.
         """
         line = self.source.line
         target_line = line(target)
@@ -538,9 +549,9 @@ class LocalSnapshot(Snapshot):
             own_line = line(node.group)
             shared = next(group for group in own_line if group in target_line)
             for _ in own_line[: own_line.index(shared)]:
-                top = self.above(top) or top
+                top = self.parent(top) or top
             if (top.uid, shared) not in reached:
-                reached[top.uid, shared] = self._beneath(top, target_line[: target_line.index(shared)][::-1])
+                reached[top.uid, shared] = self._descendants(top, target_line[: target_line.index(shared)][::-1])
             return reached[top.uid, shared]
 
         return relate
@@ -551,7 +562,7 @@ class LocalSnapshot(Snapshot):
         Raises:
             StaleNodeError: If the node is not in the live tree any more.
         """
-        build = self._followed(segment).builds[segment.document_id]
+        build = self._require_live(segment).builds[segment.document_id]
         at = segment.number - 1  # where it was when it was read; it may have moved since
         if at < len(build.uids) and build.uids[at] == segment.uid:
             return build, at
@@ -559,7 +570,7 @@ class LocalSnapshot(Snapshot):
             raise _stale(segment)
         return build, build.uids.index(segment.uid)
 
-    def stretches(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
+    def node_ranges(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
         """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope.
 
         Raises:
@@ -578,7 +589,7 @@ class LocalSnapshot(Snapshot):
             ensure_complete(build, len(there) + len(build.uids) - len(some))
         return [[one for one in some if self.sees(one)] for some in nodes]
 
-    def _followed(self, segment: Segment) -> LiveGroup:
+    def _require_live(self, segment: Segment) -> LiveGroup:
         """The group of a node, if the node or an equal one in its place is live.
 
         Raises:
@@ -605,7 +616,7 @@ class LocalSnapshot(Snapshot):
 
         Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
         """
-        self._followed(segment)
+        self._require_live(segment)
         first, size = 1, _FIRST_CHILDREN
         while True:
             uids = child_uids(segment.uid, group.name, range(first, first + size))
@@ -622,20 +633,20 @@ class LocalSnapshot(Snapshot):
         found = self.state.view.groups.get(name)
         return self._require(Step(name)).groups[name] if found is None else found
 
-    def space(self, group: str, embed_key: str) -> LiveIndex:
+    def vector_index(self, group: str, embed_key: str) -> LiveIndex:
         """The vectors of a group under an embed key, built."""
-        return self._space(Step(group, embed_key=embed_key))
+        return self._live_index(Step(group, embed_key=embed_key))
 
     def _terms(self, group: str, analyser: str) -> LexicalState:
         """The keyword index of a group, built; it counts only nodes in scope."""
         found: LexicalState | None = self.state.view.handles.get((group, analyser))
         if found is None:
-            space = self._space(Step(group, analyser=analyser))
+            index = self._live_index(Step(group, analyser=analyser))
             view = self.state.view
-            found = view.handles[group, analyser] = self.indexer.terms.state(view.tree, view.groups[group], space)
+            found = view.handles[group, analyser] = self.indexer.terms.state(view.tree, view.groups[group], index)
         return found if self._scope is None else found.restricted_to(self._scope)
 
-    def _space(self, step: Step) -> LiveIndex:
+    def _live_index(self, step: Step) -> LiveIndex:
         found: LiveIndex | None = self.state.view.handles.get(step)
         if found is None:
             found = self.indexer.planner.live_index(self.state.view, step)
@@ -656,15 +667,19 @@ class LocalSnapshot(Snapshot):
         return self.state.view
 
     def _read_pages(
-        self, live: LiveGroup, wanted: Filter | None, embed_key: str | None = None, space: LiveIndex | None = None
+        self,
+        live: LiveGroup,
+        wanted: Filter | None,
+        embed_key: str | None = None,
+        vector_index: LiveIndex | None = None,
     ) -> Iterator[list[DocNode]]:
-        for builds in batches(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
+        for builds in batches_reaching(self.state.view.tree.builds(live), lambda build: build.size, PAGE):
             page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds))
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
-            if space is None or embed_key is None:
+            if vector_index is None or embed_key is None:
                 yield [DocNode.from_segment(one, self.source) for one in segments]
             else:
-                rows = self._nodes.vectors.get(space.collection, [one.key for one in segments])
+                rows = self._nodes.vectors.get(vector_index.collection, [one.key for one in segments])
                 vectors = {row.key: row.vector for row in rows}
                 yield [
                     DocNode.from_segment(one, self.source, embeddings={embed_key: vectors[one.key]})
@@ -672,7 +687,7 @@ class LocalSnapshot(Snapshot):
                     if one.key in vectors
                 ]
 
-    def _beneath(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
+    def _descendants(self, top: Segment, groups: Sequence[str]) -> list[Segment]:
         """The nodes below a node, down through some groups, that are in scope."""
         segments = [top]
         for name in groups:
@@ -690,18 +705,18 @@ def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list
         found: Nodes, each with the snapshot of its Document.
         target: The other group.
     """
-    relate = {part.part: part.relating(target) for part, _ in found}
+    relate = {part.document_index: part.related_nodes_function(target) for part, _ in found}
     reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
     for part, node in found:
-        for segment in relate[part.part](node):
-            key = segment.uid, part.part
+        for segment in relate[part.document_index](node):
+            key = segment.uid, part.document_index
             if key not in reached:
                 reached[key] = DocNode.from_segment(segment, part.source, score=node.score), []
             reached[key][1].append(node)
     return list(reached.values())
 
 
-def merged(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits:
+def merge_rankings(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits:
     """Rankings of several parts as one: best first, ties by uid, then by the order of the parts."""
     if len(rankings) == 1:
         return rankings[0][:topk]
@@ -714,9 +729,9 @@ def merged(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits
     return [(key, score) for *_, key, score in ordered[:topk]]
 
 
-def keyed(ranking: Ranking, part: int) -> Hits:
+def keyed(ranking: Ranking, document_index: int) -> Hits:
     """A store's ranking with the keys of a snapshot."""
-    return [((key.rpartition("-")[0], part, key), score) for key, score in ranking]
+    return [((key_uid(key), document_index, key), score) for key, score in ranking]
 
 
 _ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", default=None)
@@ -789,14 +804,14 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
             where = " and ".join(dict.fromkeys(str(one) for one in sources))
             raise StoreError(f"{where} is being changed faster than it can be read. Try again when it is changed less.")
         if tries > _TRIES:
-            time.sleep(min(_LONGEST_PAUSE_S, 0.001 * 2**tries))
+            time.sleep(min(_MAX_PAUSE_S, 0.001 * 2**tries))
     raise AssertionError  # the count has no end
 
 
 def _pause(stack: ExitStack, sources: Mapping[SnapshotSource, Needs]) -> bool:
-    """Pause the writers of all collections, in one order; False, and none of them, if one cannot be paused soon."""
+    """Pause the writers of all Documents, in one order; False, and none of them, if one cannot be paused soon."""
     with ExitStack() as taken:
-        for indexer in sorted({one.tree for one in sources}, key=id):
+        for indexer in sorted({one.indexer for one in sources}, key=id):
             if not taken.enter_context(indexer.paused(_LOCK_S)):
                 return False
         stack.push(taken.pop_all())
@@ -849,7 +864,9 @@ def live_hits(
         except ConfigError as exc:  # the query is as the ledger says
             msg = f"What is stored of {group.name!r} is not what was written ({exc}). Run verify() and repair()."
             raise StoreError(msg, collection=collection) from exc
-        live = [(key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers]  # see `key_build`
+        live = [
+            (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
+        ]  # `key_build`, inline for speed
         if len(live) >= topk or len(live) == len(hits) < depth:
             return live[:topk]
         if len(hits) < depth:
@@ -916,15 +933,15 @@ def windows(
         if not (joined and joined[-1].absorb(stretch)):
             joined.append(stretch)
     joined.sort(key=lambda one: one.rank)
-    read = snapshot.stretches([(one.build, one.first, one.last) for one in joined])
+    read = snapshot.node_ranges([(one.build, one.first, one.last) for one in joined])
     result = []
     for one, segments in zip(joined, read, strict=True):
         window = [DocNode.from_segment(node, source, score=one.own.get(node.uid, one.score)) for node in segments]
-        result.append((one.rank, [_merged(snapshot, window, one.score)] if merge else window))
+        result.append((one.rank, [merge_window(snapshot, window, one.score)] if merge else window))
     return result
 
 
-def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
+def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
     """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
 
     White space and punctuation between nodes are taken from the source. If spans are missing, or letters are between
@@ -941,7 +958,7 @@ def _merged(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | No
     if len(nodes) == 1:
         return nodes[0].with_score(score)
     segments = [node.segment for node in nodes]
-    text, span = _joined(segments, snapshot.source_of)
+    text, span = join_window_text(segments, snapshot.source_of)
     first = segments[0]
     common = {
         name: value
@@ -962,7 +979,9 @@ def _window_uid(uids: Sequence[str]) -> str:
     return digest(["window", *uids])
 
 
-def _joined(segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]) -> tuple[str, Span | None]:
+def join_window_text(
+    segments: Sequence[Segment], source_of: Callable[[Segment], Segment | None]
+) -> tuple[str, Span | None]:
     """The text of neighbours, and its span; None for the span if the text is not all of it."""
     text = content_text(segments[0].content)
     reach, is_contiguous = segments[0].span, True

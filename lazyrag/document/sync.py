@@ -126,27 +126,27 @@ def ingest_changes(indexer: Indexer, *, max_deleted: float = MAX_DELETED, stop: 
         error = LoadError(f"The file cannot be read ({exc.strerror}). Check that it may be read.", path=str(file.path))
         error.__cause__ = exc
         indexer.failures.add(LOADING, file.identity, error)
-    targets = indexer.planner.plan_live()
-    works, count = _pending_versions(indexer, compared, targets)
-    done = indexer.engine.ingest(works, targets, "sync", count, stop=stop)
+    plan = indexer.planner.plan_live()
+    versions, count = _pending_versions(indexer, compared, plan)
+    done = indexer.engine.ingest(versions, plan, "sync", count, stop=stop)
     indexer.report = _final_report(compared, done)
     indexer.engine.record_failures()
     indexer.purge()
-    _warn_of_failures(indexer, targets)
+    _warn_of_failures(indexer, plan)
     return indexer.report
 
 
 def ingest_missing(indexer: Indexer) -> None:
     """Build what live documents lack of the live groups and indexes."""
-    targets = indexer.planner.plan_live()
-    rows = _incomplete_documents(indexer, targets, indexer.ledger.documents.all())
+    plan = indexer.planner.plan_live()
+    rows = _incomplete_documents(indexer, plan, indexer.ledger.documents.all())
     ordered = sorted(rows, key=lambda row: row.identity)
-    indexer.engine.ingest(map(PendingVersion, ordered), targets, "rebuild", len(ordered))
+    indexer.engine.ingest(map(PendingVersion, ordered), plan, "rebuild", len(ordered))
 
 
-def _warn_of_failures(indexer: Indexer, targets: BuildPlan) -> None:
+def _warn_of_failures(indexer: Indexer, plan: BuildPlan) -> None:
     for step in sorted({LOADING, *indexer.failures.steps()}, key=str):
-        indexer.failures.warn_or_raise(step, indexer.count_done(step, targets))
+        indexer.failures.warn_or_raise(step, indexer.count_done(step, plan))
 
 
 def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
@@ -226,8 +226,8 @@ def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
     """Return the file as the ledger knows it; without its content if it has to be loaded again in any case."""
     changed_while_read = row.signature is None and row.seen_ns >= 0
     if changed_while_read or not has_root:
-        return KnownFile(row.identity, None, "", 0, row.mark)
-    return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.mark)
+        return KnownFile(row.identity, None, "", 0, row.config_hash)
+    return KnownFile(row.identity, row.signature, row.content_hash, row.seen_ns, row.config_hash)
 
 
 def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[FoundFile], str]]:
@@ -258,9 +258,7 @@ def _json_default(value: object) -> object:
 # What is to be ingested
 
 
-def _pending_versions(
-    indexer: Indexer, compared: Comparison, targets: BuildPlan
-) -> tuple[Iterator[PendingVersion], int]:
+def _pending_versions(indexer: Indexer, compared: Comparison, plan: BuildPlan) -> tuple[Iterator[PendingVersion], int]:
     """Return the documents to ingest, in order of identity, and their count; made lazily, as there may be many."""
     roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
     changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
@@ -271,7 +269,7 @@ def _pending_versions(
             indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns)])
     touched = [one for one in changes.touched if rows[one.file.identity].id not in rolled_back]
     busy = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
-    incomplete = [row for row in _incomplete_documents(indexer, targets, rows) if row.identity not in busy]
+    incomplete = [row for row in _incomplete_documents(indexer, plan, rows) if row.identity not in busy]
 
     def load(one: ComparedFile) -> PendingVersion:
         """Load a new or changed file."""
@@ -301,20 +299,20 @@ def _pending_versions(
         before = rows[known.identity]
         metadata = compared.metadata.get(one.file.identity, EMPTY)
         if isinstance(metadata, LazyRAGError) or one.config_hash != known.config_hash:
-            work = load(one)
-            return PendingVersion(work.row, work.make_root, before)
+            version = load(one)
+            return PendingVersion(version.row, version.make_root, before)
         row = _file_row(_new_row(one.file.identity), one, seen_ns)
         row = replace(row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates)
         return PendingVersion(row, indexer.renewed(roots, before.uid, row, one.file), before)
 
-    works = heapq.merge(
+    versions = heapq.merge(
         map(load, _by_identity(to_load)),
         map(touch, _by_identity(touched)),
         map(move, _by_identity(changes.moved)),
         map(PendingVersion, sorted(incomplete, key=lambda row: row.identity)),
-        key=lambda work: work.row.identity,
+        key=lambda version: version.row.identity,
     )
-    return works, len(busy) + len(incomplete)
+    return versions, len(busy) + len(incomplete)
 
 
 def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
@@ -332,7 +330,7 @@ def _file_row(base: DocumentRow, one: ComparedFile, seen_ns: int) -> DocumentRow
         signature=one.file.signature,
         seen_ns=seen_ns,
         content_hash=one.content_hash,
-        mark=one.config_hash,
+        config_hash=one.config_hash,
     )
 
 
@@ -341,9 +339,9 @@ def _load_root(indexer: Indexer, file: FoundFile, row: DocumentRow, metadata: Us
     return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
 
 
-def _incomplete_documents(indexer: Indexer, targets: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
+def _incomplete_documents(indexer: Indexer, plan: BuildPlan, rows: Mapping[str, DocumentRow]) -> list[DocumentRow]:
     """Return live documents that failed in a step before, or were written by a program without that step."""
-    missing = indexer.missing([group.id for group in targets.groups], targets)
+    missing = indexer.missing([group.id for group in plan.groups], plan)
     return [row for row in rows.values() if row.id in missing]
 
 
@@ -410,7 +408,7 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
         indexer.ensure_root()
         rows = indexer.ledger.documents.all()
         from_dataset, config_hash = _config_hash(indexer)
-        works = []
+        versions = []
         for file, inside_dataset in found:
             base = rows.get(file.identity) or _new_row(file.identity)
             updates = json.loads(base.updates) if base.status == "live" else {}
@@ -421,11 +419,11 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 signature=seen.signature,
                 seen_ns=seen_ns,
                 content_hash=_hash_if_readable(file),
-                mark=config_hash(file) if inside_dataset else "",
+                config_hash=config_hash(file) if inside_dataset else "",
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
-            works.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
-        return _ingest_documents(indexer, works, rows)
+            versions.append(PendingVersion(row, _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))))
+        return _ingest_documents(indexer, versions, rows)
 
 
 def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
@@ -443,7 +441,7 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
             if name in rows and rows[name].origin != "text" and rows[name].status == "live":
                 raise ConfigError(f"texts has the id {name!r}, which is that of a file. Choose another id.")
         today = time.strftime("%Y-%m-%d")
-        works = []
+        versions = []
         for name, text in texts.items():
             base = rows.get(name) or _new_row(name)
             row = replace(
@@ -454,8 +452,8 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
                 updates=base.updates if base.status == "live" else "{}",
             )
             make_root = functools.partial(text_root, row, text, today, indexer.nodes.schema)
-            works.append(PendingVersion(row, make_root))
-        return _ingest_documents(indexer, works, rows)
+            versions.append(PendingVersion(row, make_root))
+        return _ingest_documents(indexer, versions, rows)
 
 
 def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
@@ -485,24 +483,26 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
         indexer.ensure_root()
         rows = indexer.ledger.documents.all()
         roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
-        works = []
+        versions = []
         for name, changed in given.items():
             before = _live_row(rows, name)
             merged = {**json.loads(before.updates), **changed}
             row = replace(before, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
-            works.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
-        return _ingest_documents(indexer, works, rows)
+            versions.append(PendingVersion(row, indexer.renewed(roots, row.uid, row)))
+        return _ingest_documents(indexer, versions, rows)
 
 
-def _ingest_documents(indexer: Indexer, works: list[PendingVersion], rows: Mapping[str, DocumentRow]) -> IngestReport:
+def _ingest_documents(
+    indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
+) -> IngestReport:
     """Ingest single documents and report on them."""
-    works.sort(key=lambda work: work.row.identity)
-    names = {work.row.identity for work in works}
+    versions.sort(key=lambda version: version.row.identity)
+    names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)
-    targets = indexer.planner.plan_live()
-    done = indexer.engine.ingest(works, targets, "add", len(works))
+    plan = indexer.planner.plan_live()
+    done = indexer.engine.ingest(versions, plan, "add", len(versions))
     try:
-        _warn_of_failures(indexer, targets)
+        _warn_of_failures(indexer, plan)
     except IngestionError as exc:  # no query needs an answer yet
         warn_user(sentence(exc.__cause__ or exc), IngestionWarning)
     indexer.purge()
@@ -604,11 +604,11 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
             collection = indexer.ledger.tree.groups[LAZY_ROOT_NAME].collection
             return Root(indexer.stored_root(collection, root)._replace(build=build), changed)
 
-        work = PendingVersion(changed, make)
-        work.version_hash = version.content_hash
-        indexer.engine.ingest([work], indexer.planner.plan_live(), "roll back", 1)
-        if not work.flipped:
-            step, error = next(iter(work.failures.items()))
+        pending = PendingVersion(changed, make)
+        pending.version_hash = version.content_hash
+        indexer.engine.ingest([pending], indexer.planner.plan_live(), "roll back", 1)
+        if not pending.flipped:
+            step, error = next(iter(pending.failures.items()))
             msg = f"Rolling back {identity!r} to version {version.number} failed to {step}: {sentence(error)}"
             raise IngestionError(msg) from error
         indexer.purge()
@@ -727,12 +727,12 @@ def _planned_steps(indexer: Indexer, documents: int, size: int, tokens: int) -> 
         per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
         calls = per_node * max(documents, math.ceil((share + again) * parents))
         yield PlannedStep(str(Step(name)), count, nodes, weight, calls)
-        for space in group.indexes.values():
-            yield PlannedStep(str(index_step(name, space)), count, nodes, weight, _embed_calls(indexer, space, nodes))
+        for index in group.indexes.values():
+            yield PlannedStep(str(index_step(name, index)), count, nodes, weight, _embed_calls(indexer, index, nodes))
 
 
-def _embed_calls(indexer: Indexer, space: LiveIndex, nodes: int) -> int:
-    embedder = indexer.embedders.get(space.name) if space.kind == "vectors" else None
+def _embed_calls(indexer: Indexer, index: LiveIndex, nodes: int) -> int:
+    embedder = indexer.embedders.get(index.name) if index.kind == "vectors" else None
     return 0 if embedder is None else -(-nodes // batch_size_of(embedder.embedder, 1))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 _FULL_ROWS = 1 << 17  # of a part that is joined with no other: bounds the memory that joining takes
 _SMALL_BYTES = 256 * 1024  # a part below that is stored in its row: a file of its own would cost more
 
@@ -59,30 +59,30 @@ class TermIndexes:
         self._parts: dict[int, TermPart] = {}
         self._states: dict[int, tuple[tuple[int, ...], NDArray[np.int64], LexicalState]] = {}
 
-    def state(self, tree: Tree, group: LiveGroup, space: LiveIndex) -> LexicalState:
+    def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
         """The index in one state of the tree."""
-        numbers, ids = tree.live_numbers(group), tuple(part.id for part in space.parts)
-        known = self._states.get(space.id)
+        numbers, ids = tree.live_numbers(group), tuple(part.id for part in index.parts)
+        known = self._states.get(index.id)
         if known is not None and known[0] == ids and (known[1] is numbers or np.array_equal(known[1], numbers)):
             return known[2]
-        parts = self.parts(tree, group, space)
+        parts = self.parts(tree, group, index)
         with self._lock:
             state = LexicalState(
                 [part for part, _ in parts],
                 [mask for _, mask in parts],
                 previous=known[2] if known is not None else None,
             )
-            self._states[space.id] = ids, numbers, state
+            self._states[index.id] = ids, numbers, state
             self._forget(tree)
         return state
 
-    def parts(self, tree: Tree, group: LiveGroup, space: LiveIndex) -> list[tuple[TermPart, NDArray[np.bool_]]]:
+    def parts(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> list[tuple[TermPart, NDArray[np.bool_]]]:
         """The parts of an index, with masks of their live rows in one state of the tree."""
         numbers = tree.live_numbers(group)
         with self._lock:
-            return [(self._part(row), np.repeat(np.isin(row.builds, numbers), row.rows)) for row in space.parts]
+            return [(self._part(row), np.repeat(np.isin(row.builds, numbers), row.rows)) for row in index.parts]
 
-    def extended(self, group: int, space: int, builds: Sequence[BuildTerms]) -> list[NewPart]:
+    def extended(self, group: int, index: int, builds: Sequence[BuildTerms]) -> list[NewPart]:
         """Make the part of some builds' terms, to be entered into the ledger; small parts before it are merged in.
 
         Array files are on disk when this returns.
@@ -97,9 +97,9 @@ class TermIndexes:
         )
         numbers = np.array([one.build for one in own], np.int64)
         rows = np.array([len(one.keys) for one in own], np.int64)
-        before = self._ledger.groups.term_parts(space)
+        before = self._ledger.groups.term_parts(index)
         sizes = [*(int(row.rows.sum()) for row in before), len(part)]
-        count = tail_to_join(sizes, self._live(group, before) + len(part), _MOST_PARTS, full=_FULL_ROWS)
+        count = tail_to_join(sizes, self._live(group, before) + len(part), _MAX_PARTS, full=_FULL_ROWS)
         tail = before[len(before) + 1 - count :] if count else ()
         merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
         if merged:
@@ -117,7 +117,7 @@ class TermIndexes:
         pairs_of_part = np.ascontiguousarray(np.stack([numbers, rows], axis=1), "<i8").tobytes()
         name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
         old = tuple(row.file for row in merged if row.in_file and row.file != name)
-        return [NewPart(space, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old)]
+        return [NewPart(index, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old)]
 
     def _live(self, group: int, parts: Sequence[TermPartRow]) -> int:
         """The number of rows of live builds in some parts; all rows while the group is being built."""
@@ -152,6 +152,6 @@ class TermIndexes:
     def _forget(self, tree: Tree) -> None:
         """Close the parts that the tree does not list any more."""
         listed = {part.id for group in tree.groups.values() for one in group.indexes.values() for part in one.parts}
-        spaces = {space.id for group in tree.groups.values() for space in group.indexes.values()}
+        indexes = {index.id for group in tree.groups.values() for index in group.indexes.values()}
         self._parts = {number: part for number, part in self._parts.items() if number in listed}
-        self._states = {number: state for number, state in self._states.items() if number in spaces}
+        self._states = {number: state for number, state in self._states.items() if number in indexes}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 IndexKind: TypeAlias = Literal["terms", "vectors"]
 IndexKey: TypeAlias = "tuple[IndexKind, str, str]"
-"""Kind, name (analyser or embed key) and identity of a space."""
+"""Kind, name (analyser or embed key) and identity of an index."""
 
 
 @dataclass(eq=False, slots=True)
@@ -246,8 +246,8 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
             builds[own] = Build(
                 number, own, row.name, link if link is not None and link.number == parent else None, counted
             )
-        spaces = _spaces(connection, row.id, before.indexes)
-        groups[row.name] = replace(row, builds=builds, indexes=spaces)
+        indexes = _load_indexes(connection, row.id, before.indexes)
+        groups[row.name] = replace(row, builds=builds, indexes=indexes)
     return Tree(changes, documents, groups)
 
 
@@ -286,29 +286,29 @@ def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:
     return ordered
 
 
-def _spaces(
+def _load_indexes(
     connection: sqlite3.Connection, group: int, before: Mapping[IndexKey, LiveIndex]
 ) -> dict[IndexKey, LiveIndex]:
-    spaces = {}
+    indexes = {}
     for number, kind, name, identity, collection, dimension, whole in connection.execute(
         "SELECT id, kind, name, identity, collection, dimension, whole FROM space "
         "WHERE node_group = ? AND status = 'live' ORDER BY id",
         (group,),
     ).fetchall():
-        space = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
-        if space.kind == "terms":
-            known = before.get(space.key)
-            space = replace(space, parts=part_rows(connection, space.id, known.parts if known is not None else ()))
-        spaces[space.key] = space
-    return spaces
+        index = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
+        if index.kind == "terms":
+            known = before.get(index.key)
+            index = replace(index, parts=part_rows(connection, index.id, known.parts if known is not None else ()))
+        indexes[index.key] = index
+    return indexes
 
 
 def part_rows(
-    connection: sqlite3.Connection, space: int, before: tuple[TermPartRow, ...] = ()
+    connection: sqlite3.Connection, index: int, before: tuple[TermPartRow, ...] = ()
 ) -> tuple[TermPartRow, ...]:
     """The parts of a keyword index; parts of an earlier state are reused."""
     known = {part.id: part for part in before}
-    numbers = [row for (row,) in connection.execute("SELECT id FROM term_part WHERE space = ? ORDER BY id", (space,))]
+    numbers = [row for (row,) in connection.execute("SELECT id FROM term_part WHERE space = ? ORDER BY id", (index,))]
     parts = []
     for number in numbers:
         part = known.get(number)

@@ -89,7 +89,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
             group.complete,
             sum(build.size > 0 for build in group.builds.values()),
             sum(build.size for build in group.builds.values()),
-            tuple(sorted(space.name for space in group.indexes.values() if space.complete)),
+            tuple(sorted(index.name for index in group.indexes.values() if index.complete)),
         )
         for name, group in sorted(tree.groups.items())
     ]
@@ -109,12 +109,12 @@ def verify(indexer: Indexer) -> Findings:
             return _inspect(indexer)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        before = indexer.ledger.file.changed()
+        before = indexer.ledger.file.commit_counter()
         try:
             findings: Findings | None = _inspect(indexer)
         except LookupError:  # something was removed meanwhile
             findings = None
-        if findings is not None and (not findings.problems or before == indexer.ledger.file.changed()):
+        if findings is not None and (not findings.problems or before == indexer.ledger.file.commit_counter()):
             return findings
         if time.monotonic() > deadline:
             msg = f"{indexer.where} keeps changing while it is verified. Call verify() when no program writes."
@@ -137,7 +137,7 @@ def repair(indexer: Indexer) -> tuple[Problem, ...]:
             if not findings.problems:
                 break
             _discard(indexer, findings)
-            if _forget_lost_roots(indexer):
+            if _reload_lost_roots(indexer):
                 ingest_changes(indexer)
             else:
                 ingest_missing(indexer)
@@ -151,15 +151,15 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
     nodes, ledger = indexer.nodes, indexer.ledger
     for group in ledger.tree.groups.values():
         nodes.segments.create(group.collection, nodes.schema)  # if the whole collection is gone
-    if findings.segment_orphans or findings.vector_orphans or findings.spaces:
+    if findings.segment_orphans or findings.vector_orphans or findings.indexes:
         ledger.announce_removal()
     for collection, keys in findings.segment_orphans.items():
         nodes.segments.delete(collection, keys=keys)
     for collection, keys in findings.vector_orphans.items():
         nodes.vectors.delete(collection, keys=keys)
-    for space, collection in findings.spaces.items():
+    for index, collection in findings.indexes.items():
         nodes.vectors.drop(collection)
-        ledger.groups.empty_space(space)
+        ledger.groups.empty_index(index)
     if findings.parts:
         ledger.groups.discard_parts(findings.parts)
     if findings.uncovered:
@@ -168,12 +168,12 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
         ledger.builds.discard(findings.builds)
 
 
-def _forget_lost_roots(indexer: Indexer) -> Sequence[str]:
+def _reload_lost_roots(indexer: Indexer) -> Sequence[str]:
     """Mark the files of documents without root node as unread; return those documents."""
     root = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
     lost = [uid for uid in indexer.ledger.tree.documents if uid not in root.builds]
     if lost:
-        indexer.ledger.documents.forget_files(lost)
+        indexer.ledger.documents.force_reload(lost)
     return lost
 
 
@@ -208,8 +208,8 @@ class _GroupInspection:
     def run(self) -> None:
         """Inspect the nodes, then each index."""
         self._inspect_nodes()
-        for space in self._group.indexes.values():
-            (self._inspect_vectors if space.kind == "vectors" else self._inspect_terms)(space)
+        for index in self._group.indexes.values():
+            (self._inspect_vectors if index.kind == "vectors" else self._inspect_terms)(index)
 
     def _inspect_nodes(self) -> None:
         """Inspect the live builds, then all rows of the collection."""
@@ -292,29 +292,29 @@ class _GroupInspection:
     def _name_of(self, build: Build) -> str:
         return self._names.get(build.document, build.document)
 
-    def _inspect_vectors(self, space: LiveIndex) -> None:
-        findings, where = self._findings, f"{self._group.name} by {space.name}"
-        due = self._due_builds(space)
-        if not due and not space.dimension:
+    def _inspect_vectors(self, index: LiveIndex) -> None:
+        findings, where = self._findings, f"{self._group.name} by {index.name}"
+        due = self._due_builds(index)
+        if not due and not index.dimension:
             return
-        held, damage = self._stored_lengths(space)
+        held, damage = self._stored_lengths(index)
         if damage:
-            findings.spaces[space.id] = space.collection
+            findings.indexes[index.id] = index.collection
             findings.add("damaged", where, "", damage)
             return
         lengths = Counter(length for length in held.values() if length)
-        if space.dimension and lengths and space.dimension not in lengths:
-            findings.spaces[space.id] = space.collection
+        if index.dimension and lengths and index.dimension not in lengths:
+            findings.indexes[index.id] = index.collection
             stored = _format_dimension(lengths.most_common(1)[0][0])
-            msg = f"the vectors {stored}, and in the ledger they {_format_dimension(space.dimension)}"
+            msg = f"the vectors {stored}, and in the ledger they {_format_dimension(index.dimension)}"
             for build in due:
                 findings.add("dimension", where, self._name_of(build), msg)
             return
         for build in due:
             own = [held.get(key) for key in build.keys]
-            missing, wrong = own.count(None), sum(one not in {None, space.dimension} for one in own)
+            missing, wrong = own.count(None), sum(one not in {None, index.dimension} for one in own)
             if missing or wrong:
-                findings.uncovered.add((space.id, build.number))
+                findings.uncovered.add((index.id, build.number))
             if missing:
                 findings.add("missing", where, self._name_of(build), f"{missing} of {len(own)} vectors")
             if wrong:
@@ -322,14 +322,14 @@ class _GroupInspection:
                 findings.add("dimension", where, self._name_of(build), what)
         orphans = [key for key in held if key_build(key) not in self._known]
         if orphans:
-            findings.vector_orphans[space.collection] = orphans
+            findings.vector_orphans[index.collection] = orphans
             findings.add("orphan", where, "", f"{len(orphans)} vectors, the first is {orphans[0]}")
 
-    def _inspect_terms(self, space: LiveIndex) -> None:
-        findings, where = self._findings, f"{self._group.name} by {space.name}"
+    def _inspect_terms(self, index: LiveIndex) -> None:
+        findings, where = self._findings, f"{self._group.name} by {index.name}"
         parts: Counter[int] = Counter()
         rows: dict[int, int] = {}
-        for row in space.parts:
+        for row in index.parts:
             damage = self._indexer.terms.damage(row)
             if damage:
                 findings.parts.add(row.id)
@@ -337,20 +337,20 @@ class _GroupInspection:
             else:
                 parts.update(row.builds.tolist())
                 rows.update(zip(row.builds.tolist(), row.rows.tolist(), strict=True))
-        for build in self._due_builds(space):
+        for build in self._due_builds(index):
             if parts[build.number] == 1 and rows[build.number] == build.size:
                 continue
-            findings.uncovered.add((space.id, build.number))
+            findings.uncovered.add((index.id, build.number))
             what = f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in {parts[build.number]} parts"
             findings.add("missing", where, self._name_of(build), what)
             # If a part is wrong about one build, nothing else in it can be trusted.
-            findings.parts |= {row.id for row in space.parts if build.number in row.builds}
-        lost = [row for row in space.parts if row.id in findings.parts]
-        findings.uncovered |= {(space.id, number) for row in lost for number in row.builds.tolist()}
+            findings.parts |= {row.id for row in index.parts if build.number in row.builds}
+        lost = [row for row in index.parts if row.id in findings.parts]
+        findings.uncovered |= {(index.id, number) for row in lost for number in row.builds.tolist()}
 
-    def _due_builds(self, space: LiveIndex) -> list[Build]:
+    def _due_builds(self, index: LiveIndex) -> list[Build]:
         """Return the live builds that an index must contain: those that have nodes and did not fail."""
-        covered = self._builds.covered(space.id, {build.number for build in self._group.builds.values()})
+        covered = self._builds.covered(index.id, {build.number for build in self._group.builds.values()})
         due = []
         for build in self._tree.builds(self._group):
             try:
@@ -358,17 +358,17 @@ class _GroupInspection:
             except StoreError:  # reported with the nodes
                 continue
             may_fail = self._tree.documents[build.document].identity in self._failed
-            if has_nodes and (build.number in covered or (space.complete and not may_fail)):
+            if has_nodes and (build.number in covered or (index.complete and not may_fail)):
                 due.append(build)
         return due
 
-    def _stored_lengths(self, space: LiveIndex) -> tuple[dict[str, int], str]:
+    def _stored_lengths(self, index: LiveIndex) -> tuple[dict[str, int], str]:
         """Return the length of each stored vector (`SPARSE` for sparse, 0 for non-finite ones), and any damage."""
         store = self._indexer.nodes.vectors
         held: dict[str, int] = {}
         try:
-            damage = store.damage(space.collection) if isinstance(store, Checkable) else ""
-            for page in pages(functools.partial(store.scan, space.collection)) if not damage else ():
+            damage = store.damage(index.collection) if isinstance(store, Checkable) else ""
+            for page in pages(functools.partial(store.scan, index.collection)) if not damage else ():
                 held.update((row.key, _vector_length(row)) for row in page)
         except StoreError as exc:
             return {}, str(exc)

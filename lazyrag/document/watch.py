@@ -26,10 +26,10 @@ Events: TypeAlias = Callable[[threading.Event], Iterator[bool]]
 """Yields repeatedly whether something has changed, from the beginning of watching until an event is set."""
 
 _FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 60.0
 _CHECK_S = 0.1  # time between checks for waiting callers within a pause
 _MAX_ERRORS = 100
-_SHORTEST_TICK_S, _LONGEST_TICK_S = 0.05, 0.2
+_MIN_TICK_S, _MAX_TICK_S = 0.05, 0.2
 _LEASE_WAIT_S = 5.0  # for another writing program; then the sync is retried, and close() waits no longer than this
 
 
@@ -59,7 +59,7 @@ def open_watcher(
         is_plain = callable(function) and not inspect.iscoroutinefunction(function)
         require(function is None or is_plain, name, function, "a function of one argument that is not asynchronous")
     dataset, watched = indexer.dataset, WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
-    tick_s = min(max(debounce_s / 2, _SHORTEST_TICK_S), _LONGEST_TICK_S)
+    tick_s = min(max(debounce_s / 2, _MIN_TICK_S), _MAX_TICK_S)
 
     def events(stop: threading.Event) -> Iterator[bool]:
         if poll_s is None:
@@ -253,7 +253,7 @@ class Watcher:
         """Record that watching failed, and pause before it starts again."""
         self._record(error)
         self._notified = True  # changes go unseen meanwhile
-        until = time.monotonic() + _LONGEST_PAUSE_S
+        until = time.monotonic() + _MAX_PAUSE_S
         while time.monotonic() < until and not self._stop.wait(_CHECK_S):
             if self._requested > self._begun:  # files can be read even if they cannot be watched
                 self._sync_now()
@@ -290,7 +290,7 @@ class Watcher:
             outcome = exc
             is_first = not self._pause_s
             self._failed_at = time.monotonic()
-            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _MAX_PAUSE_S)
         else:
             self._pause_s = 0.0
             self._last_report = outcome

@@ -17,7 +17,7 @@ from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt
 from lazyrag.pipeline.pipeline import RAGPipeline
 from lazyrag.retrieval.stages import NodeRetriever, callable_name, check_query, retrieve_nodes
-from lazyrag.text.sentences import spoken
+from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def passages_prompt(query: str, contexts: Sequence[str]) -> tuple[Message, ...]:
         <BLANKLINE>
         Question: How hot?
     """
-    language = spoken("auto", query)
+    language = resolve_language("auto", query)
     passages, question = _LABELS[language]
     listed = "\n".join(f"[{number}] {text}" for number, text in enumerate(contexts, start=1))
     colon = "：" if language == "zh" else ": "

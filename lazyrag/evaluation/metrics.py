@@ -179,7 +179,7 @@ def _first(found: Sequence[K], k: int | None) -> Sequence[K]:
 EXACT = 20
 """Up to this number of queries with a difference, all assignments of signs are enumerated: 2 ** 19 of them."""
 
-_AT_ONCE = 2_000_000
+_BATCH_SIZE = 2_000_000
 """Random numbers drawn at once, so that memory does not grow with the rounds."""
 
 
@@ -395,8 +395,8 @@ def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[
 
 
 def _parts(rounds: int, width: int) -> Iterator[int]:
-    """Split rounds into batches of at most `_AT_ONCE` random numbers."""
-    most = max(_AT_ONCE // width, 1)
+    """Split rounds into batches of at most `_BATCH_SIZE` random numbers."""
+    most = max(_BATCH_SIZE // width, 1)
     for start in range(0, rounds, most):
         yield min(most, rounds - start)
 

@@ -31,7 +31,7 @@ from lazyrag.validation import is_list_of, require, validate_integer
 CLAIM_CHARACTERS = 600
 """Number of characters before a marker in which its claim is found."""
 
-_LONGEST_SNIPPET = 200
+_MAX_SNIPPET_LENGTH = 200
 
 
 def claim_before(text: str) -> str:
@@ -123,7 +123,7 @@ def _pieces(text: str) -> Iterator[str]:
     for start, end in sentence_spans(text):
         at = start
         while at < end:
-            cut = end if end - at <= _LONGEST_SNIPPET else last_break(text, at, at + _LONGEST_SNIPPET)
+            cut = end if end - at <= _MAX_SNIPPET_LENGTH else last_break(text, at, at + _MAX_SNIPPET_LENGTH)
             piece = text[at:cut].strip()
             if piece:
                 yield piece
@@ -132,19 +132,19 @@ def _pieces(text: str) -> Iterator[str]:
 
 # Quotations
 
-_LONGEST = 1000
+_MAX_LENGTH = 1000
 # Each body excludes its own opening mark, so that unclosed marks take linear time. Straight marks are at the edge of a
 # word, else they are inches; a single mark within a word is an apostrophe.
 _QUOTATION = re.compile(
-    rf"“([^“”\n]{{1,{_LONGEST}}})”|「([^「」\n]{{1,{_LONGEST}}})」|『([^『』\n]{{1,{_LONGEST}}})』"
-    rf"|«([^«»\n]{{1,{_LONGEST}}})»|(?<![A-Za-z0-9])\"([^\"\n]{{1,{_LONGEST}}})\"(?![A-Za-z0-9])"
-    rf"|(?<!\w)‘([^‘\n]{{1,{_LONGEST}}}?)’(?!\w)"
+    rf"“([^“”\n]{{1,{_MAX_LENGTH}}})”|「([^「」\n]{{1,{_MAX_LENGTH}}})」|『([^『』\n]{{1,{_MAX_LENGTH}}})』"
+    rf"|«([^«»\n]{{1,{_MAX_LENGTH}}})»|(?<![A-Za-z0-9])\"([^\"\n]{{1,{_MAX_LENGTH}}})\"(?![A-Za-z0-9])"
+    rf"|(?<!\w)‘([^‘\n]{{1,{_MAX_LENGTH}}}?)’(?!\w)"
 )
 _ELISION = re.compile(r"\[\s*(?:\.{3,}|…+)\s*\]|\(\s*(?:\.{3,}|…+)\s*\)|（\s*…+\s*）|\.{3,}|…+|。{3,}")
 _CJK = re.compile(f"[{CJK_LETTERS}]")
 _WORD = re.compile(r"\w+")
-_FEWEST_WORDS = 3
-_FEWEST_CJK = 4
+_MIN_WORDS = 3
+_MIN_CJK = 4
 _DASHES = frozenset("‐‑‒–—−")
 
 
@@ -200,7 +200,7 @@ def quotations(text: str) -> list[tuple[int, int]]:
         start, end = match.span(match.lastindex or 0)
         cjk = len(_CJK.findall(text, start, end))
         words = len(_WORD.findall(text, start, end))
-        if cjk >= _FEWEST_CJK or words >= _FEWEST_WORDS:
+        if cjk >= _MIN_CJK or words >= _MIN_WORDS:
             found.append((start, end))
     return found
 

@@ -15,7 +15,7 @@ from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError
 from lazyrag.generation.markers import source_of
 from lazyrag.generation.prompts import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
-from lazyrag.text.sentences import CJK_LETTERS, Language, sentence_ends, spoken
+from lazyrag.text.sentences import CJK_LETTERS, Language, resolve_language, sentence_ends
 from lazyrag.text.tokens import TokenCounter, counter_for_model, token_counters
 from lazyrag.validation import (
     known_arguments,
@@ -374,7 +374,7 @@ class ContextBuilder:
             [1] tea.txt
         """
         hits = _as_hits(results)
-        language = spoken(self.language, context)
+        language = resolve_language(self.language, context)
         unknown = TEMPLATES[language].unknown
         lines = [f"[{number}] {source_of(hit) or unknown}" for number, hit in enumerate(hits, start=1)]
         return "\n".join([context, "", SOURCES_HEAD[language], *lines]) if lines else context
@@ -385,7 +385,9 @@ class ContextBuilder:
         require(isinstance(query, str), "query", query, "a string")
         query = query.strip()
         # Without a question the language is that of the sources.
-        language = spoken_before or spoken(self.language, query or " ".join(hit.text[:200] for hit in hits[:3]))
+        language = spoken_before or resolve_language(
+            self.language, query or " ".join(hit.text[:200] for hit in hits[:3])
+        )
         own = self.template if template is None else as_template(template)
         return _Page(own or TEMPLATES[language], query, language)
 

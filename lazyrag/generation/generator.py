@@ -28,7 +28,7 @@ from lazyrag.models.protocols import (
     Prompt,
     TokenLogprob,
 )
-from lazyrag.text.sentences import CJK_LETTERS, Language, Spoken, spoken
+from lazyrag.text.sentences import CJK_LETTERS, Language, ResolvedLanguage, resolve_language
 from lazyrag.validation import known_arguments, require, validate_choice, validate_integer
 
 # Confidence
@@ -130,7 +130,7 @@ _ANY_TAG = "|".join(THOUGHTS)
 _BEGINNING = re.compile(rf"\s*<({_ANY_TAG})>", re.IGNORECASE)
 _OPENED = re.compile(rf"<(?:{_ANY_TAG})>", re.IGNORECASE)
 _CLOSED = re.compile(rf"</(?:{_ANY_TAG})>", re.IGNORECASE)
-_LONGEST_CLOSING = max(map(len, THOUGHTS)) + len("</>")
+_MAX_CLOSING_LENGTH = max(map(len, THOUGHTS)) + len("</>")
 
 
 class ReasoningSplitter:
@@ -192,7 +192,7 @@ class ReasoningSplitter:
             end = self._closing.search(self._waiting)
             if end is None:
                 # Keep only what may begin the closing tag.
-                self._keep_thought(max(0, len(self._waiting) - _LONGEST_CLOSING))
+                self._keep_thought(max(0, len(self._waiting) - _MAX_CLOSING_LENGTH))
                 return False
             self._keep_thought(end.start())
             self._thoughts.append("\n")
@@ -241,7 +241,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HELD_BACK = re.compile(r"[\ud800-\udbff\r]\Z")
 """Possibly half of a character beyond U+FFFF, or of a line end, at the end of a piece."""
-_SHORTEST_ECHO = 40
+_MIN_ECHO_LENGTH = 40
 """Length of a prompt from which its repetition is removed; a shorter text may well begin an answer."""
 
 
@@ -401,7 +401,7 @@ class _Echo:
         cleaner = _Characters()
         self._prompt = (cleaner.feed(prompt) + cleaner.end()).strip()
         self._waiting = ""
-        self._decided = len(self._prompt) < _SHORTEST_ECHO
+        self._decided = len(self._prompt) < _MIN_ECHO_LENGTH
         self._alone = False
         self.removed = False
 
@@ -563,10 +563,12 @@ class Generator:
         sent = prompt if isinstance(prompt, str) else context.context
         return _Request(prompt, sent, self._call_options(), language, time.perf_counter())
 
-    def _language(self, context: RAGContext) -> Spoken:
+    def _language(self, context: RAGContext) -> ResolvedLanguage:
         """The language of the system message: the same as the context's."""
         own = context.metadata.get("language")
-        return own if self.language == "auto" and own in ("en", "zh") else spoken(self.language, context.query)
+        return (
+            own if self.language == "auto" and own in ("en", "zh") else resolve_language(self.language, context.query)
+        )
 
     def _call_options(self) -> ChatOptions | None:
         """The given options, else the model's own, with n and logprobs set; None if all are defaults."""
@@ -630,7 +632,7 @@ class _Request:
     prompt: Prompt
     message: str  # the message that an answer might repeat
     options: ChatOptions | None
-    language: Spoken
+    language: ResolvedLanguage
     started: float  # by the performance counter
 
 

@@ -35,7 +35,7 @@ def source_of(hit: Hit) -> str:
 # Reading one marker
 
 CLOSER_OF = {"[": "]", "【": "】", "［": "］", "〔": "〕"}
-LONGEST_BODY = 300
+MAX_BODY_LENGTH = 300
 WIDEST_RANGE = 100
 
 _DIGITS = "[0-9０-９]"
@@ -169,7 +169,7 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         raise ValueError(f"{marker.text!r} has a fault.")
     body = _rewritten_notes(_noted(old), mapping)
     body = body or found["head"] + _items(remaining, found) + found["tail"]
-    if len(body) > LONGEST_BODY:  # it would not be read again
+    if len(body) > MAX_BODY_LENGTH:  # it would not be read again
         return "".join(f"{opener}{number}{closer}" for number in remaining)
     return f"{opener}{body}{closer}"
 
@@ -240,7 +240,7 @@ def _shown(text: str) -> str:
 
 _HOLD = 1000  # maximum size of code within a line, and of the first line of a block of code
 _SPECIAL = re.compile(r"[\[【［〔`\\\n]")
-_BODY = re.compile(rf"[^\[\]【】［］〔〕`\n]{{0,{LONGEST_BODY}}}")
+_BODY = re.compile(rf"[^\[\]【】［］〔〕`\n]{{0,{MAX_BODY_LENGTH}}}")
 _BACKTICKS = re.compile(rf"`{{1,{_HOLD}}}")
 _BACKTICKS_OR_END = re.compile(r"`+|\n")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")

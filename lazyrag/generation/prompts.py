@@ -12,7 +12,7 @@ from lazyrag.data.result import RAGContext
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.generation.markers import LABEL
 from lazyrag.models.protocols import Message
-from lazyrag.text.sentences import Spoken
+from lazyrag.text.sentences import ResolvedLanguage
 from lazyrag.validation import require
 
 SYSTEM_EN = (
@@ -55,11 +55,11 @@ class Prompts:
             is_valid = text is None or (isinstance(text, str) and text.strip() != "")
             require(is_valid, name, text, "a string that is not blank, or None")
 
-    def system(self, language: Spoken) -> str | None:
+    def system(self, language: ResolvedLanguage) -> str | None:
         """Return the system message in a language, or None."""
         return self.zh if language == "zh" else self.en
 
-    def messages(self, context: RAGContext, language: Spoken) -> list[Message]:
+    def messages(self, context: RAGContext, language: ResolvedLanguage) -> list[Message]:
         """Return the messages to send.
 
         Example:
@@ -72,7 +72,7 @@ class Prompts:
         user = Message("user", context.context)
         return [user] if system is None else [Message("system", system), user]
 
-    def text(self, context: RAGContext, language: Spoken) -> str:
+    def text(self, context: RAGContext, language: ResolvedLanguage) -> str:
         """Return one text for a plain callable: the system message, an empty line, and the context."""
         return "\n\n".join(message.content for message in self.messages(context, language))
 
@@ -191,7 +191,7 @@ def _without_query(frame: str) -> str:
     return "".join(remaining)
 
 
-TEMPLATES: Mapping[Spoken, ContextTemplate] = {
+TEMPLATES: Mapping[ResolvedLanguage, ContextTemplate] = {
     "zh": ContextTemplate(
         "基于以下参考资料回答问题：\n\n{sources}\n\n问题：{query}\n\n"
         "请基于上述资料回答，并在回答中标注引用来源（如[1]、[2]）。",
@@ -209,5 +209,5 @@ TEMPLATES: Mapping[Spoken, ContextTemplate] = {
 }
 """By language; the Chinese one is spec 003's."""
 
-SOURCES_HEAD: Mapping[Spoken, str] = {"zh": "参考来源：", "en": "Sources:"}
+SOURCES_HEAD: Mapping[ResolvedLanguage, str] = {"zh": "参考来源：", "en": "Sources:"}
 """Heading of the list of sources that `lazyrag.ContextBuilder.add_citations` appends."""

@@ -25,9 +25,9 @@ from lazyrag.models.rerank import (
 from lazyrag.ranking.fusion import min_max
 from lazyrag.registry import Registry
 from lazyrag.text.analyzers import term_function
-from lazyrag.text.sentences import is_boundary, sentence_spans, spoken
+from lazyrag.text.sentences import is_boundary, resolve_language, sentence_spans
 from lazyrag.text.structure import markdown_headings
-from lazyrag.text.tokens import TokenCounter, fitting
+from lazyrag.text.tokens import TokenCounter, with_fit_methods
 from lazyrag.validation import (
     check_keywords,
     function_name,
@@ -63,7 +63,7 @@ def cut(text: str, limit: int, counter: TokenCounter) -> str:
         >>> cut("绿茶好。红茶也好。", 5, token_counters["utf8"])
         '绿茶好。'
     """
-    end = fitting(counter).fit_forward(text, 0, limit)
+    end = with_fit_methods(counter).fit_forward(text, 0, limit)
     if end >= len(text):
         return text
     sentences = [last for _, last in sentence_spans(text) if last <= end]
@@ -160,7 +160,7 @@ def refine_by_chat(
         GenerationError: If the model fails.
     """
     chat = as_chat_model(model)
-    prompt = _PROMPTS[spoken("auto", query)]
+    prompt = _PROMPTS[resolve_language("auto", query)]
     tokens = [counter.count(text) for text in texts]
     excerpts = []
     for text, count in zip(texts, tokens, strict=True):
@@ -475,7 +475,7 @@ class TreeRefiner:
         for at in reversed(range(len(rows))):  # the parts of a part follow it
             below = [scores[at + 1 + step] for step in rows[at].steps]
             scores[at] = math.fsum(below) / len(below) if below else found[at]
-        terms_of = term_function(spoken("auto", query))
+        terms_of = term_function(resolve_language("auto", query))
         query_terms = {*terms_of(query)}
         common = dict(min_max(list(scores.items())))
         titled = [len(query_terms & {*terms_of(row.part.title)}) / max(1, len(query_terms)) for row in rows]

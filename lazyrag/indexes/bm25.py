@@ -118,12 +118,13 @@ def _okapi_idf(total: int, df: int) -> float:
 # the weights left out, too many rows stay candidates; with less, too many postings are added up (tried).
 LATE_SHARE = 0.15
 FEW_POSTINGS = 8_000  # adding up so many costs less than looking for terms to leave out
-POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact share of one term takes
+POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact contribution of one term takes
 
-_MOST_SCORE_DRIFT = (
-    2.0**-8
-)  # of shares made for another mean; with more, more rows are candidates than making them anew costs
-_AT_ONCE = 1 << 15  # postings whose shares are worked out together, so that what is between stays in the cache
+_MAX_CACHE_DRIFT = 2.0**-8
+"""Reuse cached term contributions if the mean length changed by at most this factor."""
+_BATCH_SIZE = (
+    1 << 15
+)  # postings whose contributions are computed together, so that temporary arrays stay in the CPU cache
 
 Ranges: TypeAlias = "list[list[tuple[int, int]]]"
 """For each part, for each of a query's distinct terms: the range of its postings."""
@@ -133,19 +134,19 @@ Ranges: TypeAlias = "list[list[tuple[int, int]]]"
 class Saturation:
     """Saturation of term frequencies in a part, which depends on the mean length of all rows.
 
-    Each added or deleted row changes the mean a little, and with it each share. A share for another mean is wrong by no
-    more than the means differ, so it still serves to find candidates; the norms that score them are of this mean.
+    Each added or deleted row changes the mean a little, and with it each contribution. One for another mean is wrong by
+    no more than the means differ, so it still serves to find candidates; the norms that score them are of this mean.
 
     Args:
         norms: (n,) k1 (1 - b + b length / mean length) of each row, above 0.
-        shares: (p,) tf / (tf + norm) of each posting; float32, at most 1.
-        made_for: The k1, b and mean length that the shares are of.
-        drift: Largest relative error of a share, at least 0.
+        contributions: (p,) tf / (tf + norm) of each posting; float32, at most 1.
+        computed_for: The k1, b and mean length of the contributions.
+        drift: Largest relative error of a contribution, at least 0.
     """
 
     norms: NDArray[np.float64]
-    shares: NDArray[np.float32]
-    made_for: tuple[float, float, float]
+    contributions: NDArray[np.float32]
+    computed_for: tuple[float, float, float]
     drift: float = 0.0
 
     @classmethod
@@ -168,17 +169,17 @@ class Saturation:
         """
         norms = _norms(model.k1, model.b, lengths, mean_length)
         for saturation in near:
-            k1, b, mean = saturation.made_for
+            k1, b, mean = saturation.computed_for
             drift = max(mean / mean_length, mean_length / mean) - 1.0
-            if (k1, b) == (model.k1, model.b) and drift <= _MOST_SCORE_DRIFT:
-                return cls(norms, saturation.shares, saturation.made_for, drift)
-        return cls(norms, _shares(postings, norms), (model.k1, model.b, mean_length))
+            if (k1, b) == (model.k1, model.b) and drift <= _MAX_CACHE_DRIFT:
+                return cls(norms, saturation.contributions, saturation.computed_for, drift)
+        return cls(norms, _contributions(postings, norms), (model.k1, model.b, mean_length))
 
     def moved(self, lengths: NDArray[np.int32], mean_length: float) -> Saturation:
-        """The same shares for another mean length, however far it is; see `of`."""
-        k1, b, mean = self.made_for
+        """The same contributions for another mean length, however far it is; see `of`."""
+        k1, b, mean = self.computed_for
         drift = max(mean / mean_length, mean_length / mean) - 1.0
-        return Saturation(_norms(k1, b, lengths, mean_length), self.shares, self.made_for, drift)
+        return Saturation(_norms(k1, b, lengths, mean_length), self.contributions, self.computed_for, drift)
 
 
 def _norms(k1: float, b: float, lengths: NDArray[np.int32], mean_length: float) -> NDArray[np.float64]:
@@ -186,13 +187,13 @@ def _norms(k1: float, b: float, lengths: NDArray[np.int32], mean_length: float) 
     return np.maximum(norms, np.finfo(np.float64).tiny)  # k1 may be 0, and 0 / 0 is no number
 
 
-def _shares(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np.float32]:
-    shares = np.empty(len(postings.rows), np.float32)
-    for start in range(0, len(shares), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
+def _contributions(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np.float32]:
+    contributions = np.empty(len(postings.rows), np.float32)
+    for start in range(0, len(contributions), _BATCH_SIZE):
+        some = slice(start, start + _BATCH_SIZE)
         counts = postings.values[some]
-        shares[some] = counts / (counts + norms[postings.rows[some]])
-    return shares
+        contributions[some] = counts / (counts + norms[postings.rows[some]])
+    return contributions
 
 
 def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[int], int]:
@@ -213,18 +214,18 @@ def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[i
 def add_up(
     scores: NDArray[np.float32],
     postings: Postings,
-    shares: NDArray[np.float32],
+    contributions: NDArray[np.float32],
     ranges: list[tuple[int, int]],
     weights: list[float],
     terms: list[int],
 ) -> None:
-    """Add some terms' shares to the scores of the rows of a part that have them."""
+    """Add some terms' contributions to the scores of the rows of a part that have them."""
     for at in terms:
         start, end = ranges[at]
         if start < end:
             # The cast is for speed: add.at casts for itself, but slower.
             rows = postings.rows[start:end].astype(np.intp)
-            np.add.at(scores, rows, shares[start:end] * np.float32(weights[at]))
+            np.add.at(scores, rows, contributions[start:end] * np.float32(weights[at]))
 
 
 def exact_scores(
@@ -264,9 +265,9 @@ def _values(postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int,
     return values
 
 
-def _summed(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _summed(contributions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sums along the first axis, in order. `numpy.sum` may add pairwise, depending on the shape."""
-    sums: NDArray[np.float64] = np.add.accumulate(shares, axis=0)[-1]
+    sums: NDArray[np.float64] = np.add.accumulate(contributions, axis=0)[-1]
     return sums
 
 
@@ -285,8 +286,9 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
     return np.flatnonzero(touched).astype(np.int32)
 
 
-_MOST_SCOPES = 64  # whose statistics are kept: some 10 bytes for each row of the index and scope
-_MOST_DRIFT = 0.25  # of the shares that name candidates
+_MAX_SCOPES = 64  # whose statistics are kept: some 10 bytes for each row of the index and scope
+_MAX_CANDIDATE_DRIFT = 0.25
+"""Above it, score every matching row exactly."""
 
 _Wanted: TypeAlias = tuple[float, float, float]
 """Key of a saturation of a part: k1, b, mean length."""
@@ -465,7 +467,7 @@ class LexicalState:
                 found = LexicalState(self.parts, alive, restricts=self)
             others = [(other, state) for other, state in cached.items() if other != scope]
             # A new dict: other threads may be reading the old one.
-            self._scoped = {**dict(others[1 - _MOST_SCOPES :]), scope: found}
+            self._scoped = {**dict(others[1 - _MAX_SCOPES :]), scope: found}
         return found
 
     def statistics(self, terms: Sequence[str], model: BM25 = BM25()) -> Statistics:
@@ -527,9 +529,9 @@ class LexicalState:
         """Rows among which the topk best are, by a float32 pass over the postings."""
         firsts = self._rows.firsts.tolist()
         drift = max(saturation.drift for saturation in saturations)
-        if min(weights) <= 0 or drift > _MOST_DRIFT:
-            # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be 0. And shares that
-            # are too far from the true ones, as a scope may have them, name no candidates.
+        if min(weights) <= 0 or drift > _MAX_CANDIDATE_DRIFT:
+            # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be 0. And
+            # contributions that are too far from the true ones, as a scope may have them, find no candidates.
             rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
         scores = scratch_zeros(len(self._rows))
@@ -537,7 +539,7 @@ class LexicalState:
         def add_terms(terms: list[int]) -> None:
             for number, (part, saturation) in enumerate(zip(self.parts, saturations, strict=True)):
                 own = scores[firsts[number] : firsts[number + 1]]
-                add_up(own, part.postings, saturation.shares, ranges[number], weights, terms)
+                add_up(own, part.postings, saturation.contributions, ranges[number], weights, terms)
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
@@ -553,7 +555,7 @@ class LexicalState:
                 topk,
                 slack=slack,
                 missing=sum(weights[at] for at in late),
-                at_most=postings // (POSTINGS_PER_LOOKUP * len(weights)),
+                max_candidates=postings // (POSTINGS_PER_LOOKUP * len(weights)),
             )
             if found is not None:
                 return found
@@ -601,8 +603,8 @@ class LexicalState:
         wanted = (model.k1, model.b, mean_length)
         found = self._saturations.get(wanted)
         if found is None:
-            # A scope takes the shares of all rows, however far their mean is from its own: one number for each posting
-            # would be too much to keep for each scope.
+            # A scope takes the contributions of all rows, however far their mean is from its own: one number for each
+            # posting would be too much to cache for each scope.
             shared = (
                 ()
                 if self._restricts is None
@@ -629,7 +631,7 @@ class LexicalState:
         return (own or self._inherited.get(id(part), []))[:2]
 
 
-_MOST_PARTS = 8
+_MAX_PARTS = 8
 
 
 class LexicalIndex(TieredIndex[TermPart, LexicalState]):
@@ -646,7 +648,7 @@ class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     """
 
     def __init__(self) -> None:
-        super().__init__(LexicalState, TermPart.joined, _MOST_PARTS)
+        super().__init__(LexicalState, TermPart.joined, _MAX_PARTS)
 
     def add(self, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None) -> None:
         """Add rows; a key that is present is replaced. See `TermPart.of_rows`."""

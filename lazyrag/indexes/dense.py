@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # search reads a tenth of the bytes of the vectors, and is as exact as one that reads them all.
 
 
-Room: TypeAlias = "Callable[[tuple[int, ...], Any], NDArray[Any]]"
+Allocate: TypeAlias = "Callable[[tuple[int, ...], Any], NDArray[Any]]"
 """Allocates an array of a shape and a dtype: `numpy.empty`, or one on disk."""
 
 _HEAD_SHARE = 1 / 3  # of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
@@ -80,14 +80,18 @@ class Codes:
 
     @classmethod
     def of_matrix(
-        cls, matrix: Matrix, norms: NDArray[np.float64], room: Room = np.empty, sources: Sequence[KnownCodes] = ()
+        cls,
+        matrix: Matrix,
+        norms: NDArray[np.float64],
+        allocate: Allocate = np.empty,
+        sources: Sequence[KnownCodes] = (),
     ) -> Codes:
         """The codes of vectors.
 
         Args:
             matrix: (n, d) float32, finite, d at least 2.
             norms: (n,) their lengths; a vector without length has no direction, and codes of 0.
-            room: Where the codes are put.
+            allocate: Returns the memory of the codes.
             sources: Codes that some of the rows have already, all under one rotation: it serves the others, too.
         """
         count, dimension = matrix.shape
@@ -95,9 +99,9 @@ class Codes:
         split = sources[0].codes.head.shape[1] if sources else _split(dimension)
         made = cls(
             rotation,
-            room((count, split), np.int8),
-            room((count, dimension - split), np.int8),
-            room((5, count), np.float32),
+            allocate((count, split), np.int8),
+            allocate((count, dimension - split), np.int8),
+            allocate((5, count), np.float32),
         )
         missing = np.ones(count, np.bool_)
         for codes, rows, positions in sources:
@@ -545,13 +549,15 @@ class DenseBlock(RowPart):
         return cls._coded(rows.select(order), matrix, np.sqrt(row_dots(matrix, matrix)))
 
     @classmethod
-    def joined(cls, blocks: Sequence[DenseBlock], masks: Sequence[Mask | None], room: Room = np.empty) -> DenseBlock:
+    def joined(
+        cls, blocks: Sequence[DenseBlock], masks: Sequence[Mask | None], allocate: Allocate = np.empty
+    ) -> DenseBlock:
         """At least one block as one.
 
         Args:
             blocks: The blocks.
             masks: For each a mask of the rows to keep; None for all.
-            room: Where the vectors and their codes are put.
+            allocate: Returns the memory of the vectors and their codes.
         """
         chosen = [
             np.arange(len(block)) if mask is None else np.flatnonzero(mask)
@@ -561,7 +567,7 @@ class DenseBlock(RowPart):
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
         positions = np.empty(len(order), np.intp)
         positions[order] = np.arange(len(order))
-        matrix = room((len(order), blocks[0].matrix.shape[1]), np.float32)
+        matrix = allocate((len(order), blocks[0].matrix.shape[1]), np.float32)
         norms = np.empty(len(order))
         sources = []
         first = 0
@@ -574,7 +580,7 @@ class DenseBlock(RowPart):
             if block.codes is not None:
                 sources.append(KnownCodes(block.codes, own, to))
             first += len(own)
-        return cls._coded(rows.select(order), matrix, norms, room, sources)
+        return cls._coded(rows.select(order), matrix, norms, allocate, sources)
 
     @classmethod
     def _coded(
@@ -582,7 +588,7 @@ class DenseBlock(RowPart):
         rows: RowBlock,
         matrix: Matrix,
         norms: NDArray[np.float64],
-        room: Room = np.empty,
+        allocate: Allocate = np.empty,
         sources: Sequence[KnownCodes] = (),
     ) -> DenseBlock:
         """A block, with codes if it is large; by the rotation of the largest block in it, if that is a good part."""
@@ -593,7 +599,7 @@ class DenseBlock(RowPart):
         if sources and len(sources[0].rows) < _ROTATION_SERVES * count:
             sources = []
         sources = [codes for codes in sources if np.array_equal(codes.codes.rotation, sources[0].codes.rotation)]
-        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, room, sources))
+        return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, allocate, sources))
 
     def vector(self, row: int) -> Vector:
         """The vector of a row; a copy."""
@@ -642,7 +648,7 @@ _GATHER_BELOW = 0.3  # share of rows below which copying some rows beats scannin
 _ROWS_A_CODE_SAVES = 64  # for each requested row; with fewer rows than that, their vectors are read at once
 _MANY_QUERIES = 8  # which one product of matrices answers faster than codes, query by query
 _PROBES = 8  # rows that are scored for each requested row, for a first bound on the worst of the best
-_LEAST_PROBES = 64
+_MIN_PROBES = 64
 
 
 class Contenders(NamedTuple):
@@ -650,13 +656,13 @@ class Contenders(NamedTuple):
 
     Args:
         rows: (m,) numbers in their block, ascending.
-        worth: (m,) float64, their order, up to the errors: higher is nearer.
+        raw_score: (m,) float64, their order, up to the errors: higher is nearer.
         errors: (m,) float64, at least 0.
         bytes_read: Bytes of vectors and codes that were read.
     """
 
     rows: NDArray[np.intp]
-    worth: NDArray[np.float64]
+    raw_score: NDArray[np.float64]
     errors: NDArray[np.float64]
     bytes_read: int
 
@@ -677,7 +683,7 @@ class VectorQuery:
         self.length = float(np.linalg.norm(vector))
         self.direction = vector / self.length if self.length else vector
 
-    def worth(
+    def raw_score(
         self, cosines: NDArray[np.floating], errors: NDArray[np.floating], norms: NDArray[np.float64]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Values that order rows (higher is nearer), and their largest errors.
@@ -742,30 +748,30 @@ class BlockSearch:
     def _by_codes(self, scan: CodeScan, query: int, topk: int) -> Contenders:
         vector, block = self._queries[query], self._block
         cosines, errors = scan.heads(self._some, query)
-        worth, uncertain = vector.worth(cosines, errors, self._norms)
+        raw_score, uncertain = vector.raw_score(cosines, errors, self._norms)
         # Some rows that are probably among the best bound how good a row must be.
-        probes = np.flatnonzero(worth >= kth_largest(worth, max(_PROBES * topk, _LEAST_PROBES)))
+        probes = np.flatnonzero(raw_score >= kth_largest(raw_score, max(_PROBES * topk, _MIN_PROBES)))
         bound = self._bound_of(vector, self._rows[probes], query, topk)
-        left = np.flatnonzero(worth + uncertain >= bound)
+        left = np.flatnonzero(raw_score + uncertain >= bound)
         rows = self._rows[left]
         cosines, errors = scan.tails(rows, query, cosines[left])
         read = len(self._rows) * scan.head_bytes + len(rows) * scan.tail_bytes + len(probes) * self._vector_bytes
-        return _best(rows, *vector.worth(cosines, errors, block.norms[rows]), topk, bound, read)
+        return _best(rows, *vector.raw_score(cosines, errors, block.norms[rows]), topk, bound, read)
 
     def _bound_of(self, vector: VectorQuery, rows: NDArray[np.intp], query: int, topk: int) -> float:
-        """A lower bound of the topk-th best worth of some rows."""
+        """A lower bound of the topk-th best raw score of some rows."""
         with np.errstate(over="ignore", invalid="ignore"):
             products = row_products(self._block.matrix[rows], self._directions[query : query + 1])[0]
         cosines, errors = _cosines(self._block, rows, products)
-        worth, uncertain = vector.worth(cosines, errors, self._block.norms[rows])
-        return kth_largest(worth - uncertain, topk)
+        raw_score, uncertain = vector.raw_score(cosines, errors, self._block.norms[rows])
+        return kth_largest(raw_score - uncertain, topk)
 
     def _by_vectors(self, query: int, topk: int) -> Contenders:
         if self._products is None:
             self._products = self._all_products()
         cosines, errors = _cosines(self._block, self._some, self._products[query])
         read = len(self._rows) * self._vector_bytes
-        return _best(self._rows, *self._queries[query].worth(cosines, errors, self._norms), topk, -np.inf, read)
+        return _best(self._rows, *self._queries[query].raw_score(cosines, errors, self._norms), topk, -np.inf, read)
 
     def _all_products(self) -> NDArray[np.float32]:
         matrix, directions = self._block.matrix, self._directions
@@ -806,7 +812,7 @@ def _cosines(
 
 def _best(
     rows: NDArray[np.intp],
-    worth: NDArray[np.floating],
+    raw_score: NDArray[np.floating],
     errors: NDArray[np.floating],
     topk: int,
     bound: float,
@@ -815,21 +821,23 @@ def _best(
     """Those rows that can be among the topk best of them, and are not certain to be below a bound."""
     if errors.ndim:
         if len(rows) > topk:
-            bound = max(bound, kth_largest(worth - errors, topk))
-        left = np.flatnonzero(worth + errors >= bound)
+            bound = max(bound, kth_largest(raw_score - errors, topk))
+        left = np.flatnonzero(raw_score + errors >= bound)
     else:
         error = float(errors)
         if len(rows) > topk:
-            bound = max(bound, kth_largest(worth, topk) - error)
-        # Compared in the type of worth, of which the next number below the bound is not above it.
-        left = np.flatnonzero(worth >= np.nextafter(np.array(bound - error, worth.dtype), -np.inf, dtype=worth.dtype))
+            bound = max(bound, kth_largest(raw_score, topk) - error)
+        # Compared in the type of the raw scores, of which the next number below the bound is not above it.
+        left = np.flatnonzero(
+            raw_score >= np.nextafter(np.array(bound - error, raw_score.dtype), -np.inf, dtype=raw_score.dtype)
+        )
         errors = np.broadcast_to(errors, len(rows))
-    return Contenders(rows[left], worth[left].astype(np.float64), errors[left].astype(np.float64), bytes_read)
+    return Contenders(rows[left], raw_score[left].astype(np.float64), errors[left].astype(np.float64), bytes_read)
 
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
 
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 _PRODUCTS_AT_ONCE = 1 << 24  # between queries and rows, which are kept in memory together
 
 
@@ -894,11 +902,6 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             ConfigError: If topk or the queries' shape is wrong, or one is not finite.
         """
         return [ranking for ranking, _ in self._found(np.asarray(queries), topk, filter)]
-
-    def bytes_read(self, query: Vector, topk: int, *, filter: Filter | None = None) -> int:  # noqa: A002
-        """Bytes of vectors and codes that a search reads."""
-        [(_, read)] = self._found(np.asarray(query)[None], topk, filter)
-        return read
 
     def _found(
         self,
@@ -969,7 +972,7 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
 
     def __init__(self, dimension: int, metric: Metric = "cosine") -> None:
         super().__init__(
-            lambda parts, alive, _: DenseState(parts, alive, dimension, metric), DenseBlock.joined, _MOST_PARTS
+            lambda parts, alive, _: DenseState(parts, alive, dimension, metric), DenseBlock.joined, _MAX_PARTS
         )
 
     def add(self, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> None:
@@ -992,8 +995,8 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
 
 def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
     """The rows that can be among the topk best of all parts, given those of each with the number of its first row."""
-    worth = np.concatenate([contenders.worth for _, contenders in found])
+    raw_score = np.concatenate([contenders.raw_score for _, contenders in found])
     errors = np.concatenate([contenders.errors for _, contenders in found])
     rows = np.concatenate([contenders.rows + first for first, contenders in found])
-    best: NDArray[np.intp] = rows[worth + errors >= kth_largest(worth - errors, topk)]
+    best: NDArray[np.intp] = rows[raw_score + errors >= kth_largest(raw_score - errors, topk)]
     return best

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 # Rows requested from a graph, all of which are scored: the largest of these. benchmarks/ann.py measures the recall.
-_LEAST_BREADTH = 128
+_MIN_BREADTH = 128
 _BREADTH_OF_ROOT = 0.5  # times the root of a block's rows: the larger the graph, the more ways lead past the nearest
 _BREADTH_OF_TOPK = 4
 
@@ -31,7 +31,7 @@ _WIDER = 4  # times as many
 # codes of all rows are read sequentially.
 _ROWS_AS_DEAR = 128
 
-LEAST_ROWS = _LEAST_BREADTH * _ROWS_AS_DEAR
+MIN_ROWS = _MIN_BREADTH * _ROWS_AS_DEAR
 """Rows of a block from which a graph pays; fewer are searched exactly in less time."""
 
 
@@ -82,7 +82,7 @@ def approximate_rankings(
             exact.append((block, mask))
     exact_rankings = _exact_state(exact, state.dimension).search_many(queries, topk)
     return [
-        _merged([ranking, *(search.ranking(query) for search in by_graph)], topk)
+        _merge_rankings([ranking, *(search.ranking(query) for search in by_graph)], topk)
         for query, ranking in zip(vectors, exact_rankings, strict=True)
     ]
 
@@ -103,7 +103,7 @@ class _GraphSearch:
         self._graph = graph
         self._topk = topk
         self._left = len(block) if mask is None else int(np.count_nonzero(mask))
-        breadth = max(_LEAST_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk)
+        breadth = max(_MIN_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk)
         self._count = math.ceil(breadth * len(block) / max(1, self._left))  # so that about the breadth is left of them
 
     @property
@@ -137,7 +137,7 @@ def _exact_state(parts: Sequence[tuple[DenseBlock, Mask | None]], dimension: int
     return DenseState([block for block, _ in parts], [mask for _, mask in parts], dimension, "cosine")
 
 
-def _merged(rankings: Iterable[Ranking], topk: int) -> Ranking:
+def _merge_rankings(rankings: Iterable[Ranking], topk: int) -> Ranking:
     """Merge rankings of different rows."""
     together = [pair for ranking in rankings for pair in ranking]
     return sorted(together, key=lambda pair: (-pair[1], pair[0]))[:topk]

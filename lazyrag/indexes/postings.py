@@ -27,7 +27,7 @@ P = TypeVar("P", bound="VectorPart[Any]")
 Mask: TypeAlias = "NDArray[np.bool_]"
 """One boolean for each row of a part: shape (n,)."""
 
-_MOST_CACHED_MASKS = 64
+_MAX_CACHED_MASKS = 64
 
 
 def encoded_keys(keys: Sequence[str]) -> NDArray[np.bytes_]:
@@ -211,7 +211,7 @@ class RowBlock:
             verdicts = np.fromiter((matches(filter, value) for value in values), np.bool_, len(values))
             mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
             with self.remembering:
-                if len(self.masks) >= _MOST_CACHED_MASKS:
+                if len(self.masks) >= _MAX_CACHED_MASKS:
                     self.masks.pop(next(iter(self.masks)))  # the oldest
                 self.masks[filter] = mask
         return mask
@@ -443,7 +443,7 @@ def _starts(sizes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     return starts
 
 
-_PILE = 64
+_GROUP_SIZE = 64
 
 _scratch = threading.local()
 
@@ -590,53 +590,53 @@ def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArra
 
 
 def contenders(
-    scores: NDArray[np.float32], topk: int, *, slack: float, missing: float = 0.0, at_most: int | None = None
+    scores: NDArray[np.float32], topk: int, *, slack: float, missing: float = 0.0, max_candidates: int | None = None
 ) -> NDArray[np.int32] | None:
     """Every row that can be among the topk best when more is added to the scores.
 
-    Rows are dealt to piles, and the piles' maxima bound the topk-th best score from below, so that only the rows of
-    few piles are looked at. (A plain partition is slow on scores that are mostly 0.)
+    Split the scores into groups of 64; the k-th largest group maximum is a lower bound of the k-th best score. Only the
+    rows of groups above it are candidates. (A plain partition is slow on scores that are mostly 0.)
 
     Args:
         scores: (n,) float32. Rows that are out have 0; others may have less than that.
         topk: At least 1.
         slack: Largest relative error of a score, times 2.
         missing: By how much, beside that, a row can gain on another one at most.
-        at_most: How many rows are of use; None means any number.
+        max_candidates: Largest number of rows that is worth returning; None for no limit.
 
     Returns:
-        Row numbers, in no particular order; None where they are more than is of use, or are not bounded by the piles:
-        a row with 0 or less can be among the best, or there are few piles beside topk.
+        Row numbers, in no particular order; None if they are more than ``max_candidates``, or the groups give no
+        bound: a row with 0 or less can be among the best, or there are few groups compared with topk.
     """
-    piles = len(scores) // _PILE
-    if piles <= 4 * topk:
+    groups = len(scores) // _GROUP_SIZE
+    if groups <= 4 * topk:
         return None
-    dealt = scores[: piles * _PILE].reshape(_PILE, piles)  # a pile is a column: maxima are taken row by row
-    maxima = dealt.max(axis=0)
-    bound = float(np.partition(maxima, piles - topk)[piles - topk]) * (1.0 - slack) - missing
+    columns = scores[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups)  # each is a group
+    maxima = columns.max(axis=0)
+    bound = float(np.partition(maxima, groups - topk)[groups - topk]) * (1.0 - slack) - missing
     if bound <= 0.0:
         return None
     tall = np.flatnonzero(maxima >= bound)
-    if at_most is not None and len(tall) > at_most:  # each of them has a row at least
+    if max_candidates is not None and len(tall) > max_candidates:  # each of them has a row at least
         return None
-    layer, column = np.nonzero(dealt[:, tall] >= bound)
-    rest = np.flatnonzero(scores[piles * _PILE :] >= bound) + piles * _PILE
-    found = np.concatenate([layer * piles + tall[column], rest])
+    layer, column = np.nonzero(columns[:, tall] >= bound)
+    rest = np.flatnonzero(scores[groups * _GROUP_SIZE :] >= bound) + groups * _GROUP_SIZE
+    found = np.concatenate([layer * groups + tall[column], rest])
     rows = cut(found, scores, topk, slack=slack, missing=missing)
-    return None if at_most is not None and len(rows) > at_most else rows
+    return None if max_candidates is not None and len(rows) > max_candidates else rows
 
 
 def kth_largest(values: NDArray[np.floating], k: int) -> float:
-    """The k-th largest of some values, by the piles of `contenders` if they are many.
+    """The k-th largest of some values, by the groups of `contenders` if they are many.
 
     Args:
         values: (n,) not nan.
         k: In [1, n].
     """
-    piles = len(values) // _PILE
-    if piles > 4 * k:
-        maxima = values[: piles * _PILE].reshape(_PILE, piles).max(axis=0)
-        values = values[values >= np.partition(maxima, piles - k)[piles - k]]
+    groups = len(values) // _GROUP_SIZE
+    if groups > 4 * k:
+        maxima = values[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups).max(axis=0)
+        values = values[values >= np.partition(maxima, groups - k)[groups - k]]
     return float(np.partition(values, len(values) - k)[len(values) - k])
 
 

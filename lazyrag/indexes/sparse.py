@@ -194,7 +194,7 @@ def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]
     try:
         return np.fromiter(map(operator.index, dimensions), np.uint64, count)
     except (OverflowError, TypeError, ValueError) as exc:
-        msg = f"A sparse vector has a dimension that is none ({exc}); dimensions are whole numbers from 0 to 2**64 - 1."
+        msg = f"Sparse vector dimensions must be integers from 0 to 2**64 - 1; got another one ({exc})."
         raise ConfigError(msg) from exc
 
 
@@ -218,7 +218,7 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
     return found
 
 
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**127  # of float32's normal range
 
 
@@ -323,8 +323,8 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         if late:
             # Rows far enough behind do not need the late dimensions, which add between their least and their most.
             missing = float((parsed.most - parsed.least)[late].sum()) * scale
-            at_most = count // (bm25.POSTINGS_PER_LOOKUP * len(weights))
-            found = contenders(scores, topk, slack=0.0, missing=missing + error, at_most=at_most)
+            max_candidates = count // (bm25.POSTINGS_PER_LOOKUP * len(weights))
+            found = contenders(scores, topk, slack=0.0, missing=missing + error, max_candidates=max_candidates)
             if found is not None:
                 return found
             add_up(late)
@@ -354,7 +354,7 @@ class SparseIndex(TieredIndex[SparsePart, SparseState]):
     """
 
     def __init__(self) -> None:
-        super().__init__(lambda parts, alive, _: SparseState(parts, alive), SparsePart.joined, _MOST_PARTS)
+        super().__init__(lambda parts, alive, _: SparseState(parts, alive), SparsePart.joined, _MAX_PARTS)
 
     def add(
         self, keys: Sequence[str], vectors: Sequence[Mapping[int, float]], fields: Sequence[Fields] | None = None

@@ -22,9 +22,9 @@ from lazyrag.loaders.detect import decode
 Element: TypeAlias = etree._Element
 """An XML element; the tag of comments, instructions and entities is not a text."""
 
-MOST_ENTRIES = 50_000
+MAX_ENTRIES = 50_000
 """Entries in one container."""
-MOST_RATIO = 200
+MAX_RATIO = 200
 """Compression ratio of an entry from `SMALL_ENTRY` on; sheets of equal cells reach 50."""
 SMALL_ENTRY = 1 << 20
 
@@ -51,10 +51,8 @@ class Archive:
         self._what = what
         self._save_as = save_as
         self._reading = reading()
-        if len(self.names) > MOST_ENTRIES:
-            msg = (
-                f"The {what} holds {len(self.names)} entries; at most {MOST_ENTRIES} are read. Split it, or {save_as}."
-            )
+        if len(self.names) > MAX_ENTRIES:
+            msg = f"The {what} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split it, or {save_as}."
             raise LoadError(msg)
 
     def __contains__(self, name: str) -> bool:
@@ -117,10 +115,10 @@ class Archive:
             raise LoadError(self._advised(msg)) from exc
 
     def _check_ratio(self, name: str, size: int, packed: int) -> None:
-        if size > SMALL_ENTRY and size > MOST_RATIO * packed:
+        if size > SMALL_ENTRY and size > MAX_RATIO * packed:
             self._reading.exceeded = True
             msg = (
-                f"The {self._what} is packed like a zip bomb: its part {name} unpacks to more than {MOST_RATIO} times "
+                f"The {self._what} is packed like a zip bomb: its part {name} unpacks to more than {MAX_RATIO} times "
                 "its size. If you trust it, save it again from its program."
             )
             raise LoadError(msg)
@@ -329,7 +327,7 @@ def properties(archive: Archive) -> dict[str, str]:
 
 
 _BREAK = "\n\n"
-_MOST_LISTED = 100
+_MAX_LISTED = 100
 _IS_UTF8 = 0x800
 
 
@@ -389,9 +387,9 @@ def _is_hidden(name: str) -> bool:
 
 
 def _listed(unread: dict[str, str]) -> dict[str, dict[str, str]]:
-    listed = dict(list(unread.items())[:_MOST_LISTED])
-    if len(unread) > _MOST_LISTED:
-        listed["..."] = f"{len(unread) - _MOST_LISTED} more members are not read."
+    listed = dict(list(unread.items())[:_MAX_LISTED])
+    if len(unread) > _MAX_LISTED:
+        listed["..."] = f"{len(unread) - _MAX_LISTED} more members are not read."
     return {"unread_members": listed} if listed else {}
 
 

@@ -23,7 +23,7 @@ from lazyrag.validation import known_arguments, require, validate_integer, valid
 if TYPE_CHECKING:
     from lazyrag.loaders.detect import Sniffed
 
-DEEPEST_NESTING = 5
+MAX_NESTING = 5
 """Nesting of files that is followed, such as an archive in a mail in an archive."""
 
 
@@ -170,8 +170,8 @@ def read_within(limits: LoadLimits | None, readers: FindReader | None) -> Iterat
     state = _active.get()
     if state is None:
         state = Reading(limits or DEFAULT_LIMITS, readers)
-    elif state.depth >= DEEPEST_NESTING:
-        raise LoadError(f"It is nested deeper than {DEEPEST_NESTING} files. Unpack the outer ones.")
+    elif state.depth >= MAX_NESTING:
+        raise LoadError(f"It is nested deeper than {MAX_NESTING} files. Unpack the outer ones.")
     state.depth += 1
     token = _active.set(state)
     try:

@@ -301,7 +301,7 @@ def _control_share(data: bytes) -> float:
 
 _HEAD = 4096
 _SNIFFED_BYTES = 1 << 20
-_SHORTEST = 16  # bytes: fewer that are not UTF-8 may be anything
+_MIN_LENGTH = 16  # bytes: fewer that are not UTF-8 may be anything
 
 _OLE = bytes.fromhex("d0cf11e0a1b11ae1")
 _OLE_STREAMS = {
@@ -495,7 +495,7 @@ def _text(file: BinaryIO, head: bytes) -> Sniffed | None:
         text = decode(data)
     except LoadError:
         return None
-    if len(data) < _SHORTEST and not wide and not _is_utf8(data):
+    if len(data) < _MIN_LENGTH and not wide and not _is_utf8(data):
         return None
     return _marked(text[:_HEAD].removeprefix("\ufeff")) or _looks(text)
 

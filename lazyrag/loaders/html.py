@@ -32,11 +32,11 @@ _ASIDE_NAMES = re.compile(
 _UNSEEN = frozenset(["head", "noscript", "script", "style", "svg", "template"])
 _NEVER_ASIDE = frozenset(["body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"])
 _BLOCKS = frozenset(["div", "ul", "ol", "section", "p"])
-_LEAST_SHARE = 0.25
+_MIN_SHARE = 0.25
 """Minimum share of a page's text for a part to be the main one."""
-_MOST_LINKS = 0.7
+_MAX_LINKS = 0.7
 """Maximum share of links in a block's text."""
-_LEAST_LINKS = 3
+_MIN_LINKS = 3
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ def main_part(page: Element) -> Element:
     tables stay. If hardly anything would remain, nothing is removed.
     """
     weights = _weigh(page)
-    least = _LEAST_SHARE * weights[page].letters
+    least = _MIN_SHARE * weights[page].letters
     part = next((one for one in _candidates(page) if weights[one].letters >= least), page)
     total = weights[part].letters
     aside: list[Element] = []
@@ -73,7 +73,7 @@ def main_part(page: Element) -> Element:
             aside.append(one)
         elif one in weights:
             pending.extend(one)
-    if total - sum(weights[one].letters for one in aside) >= _LEAST_SHARE * total:
+    if total - sum(weights[one].letters for one in aside) >= _MIN_SHARE * total:
         for one in aside:
             _remove(one)
     return part
@@ -115,8 +115,8 @@ def _is_aside(element: Element, weight: _Weight, total: int) -> bool:
     named = f"{element.get('class') or ''} {element.get('id') or ''}"
     if tag not in _NEVER_ASIDE and _ASIDE_NAMES.search(named):
         return weight.letters < 0.3 * total  # for most of the text, the name means something else
-    of_links = weight.linked > _MOST_LINKS * weight.letters and weight.letters < 80 * weight.links
-    return tag in _BLOCKS and weight.links >= _LEAST_LINKS and not weight.headed and of_links
+    of_links = weight.linked > _MAX_LINKS * weight.letters and weight.letters < 80 * weight.links
+    return tag in _BLOCKS and weight.links >= _MIN_LINKS and not weight.headed and of_links
 
 
 def _remove(element: Element) -> None:

@@ -22,7 +22,7 @@ Attachment: TypeAlias = tuple[str, Callable[[], LoadedFile]]
 """Name and load function."""
 
 _HEADERS = ("subject", "from", "to", "cc", "date")
-_MOST_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
+_MAX_PARSED = 10_000  # characters of a header: 0.2 s at worst; one of 400,000 took minutes
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ class _Bounded(policy.EmailPolicy):
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
         try:
-            return super().header_fetch_parse(name, value[:_MOST_PARSED])
+            return super().header_fetch_parse(name, value[:_MAX_PARSED])
         except (AttributeError, IndexError, RecursionError):  # of broken addresses, of a thousand brackets
             return super().header_fetch_parse(name, "")
 
@@ -121,7 +121,7 @@ def _header(mail: EmailMessage, name: str) -> str:
     if not raw.isascii():
         # Some programs write invalid bytes of another encoding.
         return " ".join(decode_lossy(raw.encode("utf-8", "surrogateescape")).split())
-    parsed = str(mail.get(name, "")) if len(raw) <= _MOST_PARSED else ""
+    parsed = str(mail.get(name, "")) if len(raw) <= _MAX_PARSED else ""
     value = " ".join(parsed.split()) or " ".join(raw.split())
     if name == "date":
         try:

@@ -91,7 +91,7 @@ def open_container(path: Path) -> Iterator[Container]:
         raise LoadError(f"The file is damaged: {exc}. {_ADVICE}") from exc
 
 
-_MOST_RTF = 1 << 26  # bytes of a decompressed body
+_MAX_RTF = 1 << 26  # bytes of a decompressed body
 
 # Properties by their numbers in [MS-OXPROPS].
 _SUBJECT, _BODY, _HTML, _PACKED_RTF = 0x0037, 0x1000, 0x1013, 0x1009
@@ -244,8 +244,8 @@ def unpack_rtf(data: bytes) -> bytes:
             window[at] = window[(start + offset) % _WINDOW] if copied else letter  # copied bytes may be copied again
             unpacked.append(window[at])
             at = (at + 1) % _WINDOW
-        if len(unpacked) > _MOST_RTF:
-            raise LoadError(f"The body of the mail unpacks to more than {_MOST_RTF >> 20} MiB. {_ADVICE}")
+        if len(unpacked) > _MAX_RTF:
+            raise LoadError(f"The body of the mail unpacks to more than {_MAX_RTF >> 20} MiB. {_ADVICE}")
     return bytes(unpacked)
 
 

@@ -15,9 +15,9 @@ from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
 _UNSEEN = frozenset(["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"])
-_MOST_REPEATED = 1_000
+_MAX_REPEATED = 1_000
 """Repeated rows and cells that are read; programs fill whole sheets with them."""
-_MOST_ROWS = 1 << 24
+_MAX_ROWS = 1 << 24
 """Repeated rows that are counted: programs have fewer in a sheet."""
 _DURATION = re.compile(r"P(?:(\d{1,6})D)?T?(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:[.,]\d+)?S)?$")
 
@@ -98,7 +98,7 @@ def _properties(archive: Archive) -> dict[str, str]:
     return {name: value.strip() for name, value in found.items() if value and value.strip()}
 
 
-def _count(element: Element, name: str, most: int = _MOST_REPEATED) -> int:
+def _count(element: Element, name: str, most: int = _MAX_REPEATED) -> int:
     """A number of repetitions, from 1 to a bound."""
     value = attribute(element, name)
     return max(1, min(int(value), most)) if value.isdecimal() and len(value) < 10 else 1
@@ -173,8 +173,8 @@ def _rows(table: Element) -> Iterator[Row]:
                 cells += [_value(cell)] * _count(cell, "number-columns-repeated")
         while cells and cells[-1] is None:
             cells.pop()
-        count = _count(row, "number-rows-repeated", most=_MOST_ROWS)
-        for number in range(1, 1 + min(count, _MOST_REPEATED) if cells else 1):
+        count = _count(row, "number-rows-repeated", most=_MAX_ROWS)
+        for number in range(1, 1 + min(count, _MAX_REPEATED) if cells else 1):
             yield above + number, cells
         above += count
 

@@ -43,7 +43,7 @@ Ocr: TypeAlias = "Callable[[np.ndarray], str]"
 """Recognizes the text in an image of a page: (height, width, 3) uint8, RGB."""
 
 _OCR_DOTS_PER_INCH = 200
-_MOST_PAGES_NAMED = 20
+_MAX_PAGES_NAMED = 20
 
 
 @known_arguments
@@ -231,8 +231,8 @@ def _numbered(numbers: Sequence[int]) -> str:
         >>> _numbered([3]), _numbered([1, 2, 5])
         ('page 3', 'pages 1, 2, 5')
     """
-    listed = ", ".join(map(str, numbers[:_MOST_PAGES_NAMED]))
-    more = f" and {len(numbers) - _MOST_PAGES_NAMED} more" if len(numbers) > _MOST_PAGES_NAMED else ""
+    listed = ", ".join(map(str, numbers[:_MAX_PAGES_NAMED]))
+    more = f" and {len(numbers) - _MAX_PAGES_NAMED} more" if len(numbers) > _MAX_PAGES_NAMED else ""
     return f"page{'s' * (len(numbers) > 1)} {listed}{more}"
 
 
@@ -255,8 +255,8 @@ def _load_errors() -> Iterator[None]:
 _LOCK = threading.Lock()
 """pdfium is not thread-safe, not even with one file per thread."""
 
-_MOST_GLYPHS = 1_000_000
-_MOST_PIXELS = 40_000_000
+_MAX_GLYPHS = 1_000_000
+_MAX_PIXELS = 40_000_000
 _POINTS_PER_INCH = 72
 
 _TEXT_FIELDS = {"Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords"}
@@ -299,7 +299,7 @@ class PdfFile:
             width, height = page.get_size()
             scale = dots_per_inch / _POINTS_PER_INCH
             pixels = max(1.0, width * height * scale * scale)
-            scale *= min(1.0, (_MOST_PIXELS / pixels) ** 0.5)
+            scale *= min(1.0, (_MAX_PIXELS / pixels) ** 0.5)
             with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
                 return np.array(bitmap.to_numpy()[:, :, :3])
 
@@ -396,8 +396,8 @@ def _glyphs(text: Any) -> list[Glyph]:
     A word on one line, as most are, is located by its ends alone: four calls for six characters.
     """
     count = pdfium.FPDFText_CountChars(text)
-    if count > _MOST_GLYPHS:
-        raise ValueError(f"a page of {count:,} characters, where at most {_MOST_GLYPHS:,} are read")
+    if count > _MAX_GLYPHS:
+        raise ValueError(f"a page of {count:,} characters, where at most {_MAX_GLYPHS:,} are read")
     page = _PageText(text)
     found: list[Glyph] = []
     content = _all_text(text, count)

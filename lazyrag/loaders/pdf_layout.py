@@ -190,7 +190,7 @@ Cell: TypeAlias = tuple[float, float, str]
 _BETWEEN = " | "
 _WIDE = 2.0  # in font sizes: with so wide a gap, a single row is a table row
 _ALIGNED = 0.6
-_MOST_COLUMNS = 100
+_MAX_COLUMNS = 100
 _NEAR = 3  # rows above and below that are compared
 _TIGHT = 1.45
 _TIGHTEST_OF_USUAL = 0.85
@@ -251,8 +251,8 @@ def _is_table_row(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, f
 def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
     return any(
         abs(a[0] - b[0]) < _ALIGNED * size or abs(a[1] - b[1]) < _ALIGNED * size
-        for a in some[:_MOST_COLUMNS]
-        for b in others[:_MOST_COLUMNS]
+        for a in some[:_MAX_COLUMNS]
+        for b in others[:_MAX_COLUMNS]
     )
 
 
@@ -273,7 +273,7 @@ def _block_lines(
 ) -> list[Line]:
     """The rows of a table. Empty cells between others stay, so that each value is in its column."""
     columns = _columns([rows[at] for at in block])
-    if not 0 < len(columns) <= _MOST_COLUMNS:
+    if not 0 < len(columns) <= _MAX_COLUMNS:
         between = _BETWEEN if columns else " "
         return [Line(between.join(text for _, _, text in rows[at]), is_table_row=bool(columns)) for at in block]
     cells = [_in_columns(rows[at], columns) for at in block]
@@ -334,7 +334,7 @@ _BROKEN = re.compile(r"(?P<word>[^\W\d_]+(?:-[^\W\d_]+)*)(?P<hyphen>[-\u2010\u00
 _DIGITS = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]+$")
 _LOOKED_AT = 3
-_LEAST_PAGES = 3
+_MIN_PAGES = 3
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -422,7 +422,7 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
     counts: Counter[tuple[str, str]] = Counter()
     for lines in split:
         counts.update({key for _, key in _edges(lines)})
-    least = max(_LEAST_PAGES, (sum(map(bool, split)) + 1) // 2)
+    least = max(_MIN_PAGES, (sum(map(bool, split)) + 1) // 2)
     repeated = {key for key, count in counts.items() if count >= least}
     cleaned = []
     for lines in split:
@@ -625,17 +625,17 @@ Interval: TypeAlias = tuple[float, float]
 _LARGE_GAP = 3.5
 _GUTTER = 0.7
 
-_LEAST_ROWS_OF_COLUMN = 3
-_LEAST_UNITS_OF_COLUMN = 18  # a Chinese character is two
-_LEAST_FILL_OF_COLUMN = 0.6
-_MOST_NESTED = 6
-_MOST_GUTTERS = 8
-_MOST_GAPS = 100
+_MIN_ROWS_OF_COLUMN = 3
+_MIN_UNITS_OF_COLUMN = 18  # a Chinese character is two
+_MIN_FILL_OF_COLUMN = 0.6
+_MAX_NESTED = 6
+_MAX_GUTTERS = 8
+_MAX_GAPS = 100
 
 
 def regions(found: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
     """Split a page into regions of one column each, in reading order."""
-    if depth >= _MOST_NESTED or len(found) < 2 * _LEAST_ROWS_OF_COLUMN:
+    if depth >= _MAX_NESTED or len(found) < 2 * _MIN_ROWS_OF_COLUMN:
         return [list(found)]
     result: list[list[Segment]] = []
     plain: list[Segment] = []
@@ -693,7 +693,7 @@ def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
 def _gaps(band: Sequence[Segment]) -> list[Interval]:
     """Gaps in a band that are wide enough for a gutter."""
     found = [gap for gap in _free(band)[1:-1] if gap[1] - gap[0] >= _GUTTER * band[0].size]
-    return found if len(found) <= _MOST_GAPS else []
+    return found if len(found) <= _MAX_GAPS else []
 
 
 def _free(found: Iterable[Segment]) -> list[Interval]:
@@ -713,7 +713,7 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
 
 def _split_at_gutter(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
     """Both sides of a gutter with running text on both sides; None without one."""
-    for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MOST_GUTTERS]:
+    for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MAX_GUTTERS]:
         sides = [one for one in found if one.right <= left], [one for one in found if one.left >= right]
         if all(map(_is_running_text, sides)):
             return sides
@@ -723,14 +723,14 @@ def _split_at_gutter(found: Sequence[Segment]) -> tuple[list[Segment], list[Segm
 def _is_running_text(side: Sequence[Segment]) -> bool:
     """Whether lines fill their column, unlike cells of a table."""
     rows = rows_of(side)
-    if len(rows) < _LEAST_ROWS_OF_COLUMN:
+    if len(rows) < _MIN_ROWS_OF_COLUMN:
         return False
     width = max(row.right for row in rows) - min(row.left for row in rows)
     units = statistics.median(
         max(sum(2 if is_chinese(one) else 1 for one in cell.text) for cell in row.cells) for row in rows
     )
     fill = statistics.median(max(cell.right - cell.left for cell in row.cells) for row in rows) / (width or 1)
-    return units >= _LEAST_UNITS_OF_COLUMN and fill >= _LEAST_FILL_OF_COLUMN
+    return units >= _MIN_UNITS_OF_COLUMN and fill >= _MIN_FILL_OF_COLUMN
 
 
 # All in font sizes.
@@ -738,7 +738,7 @@ _FULL_WITHIN = 2.0
 _INDENT = 0.9
 _PARAGRAPH = 1.35
 
-_MOST_SCATTERED = 0.7
+_MAX_SCATTERED = 0.7
 _FEW = 30
 
 
@@ -775,7 +775,7 @@ def _upright_text(glyphs: Iterable[Glyph]) -> str:
 
 def _is_scattered(found: Sequence[Segment]) -> bool:
     """Whether nearly all segments are single characters, as in vertical lines."""
-    return len(found) > _FEW and sum(len(one.text) == 1 for one in found) > _MOST_SCATTERED * len(found)
+    return len(found) > _FEW and sum(len(one.text) == 1 for one in found) > _MAX_SCATTERED * len(found)
 
 
 def _vertical_text(found: Sequence[Segment]) -> str:

@@ -24,7 +24,7 @@ from lazyrag.text.structure import Value as JsonValue
 from lazyrag.text.structure import json_values
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_texts
 
-DEEPEST = 50
+MAX_LOCATED_DEPTH = 50
 """Nesting of located values."""
 
 _DECODER = json.JSONDecoder()
@@ -69,7 +69,7 @@ def located_json(text: str) -> Located:
 
 def nested_too_deep(line: int) -> ConfigError:
     """The error for values nested too deep."""
-    return ConfigError(f"line {line}: Values are nested more than {DEEPEST} deep. Write them flatter.")
+    return ConfigError(f"line {line}: Values are nested more than {MAX_LOCATED_DEPTH} deep. Write them flatter.")
 
 
 def named_twice(name: str, line: int) -> ConfigError:
@@ -80,7 +80,7 @@ def named_twice(name: str, line: int) -> ConfigError:
 def _located(text: str, value: JsonValue, breaks: list[int], depth: int) -> Located:
     """A parsed value, with the lines that end at these positions."""
     line = bisect_right(breaks, value.value) + 1
-    if depth > DEEPEST:
+    if depth > MAX_LOCATED_DEPTH:
         raise nested_too_deep(line)
     if value.kind == "array":
         return Located([_located(text, child, breaks, depth + 1) for child in value.children], line)
@@ -104,9 +104,9 @@ Pair = tuple[str, str]
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 _INDEX = re.compile(r"\[\d+\]")
-_MOST_GROWTH = 20
+_MAX_GROWTH = 20
 _ALWAYS_ALLOWED = 10_000_000
-_MOST_NAMES = 50
+_MAX_NAMES = 50
 
 
 class Selection:
@@ -181,7 +181,7 @@ class SoughtFields:
         for path in paths:
             for name in [name for name in self._missing if _belongs(path, name)]:
                 del self._missing[name]
-            if path and len(self.known) < _MOST_NAMES:
+            if path and len(self.known) < _MAX_NAMES:
                 self.known.setdefault(_INDEX.sub("", path))
 
     def check(self) -> None:
@@ -267,7 +267,7 @@ def most_text(source_length: int) -> int:
         >>> most_text(1_000_000)
         20000000
     """
-    return max(_ALWAYS_ALLOWED, _MOST_GROWTH * source_length)
+    return max(_ALWAYS_ALLOWED, _MAX_GROWTH * source_length)
 
 
 def _belongs(path: str, name: str) -> bool:
@@ -454,7 +454,7 @@ def _is_header(first: list[str], below: list[list[str]]) -> bool:
 
 MAX_DEPTH = 200
 """Levels of nesting that are read. Python's own JSON parser ends at about a thousand."""
-_LONGEST_PATH = 10_000
+_MAX_PATH_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,8 +499,9 @@ def leaves(value: Value, path: str = "") -> Iterator[Pair]:
     pending: list[Iterator[tuple[str, Value]]] = [iter([(path, value)])]
     while pending:
         for at, one in pending[-1]:
-            if len(at) > _LONGEST_PATH:
-                raise LoadError(f"The path to a value has more than {_LONGEST_PATH:,} characters. Shorten its names.")
+            if len(at) > _MAX_PATH_LENGTH:
+                msg = f"The path to a value has more than {_MAX_PATH_LENGTH:,} characters. Shorten its names."
+                raise LoadError(msg)
             leaf = _leaf(one)
             if leaf is None:
                 pending.append(_inside(at, one))

@@ -26,7 +26,7 @@ from lazyrag.validation import known_arguments
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
 """The value of a cell."""
 
-MOST_CHARACTERS = 1 << 27
+MAX_CHARACTERS = 1 << 27
 """Maximum of characters in the cells and row labels of a workbook."""
 
 Row: TypeAlias = tuple[int, Sequence[Cell]]
@@ -37,7 +37,7 @@ _BREAK = "\n\n"
 
 _SAMPLE = 10
 """Rows among which the column names are searched."""
-_LONGEST_NAME = 100
+_MAX_NAME_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def read_sheets(sheets: Iterable[Sheet], selection: Selection = _ALL) -> LoadedF
         selection: The columns that become text, and their form.
 
     Raises:
-        LoadError: If the text is longer than `MOST_CHARACTERS`, or no sheet has a selected column.
+        LoadError: If the text is longer than `MAX_CHARACTERS`, or no sheet has a selected column.
 
     Example:
         >>> loaded = read_sheets([Sheet("Prices", [(1, ["tea", "EUR"]), (2, ["green", 4.5])])])
@@ -120,7 +120,7 @@ def row_lines(
         sought: Receives the column names.
 
     Raises:
-        LoadError: If a row is longer than `MOST_CHARACTERS`.
+        LoadError: If a row is longer than `MAX_CHARACTERS`.
 
     Example:
         >>> table = enumerate([["Tea 2024"], ["tea", "price"], ["green", 4.0], [None, 3]], start=1)
@@ -152,8 +152,8 @@ def _cells(row: Sequence[Cell]) -> list[str]:
 
 def _limit(length: int) -> None:
     """A small file may repeat a long text in millions of cells."""
-    if length > MOST_CHARACTERS:
-        raise LoadError(f"The workbook has more than {MOST_CHARACTERS} characters. Split it into several files.")
+    if length > MAX_CHARACTERS:
+        raise LoadError(f"The workbook has more than {MAX_CHARACTERS} characters. Split it into several files.")
 
 
 def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None:
@@ -163,7 +163,7 @@ def _names_at(top: Sequence[tuple[Sequence[Cell], Sequence[str]]]) -> int | None
         names = [cell for cell in cells if cell]
         if len(names) >= max(2, widest / 2):
             texts = all(isinstance(value, str) for value, cell in zip(row, cells, strict=True) if cell)
-            different = len(set(names)) == len(names) and max(map(len, names)) <= _LONGEST_NAME
+            different = len(set(names)) == len(names) and max(map(len, names)) <= _MAX_NAME_LENGTH
             return at if texts and different else None
     return None
 

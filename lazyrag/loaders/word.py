@@ -116,7 +116,7 @@ _WRITERS: dict[str, Callable[[Element], str]] = {
 
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_DEEPEST = 9
+_MAX_LIST_LEVELS = 9
 _PLACEHOLDER = re.compile(r"%([1-9])")
 _ROMAN = {1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v"}
 _ROMAN |= {4: "iv", 1: "i"}
@@ -190,14 +190,14 @@ class Numbering:
         return f"{mark} " if mark and level.form != "none" else ""
 
     def _count(self, key: str, found: _List, depth: int) -> list[int | None]:
-        counts = self._counts.setdefault(found.definition, [None] * _DEEPEST)
+        counts = self._counts.setdefault(found.definition, [None] * _MAX_LIST_LEVELS)
         start = found.levels[depth].start
         if depth in found.restarts and (key, depth) not in self._begun:
             start, counts[depth] = found.restarts[depth], None
         self._begun.add((key, depth))
         before = counts[depth]
         counts[depth] = start if before is None else before + 1
-        counts[depth + 1 :] = [None] * (_DEEPEST - depth - 1)
+        counts[depth + 1 :] = [None] * (_MAX_LIST_LEVELS - depth - 1)
         return counts
 
     @staticmethod
@@ -248,7 +248,7 @@ def _levels(parent: Any) -> list[tuple[int, _Level]]:
     levels = []
     for one in parent.iterfind(f"{_W}lvl"):
         depth = _number(_own(one, "ilvl"), None)
-        if depth is not None and 0 <= depth < _DEEPEST:
+        if depth is not None and 0 <= depth < _MAX_LIST_LEVELS:
             start = _number(_value(one, "start"), 0) or 0
             form = _value(one, "numFmt") or "decimal"
             levels.append((depth, _Level(start, form, _value(one, "lvlText"), _value(one, "pStyle"))))
@@ -498,7 +498,7 @@ def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
             yield from _run_text(child, page)
 
 
-DEEPEST = 10_000
+MAX_RTF_DEPTH = 10_000
 """Nesting of groups that is read."""
 
 _TOKEN = re.compile(
@@ -641,9 +641,9 @@ class _Reader:
         self.is_marked = False
         self.to_skip = 0
         if opens:
-            if len(self.stack) >= DEEPEST:
-                msg = f"Its groups are nested deeper than {DEEPEST:,} levels, which no program writes. Save it again."
-                raise LoadError(msg)
+            if len(self.stack) >= MAX_RTF_DEPTH:
+                msg = f"Its groups are nested deeper than {MAX_RTF_DEPTH:,} levels, which no program writes."
+                raise LoadError(f"{msg} Save it again.")
             self.stack.append(replace(self.state))
         elif self.stack:
             left, self.state = self.state.target, self.stack.pop()

@@ -11,9 +11,9 @@ import yaml
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.detect import decode
-from lazyrag.loaders.records import DEEPEST as DEEPEST_LOCATED
 from lazyrag.loaders.records import (
     MAX_DEPTH,
+    MAX_LOCATED_DEPTH,
     Located,
     Mapping,
     Selection,
@@ -171,7 +171,7 @@ def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Lo
     if node in known:
         return known[node]
     line = node.start_mark.line + 1
-    if depth > DEEPEST_LOCATED:  # or it is in itself
+    if depth > MAX_LOCATED_DEPTH:  # or it is in itself
         raise nested_too_deep(line)
     value: Any = None
     if isinstance(node, yaml.SequenceNode):

@@ -23,7 +23,7 @@ from lazyrag.models.protocols import (
 )
 from lazyrag.validation import keyword_names, require
 
-LONGEST_ANSWER = 100_000
+MAX_ANSWER_LENGTH = 100_000
 """Maximum characters of an answer that is read; a longer one comes from a model that does not stop."""
 THOUGHTS = ("think", "thinking", "thought", "reasoning")
 """Tags around the reasoning of a model."""
@@ -46,8 +46,8 @@ def visible(answer: str) -> str:
         >>> visible("<think>Tea, so...</think> Tea keeps.")
         'Tea keeps.'
     """
-    if len(answer) > LONGEST_ANSWER:
-        raise UnreadableAnswerError(f"the answer has {len(answer)} characters; the maximum is {LONGEST_ANSWER}")
+    if len(answer) > MAX_ANSWER_LENGTH:
+        raise UnreadableAnswerError(f"the answer has {len(answer)} characters; the maximum is {MAX_ANSWER_LENGTH}")
     try:
         answer.encode()
     except UnicodeEncodeError:

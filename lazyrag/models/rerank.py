@@ -16,7 +16,7 @@ from lazyrag.models.embedding import callable_identity
 from lazyrag.models.protocols import ChatChoice, ChatModel, ChatOptions, RerankModel, missing_members
 from lazyrag.models.structured_output import find_json, object_schema
 from lazyrag.text.analyzers import term_function
-from lazyrag.text.sentences import Language, spoken
+from lazyrag.text.sentences import Language, resolve_language
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
@@ -189,7 +189,7 @@ class Bm25RerankModel:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         documents, top_n = checked_documents(documents, top_n)
-        terms_of = term_function(spoken("auto", query) if self.analyser == "auto" else self.analyser)
+        terms_of = term_function(resolve_language("auto", query) if self.analyser == "auto" else self.analyser)
         query_terms, document_terms = terms_of(query), [terms_of(document) for document in documents]
         if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
             return [(index, 0.0) for index in range(top_n)]
@@ -325,7 +325,7 @@ class PointwiseRerankModel(_JudgeModel):
 
     async def _score(self, query: str, passage: str, slots: asyncio.Semaphore) -> float | None:
         """Score a passage; None if the answer cannot be read."""
-        template = self.prompt or POINTWISE[self.scale, spoken(self.language, query)]
+        template = self.prompt or POINTWISE[self.scale, resolve_language(self.language, query)]
         async with slots:
             answer = await self.model.achat(template.format(query=query, passage=_enclose(passage)), self.options)
         if self.scale == "yes_no":
@@ -407,7 +407,7 @@ class ListwiseRerankModel(_JudgeModel):
         return [(index, (len(order) - rank) / len(order)) for rank, index in enumerate(order)], unread, calls
 
     async def _order_window(self, query: str, passages: Sequence[str]) -> list[int]:
-        template = self.prompt or LISTWISE[spoken(self.language, query)]
+        template = self.prompt or LISTWISE[resolve_language(self.language, query)]
         numbered = "\n\n".join(f"[{number}] {_enclose(passage)}" for number, passage in enumerate(passages, start=1))
         prompt = template.format(query=query, passages=numbered, count=len(passages))
         try:

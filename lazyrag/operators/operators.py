@@ -38,7 +38,7 @@ from lazyrag.pipeline.search import Found, RetrieverFinder
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import callable_name
-from lazyrag.text.sentences import Language, spoken
+from lazyrag.text.sentences import Language, resolve_language
 from lazyrag.validation import is_list_of, known_arguments, require, validate_choice, validate_integer, validate_text
 
 
@@ -616,7 +616,7 @@ class QAPromptor(Operator):
         """Write the prompt."""
         query = query_of(data)
         _, docs = latest_docs(data)
-        template = self._template or TEMPLATES[spoken(self._language, query)]
+        template = self._template or TEMPLATES[resolve_language(self._language, query)]
         return {"prompt": template.fill([(at, "", text) for at, text in enumerate(docs, 1)], query)}
 
 

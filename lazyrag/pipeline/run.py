@@ -25,7 +25,7 @@ from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.search import Finder, Found
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
 from lazyrag.retrieval.reranker import Reranker, rerankers
-from lazyrag.text.sentences import spoken
+from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import require, validate_integer
 
 T = TypeVar("T")
@@ -294,7 +294,7 @@ class Run:
     def not_found(self, context: RAGContext) -> Answer:
         """Return the answer for a context without sources."""
         left_out = context.metadata.get("left_out", ())
-        language = context.metadata.get("language") or spoken("auto", self.query)
+        language = context.metadata.get("language") or resolve_language("auto", self.query)
         text = (NO_ROOM if left_out else NOT_FOUND)[language]
         problems: tuple[str, ...] = ()
         if left_out:

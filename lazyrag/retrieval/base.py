@@ -232,7 +232,7 @@ class LoadedStage(LazyStage):
 
 def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
     """The key of a node in a read."""
-    part = snapshot.part_of(node)
+    part = snapshot.index_of(node)
     return node.uid, part, "" if part == OUTSIDE else node.segment.key
 
 

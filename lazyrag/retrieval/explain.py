@@ -397,7 +397,7 @@ def _input_nodes(stage: Stage) -> dict[str, dict[DocNode, None]]:
 
 
 def _tree(node: DocNode) -> object:
-    return None if node.reader is None else node.reader.tree
+    return None if node.reader is None else node.reader.document_token
 
 
 def _stage_text(stage: Stage) -> str:

@@ -714,7 +714,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
             nodes: Any = self._combine(taken)
         if not is_list_of(nodes, DocNode):
             raise RetrievalError(f"combine must return a list of nodes, best first; got {nodes!r:.80}.")
-        keys = Counter((node.uid, snapshot.part_of(node)) for node in nodes)
+        keys = Counter((node.uid, snapshot.index_of(node)) for node in nodes)
         twice = [uid for (uid, _), count in keys.items() if count > 1]
         if twice:
             raise RetrievalError(f"combine returned the node {twice[0]!r} twice; each may be in a result once.")
@@ -837,7 +837,7 @@ def _add_new(found: dict[tuple[str, int], DocNode], nodes: Sequence[DocNode], sn
     """Add nodes that are not there yet, and that no node of a Document represents."""
     owned = {uid for uid, part in found if part != OUTSIDE}
     for node in nodes:
-        uid, part = node.uid, snapshot.part_of(node)
+        uid, part = node.uid, snapshot.index_of(node)
         if (uid, OUTSIDE) not in found and not (part == OUTSIDE and uid in owned):
             found.setdefault((uid, part), node)
 

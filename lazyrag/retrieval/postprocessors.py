@@ -420,7 +420,7 @@ def auto_merge(
     readers: dict[int, Reader] = {}
     for node in listed:
         reader = _reader(node)
-        first = readers.setdefault(id(reader.tree), reader)
+        first = readers.setdefault(id(reader.document_token), reader)
         if first.scope != reader.scope:
             raise ConfigError(f"Nodes come through different filters of a Document: {first.scope!r}, {reader.scope!r}.")
 
@@ -429,7 +429,7 @@ def auto_merge(
         for position, part in enumerate(snapshot.parts):
             merging = _Merging(part, rule)
             for node in listed:
-                if node.reader is not None and node.reader.tree is part.indexer:
+                if node.reader is not None and node.reader.document_token is part.indexer:
                     merging.add(node)
             merged += [(rule.order(node), node.uid, position, node) for node in merging.merged()]
         return [node for *_, node in sorted(merged, key=lambda item: item[:3])]
@@ -515,7 +515,7 @@ class _Merging:
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
-        self._snapshot.look_above([item.segment for item in self._found.values()])
+        self._snapshot.prefetch_parents([item.segment for item in self._found.values()])
         deepest = max((self._depth(item) for item in self._found.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
@@ -549,10 +549,10 @@ class _Merging:
         line = self._line(group)
         if len(children) < self._rule.least or (self._rule.up_to is not None and self._rule.up_to not in line[1:]):
             return
-        parent = self._snapshot.above(children[0].segment)
+        parent = self._snapshot.parent(children[0].segment)
         if parent is None or not self._snapshot.sees(parent):
             return
-        siblings = self._snapshot.few_children(parent, group, int(len(children) / self._rule.ratio) + 1)
+        siblings = self._snapshot.children_up_to(parent, group, int(len(children) / self._rule.ratio) + 1)
         if siblings is None:
             return
         all_uids = {sibling.uid for sibling in siblings}
@@ -562,13 +562,13 @@ class _Merging:
 
     def _absorb(self, found: _Found, groups: set[str]) -> None:
         """Drop a node that is below another one of the result, which has nodes of these groups."""
-        above = self._snapshot.above(found.segment)
+        above = self._snapshot.parent(found.segment)
         while above is not None:
             if above.uid in self._found:
                 self._replace([found], above)
                 return
             # Further up are complete documents, which take long to read.
-            above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.above(above)
+            above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.parent(above)
 
     def _replace(self, lower: list[_Found], segment: Segment) -> None:
         present = self._found.get(segment.uid)
@@ -654,7 +654,7 @@ class Windows:
             if is_window(node):
                 merged = f"a merged window of {len(node.merged_from)} nodes has no neighbours"
                 raise ConfigError(f"{node!r}: {merged}. Use one Windows with larger numbers, or merge=False first.")
-            by_tree.setdefault(id(_reader(node).tree), []).append(at)
+            by_tree.setdefault(id(_reader(node).document_token), []).append(at)
         found: list[tuple[int, list[DocNode]]] = []
         for positions in by_tree.values():
             own = [nodes[at] for at in positions]
@@ -682,7 +682,7 @@ class Windows:
 
 
 def _location(node: DocNode) -> tuple[Any, ...]:
-    return None if node.reader is None else id(node.reader.tree), node.document_id, node.group
+    return None if node.reader is None else id(node.reader.document_token), node.document_id, node.group
 
 
 @dataclass(frozen=True, slots=True)

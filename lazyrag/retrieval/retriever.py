@@ -197,8 +197,8 @@ class Retriever(BaseRetriever[T_co]):
         feedback = query.feedback or self._feedback
         if feedback is None:
             return vectors
-        trees = {id(doc.reader.tree) for doc in self._documents}
-        nodes = [node for node in feedback[0] if node.reader is not None and id(node.reader.tree) in trees]
+        trees = {id(doc.reader.document_token) for doc in self._documents}
+        nodes = [node for node in feedback[0] if node.reader is not None and id(node.reader.document_token) in trees]
         pairs = zip(vectors, embedders, strict=True)
         return [feedback_vector(plain, embedder, embed_key, nodes, feedback[1]) for plain, embedder in pairs]
 
@@ -214,7 +214,7 @@ class Retriever(BaseRetriever[T_co]):
     def _mapped(self, last: LazyStage, query: Query, snapshot: Snapshot, target: str) -> LazyStage:
         """Hits mapped to another group within their Documents; each node once, at its first place."""
         begun = time.perf_counter()
-        parts = {part.part: part for part in snapshot.parts}
+        parts = {part.document_index: part for part in snapshot.parts}
         found = [(parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)]
         pairs = related(found, target)
         return LoadedStage(
@@ -356,8 +356,8 @@ class Retriever(BaseRetriever[T_co]):
         found = []
         for part, _, segment in _find(ranked, uid):
             if segment.group == self.target:
-                below = part.relating(self.group)(DocNode.from_segment(segment, part.source))
-                found += [(part, (source.uid, part.part, source.key), source) for source in below]
+                below = part.related_nodes_function(self.group)(DocNode.from_segment(segment, part.source))
+                found += [(part, (source.uid, part.document_index, source.key), source) for source in below]
         return found
 
 
@@ -369,7 +369,7 @@ def validate_documents(doc: Any) -> list[Document]:
     """
     documents = [doc] if isinstance(doc, Document) else doc
     require(bool(documents) and is_list_of(documents, Document), "doc", doc, "a Document or a list of Documents")
-    if len({id(document.reader.tree) for document in documents}) != len(documents):
+    if len({id(document.reader.document_token) for document in documents}) != len(documents):
         raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
     return list(documents)
 

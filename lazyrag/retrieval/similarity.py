@@ -14,7 +14,7 @@ from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
 from lazyrag.document.nodes import SearchMode
 from lazyrag.document.reader import Reader
-from lazyrag.document.snapshot import Hits, Snapshot, keyed, merged
+from lazyrag.document.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.errors import ConfigError, RetrievalError, TransformError, warn_user
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.models.embedding import CheckedEmbedder
@@ -303,8 +303,8 @@ class _FunctionSearch:
                 nodes += found
                 scores.append(page_scores)
             best = _best(nodes, np.concatenate(scores), request.topk, descend=descend)
-            rankings.append(keyed(best, part.part))
-        return merged(rankings, request.topk, descend=descend)
+            rankings.append(keyed(best, part.document_index))
+        return merge_rankings(rankings, request.topk, descend=descend)
 
 
 def _best(nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, descend: bool) -> Ranking:

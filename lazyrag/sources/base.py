@@ -389,7 +389,7 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
 
 _TEMPORARY = ".lazyrag-source.tmp"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
-_LONGEST_SLUG = 60
+_MAX_SLUG_LENGTH = 60
 _SUFFIX = re.compile(r"(?:\.[A-Za-z0-9_-]{1,16}){1,3}")
 
 
@@ -491,7 +491,7 @@ def file_name(identity: str, suffix: str) -> str:
         >>> file_name("https://example.com/tea?id=7", ".html")
         'https-example-com-tea-id-7-338977c5b41e48e6bc7e.html'
     """
-    slug = _NOT_IN_NAMES.sub("-", identity[:400].lower()).strip("-")[:_LONGEST_SLUG].strip("-")
+    slug = _NOT_IN_NAMES.sub("-", identity[:400].lower()).strip("-")[:_MAX_SLUG_LENGTH].strip("-")
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
     return f"{slug or 'item'}-{digest}{suffix}"
 

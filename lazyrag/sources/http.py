@@ -58,7 +58,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PORTS = {"http": 80, "https": 443}
 
-_LONGEST_URL = 8_000
+_MAX_URL_LENGTH = 8_000
 _BAD_CHARACTER = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _ENDS_IN_A_NUMBER = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
@@ -137,7 +137,7 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     """
     if not isinstance(url, str):
         raise ConfigError(f"url must be a text such as 'https://example.com/tea'; got {type(url).__name__}.")
-    problem = "is too long" if len(url) > _LONGEST_URL else ""
+    problem = "is too long" if len(url) > _MAX_URL_LENGTH else ""
     url = url.strip(" \t\r\n\f")
     try:
         parts = urllib.parse.urlsplit(urllib.parse.urljoin(str(base), url) if base else url)

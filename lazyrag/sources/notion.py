@@ -31,7 +31,7 @@ _MARKS = (("code", "`"), ("bold", "**"), ("italic", "*"), ("strikethrough", "~~"
 _LISTS = {"bulleted_list_item": "  ", "numbered_list_item": "   ", "to_do": "  ", "toggle": "  "}
 """Kinds of list items, and the indentation beneath them."""
 _TABLE_CELL = str.maketrans({"|": r"\|", "\n": " "})
-_DEEPEST = 50
+_MAX_DEPTH = 50
 
 
 def markdown_of(blocks: Iterable[Block], children: Children) -> str:
@@ -93,8 +93,8 @@ def _pieces(blocks: Iterable[Block], children: Children, depth: int) -> Iterator
         number = number + 1 if kind == "numbered_list_item" else 0
         beneath: Sequence[Block] = ()
         if block.get("has_children") is True and kind not in {"child_page", "child_database"}:
-            if depth >= _DEEPEST:
-                msg = f"Its blocks are nested deeper than {_DEEPEST} levels. Flatten the innermost ones."
+            if depth >= _MAX_DEPTH:
+                msg = f"Its blocks are nested deeper than {_MAX_DEPTH} levels. Flatten the innermost ones."
                 raise LoadError(msg)
             beneath = list(children(_text(block.get("id"))))
         if kind == "table":
@@ -219,7 +219,7 @@ _ID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?(
 _GONE = 404
 _PLAIN = frozenset("number checkbox url email phone_number created_time last_edited_time".split())
 _INNER = {"select": "name", "status": "name", "date": "start"}
-_MOST_BLOCKS = 50_000  # of a page
+_MAX_BLOCKS = 50_000  # of a page
 
 
 class NotionSource(BaseSource):
@@ -341,8 +341,8 @@ class NotionSource(BaseSource):
             seen.add(block_id)
             for block in self._all(f"/v1/blocks/{block_id}/children"):
                 count += 1
-                if count > _MOST_BLOCKS:
-                    raise LoadError(f"The page {page_id} has more than {_MOST_BLOCKS:,} blocks. Split it.")
+                if count > _MAX_BLOCKS:
+                    raise LoadError(f"The page {page_id} has more than {_MAX_BLOCKS:,} blocks. Split it.")
                 if block.get("type") == "child_page":
                     beneath.append(_own_id(block))
                 elif block.get("type") == "child_database" and self._child_pages:

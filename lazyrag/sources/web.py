@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lazyrag.sources.http import WebOptions
 
 
-MOST_LINKS = 10_000
+MAX_LINKS = 10_000
 """Links of one page that are followed."""
 
 
@@ -46,7 +46,7 @@ class PageLinks:
     Args:
         urls: In page order, without duplicates; none if the page forbids to follow its links.
         may_be_indexed: Whether the page allows indexing.
-        is_complete: False if it has more than `MOST_LINKS` links.
+        is_complete: False if it has more than `MAX_LINKS` links.
     """
 
     urls: tuple[WebUrl, ...] = ()
@@ -83,7 +83,7 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
     base = (_resolved(bases[0], url) if bases else None) or url
     found: dict[WebUrl, None] = {}
     for number, reference in enumerate(_references(root)):
-        if number == MOST_LINKS:
+        if number == MAX_LINKS:
             return PageLinks(tuple(found), may_be_indexed, is_complete=False)
         target = _resolved(reference, base)
         if target is not None:
@@ -110,7 +110,7 @@ def _words(text: str | None) -> set[str]:
     return set((text or "").lower().replace(",", " ").replace(":", " ").split())
 
 
-_MOST_BYTES = 512_000  # RFC 9309: at least 500 KiB are read
+_MAX_BYTES = 512_000  # RFC 9309: at least 500 KiB are read
 _AGENT_VERSION = re.compile(r"(?im)^([ \t]*user-agent[ \t]*:[^/#\n]*)/[^\n]*")
 
 
@@ -167,7 +167,7 @@ class Robots:
 
     def _fetched(self, url: WebUrl) -> Protego | FetchError:
         try:
-            body = self._client.get(url, accept="text/plain").body[:_MOST_BYTES]
+            body = self._client.get(url, accept="text/plain").body[:_MAX_BYTES]
         except FetchError as exc:
             if not HTTPStatus.BAD_REQUEST <= exc.status < HTTPStatus.INTERNAL_SERVER_ERROR or exc.transient:
                 return exc
@@ -392,7 +392,7 @@ class _Crawl:
         content = answer.body if suffix in {"", ".pdf"} else _as_utf8(answer)
         links = links_of(content, answer.url, robots_header) if suffix == ".html" else PageLinks()
         if not links.is_complete:
-            self._links_left = f"{answer.url.shown} has more than {MOST_LINKS:,} links"
+            self._links_left = f"{answer.url.shown} has more than {MAX_LINKS:,} links"
         if visit.depth < self._source._max_depth:
             for url in links.urls:
                 if url not in self._queued and self._source._wants(url, self._host):

@@ -221,17 +221,17 @@ _SCRATCH_BYTES = 1 << 24  # from which room for an array is on the disk
 
 _REPAIR = "Run verify() and repair()."
 _FULL = (
-    "cannot be written: the disk is full, or a limit is reached. Nothing of it was kept, the rest is there; make room."
+    "cannot be written: the disk is full, or a limit is reached. The write was rolled back. Free disk space and retry."
 )
-_RIGHTS = "cannot be read or written. Check the rights of the file and of its folder."
+_PERMISSIONS = "cannot be read or written. Check the permissions of the file and of its folder."
 _EXPLANATIONS = {
     errno.ENOENT: f"is missing. {_REPAIR}",
     errno.ENOSPC: _FULL,
     errno.EFBIG: _FULL,
     getattr(errno, "EDQUOT", errno.ENOSPC): _FULL,  # Windows has no quotas
-    errno.EACCES: _RIGHTS,
-    errno.EPERM: _RIGHTS,
-    errno.EROFS: _RIGHTS,
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+    errno.EROFS: _PERMISSIONS,
 }
 
 
@@ -360,8 +360,8 @@ class ArrayFiles:
             with self._changing(_checked(name)):
                 self._place.remove(name)
 
-    def retire(self, names: Iterable[str]) -> None:
-        """Renew the time of bundles that are not in use any more: readers may be about to open them."""
+    def postpone_deletion(self, names: Iterable[str]) -> None:
+        """Reset the age of unreferenced files so that current readers can still open them."""
         for name in names:
             with self._changing(_checked(name)):
                 self._place.renew(name)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
 """One step from a format to the next: SQL statements, or a function that is called inside the step's transaction."""
 
-_LONGEST_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
+_MAX_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
 _MEMORY = ":memory:"  # SQLite's own name for a database in memory
 _SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an empty one and writes over it
 # Of a new database: rows of some hundred bytes in any order are written half as often as with 4,096.
@@ -33,12 +33,14 @@ _CACHE_KB = 8_192
 _EXPLANATIONS = {
     "locked": "is locked: another connection was writing for more than {wait:g} s. Wait until it is done, or end it.",
     "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
-    "is full": "cannot grow: the disk is full. What was to be written is not in it, the rest is; make room.",
-    "disk I/O error": "cannot be read or written (disk I/O error). See whether the disk is whole, and not full.",
-    "readonly": "cannot be written. Check the rights of the file and of its folder, which both must be writable.",
+    "is full": "cannot grow: the disk is full. The write was rolled back. Free disk space and retry.",
+    "disk I/O error": (
+        "cannot be read or written (disk I/O error). Check that the disk has free space and no hardware errors."
+    ),
+    "readonly": "cannot be written. Check the permissions of the file and of its folder, which both must be writable.",
     "unable to open": (
-        "cannot be opened. Check the rights of the file and of its folder: both must be writable, even for reading, "
-        "since SQLite keeps two more files beside it."
+        "cannot be opened. Check the permissions of the file and of its folder: both must be writable, even for "
+        "reading, since SQLite keeps two more files beside it."
     ),
     "not a database": "is no SQLite database, or is damaged. {damaged} Or give another path.",
     "malformed": "is damaged. {damaged}",
@@ -117,8 +119,8 @@ class Database:
         read_only: bool = False,
         timeout_s: float = 30.0,
     ) -> None:
-        expected = f"a number of seconds from 0 to {_LONGEST_WAIT_S:,.0f}"
-        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _LONGEST_WAIT_S)
+        expected = f"a number of seconds from 0 to {_MAX_WAIT_S:,.0f}"
+        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _MAX_WAIT_S)
         if path is None and read_only:
             msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
             raise ConfigError(msg)

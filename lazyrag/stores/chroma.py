@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.errors import (
     ConfigError,
@@ -54,7 +54,6 @@ from lazyrag.stores.protocol import (
     other_schema,
     push_down,
 )
-from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, Scalar, Vector
 from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
 
@@ -345,7 +344,7 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
 # --- The client
 
 _RETRIES = 3
-_LONGEST_PAUSE_S = 10.0  # that a server may ask for
+_MAX_PAUSE_S = 10.0  # that a server may ask for
 _CONNECT_S = 10.0
 _LOCAL_KWARGS = ("database", "settings", "tenant")
 _SERVER_KWARGS = ("database", "headers", "settings", "ssl", "tenant")
@@ -558,7 +557,7 @@ def _pause_s(exc: Exception, tries: int) -> float | None:
     if _is_caused_by(exc, _httpx().TimeoutException):
         return None  # it has taken long enough, and the server is busy
     wait_s = next((cause.wait_s for cause in _causes(exc) if isinstance(cause, _RetryLaterError)), 0.0)
-    return None if wait_s > _LONGEST_PAUSE_S else wait_s + backoff_s(tries)
+    return None if wait_s > _MAX_PAUSE_S else wait_s + backoff_s(tries)
 
 
 def _is_network(exc: Exception) -> bool:
@@ -652,7 +651,7 @@ class _Collection:
     def nearest(
         self, query: Vector, count: int, where: Where | None, keys: Sequence[str] | None = None
     ) -> list[tuple[str, float]]:
-        """Search in Chroma: at most ``count`` keys, each with its worth (see `Candidate`), best first.
+        """Search in Chroma: at most ``count`` keys, each with its raw score (see `Candidate`), best first.
 
         Rows whose distance is beyond float32's range are left out.
 
@@ -713,7 +712,7 @@ class _NearestRows:
                 self._search(depth)
             new = [key for key, _ in self._ranked[:depth] if key not in self._rows]
             if not new:
-                return [Candidate(self._rows[key], worth) for key, worth in self._ranked[:depth]]
+                return [Candidate(self._rows[key], raw_score) for key, raw_score in self._ranked[:depth]]
             self._rows.update(self._collection.rows(new))
             # Some may have been deleted meanwhile; a graph that another program has open still has them.
             deleted = set(new) - self._rows.keys()
@@ -747,17 +746,17 @@ class _NearestRows:
         rows = self._collection.rows(present - {key for key, _ in ranked})
         self._rows.update(rows)
         if rows:
-            worth = self._worth(np.stack([cast("Vector", row.vector) for row in rows.values()]))
-            ranked = sorted([*ranked, *zip(rows, worth, strict=True)], key=lambda pair: -pair[1])
+            raw_score = self._raw_scores(np.stack([cast("Vector", row.vector) for row in rows.values()]))
+            ranked = sorted([*ranked, *zip(rows, raw_score, strict=True)], key=lambda pair: -pair[1])
         self._ranked = ranked
 
-    def _worth(self, vectors: Matrix) -> list[float]:
-        """The worth (see `Candidate`) of vectors, (n, dimension)."""
+    def _raw_scores(self, vectors: Matrix) -> list[float]:
+        """The raw scores (see `Candidate`) of vectors, (n, dimension)."""
         metric = self._collection.schema.metric
         query = unit_vectors(self._query[None], metric)[0].astype(np.float64)
         exact = unit_vectors(vectors, metric).astype(np.float64)
-        worth = -np.square(exact - query).sum(axis=1) if metric == "l2" else exact @ query
-        return cast("list[float]", worth.tolist())
+        raw_score = -np.square(exact - query).sum(axis=1) if metric == "l2" else exact @ query
+        return cast("list[float]", raw_score.tolist())
 
 
 # --- Rows
@@ -1008,9 +1007,9 @@ _OPPOSITES = {
 _REVERSED = {"$gt": "$lte", "$gte": "$lt", "$lt": "$gte", "$lte": "$gt"}
 
 # SQLite behind Chroma evaluates filters. Seen with 1.5.9: 40,000 values, 2,000 parts or 60 levels are errors.
-_MOST_VALUES = 5_000
-_MOST_PARTS = 200
-_MOST_LEVELS = 12
+_MAX_VALUES = 5_000
+_MAX_PARTS = 200
+_MAX_LEVELS = 12
 
 
 def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:
@@ -1023,7 +1022,7 @@ def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:
     pushed = push_down(filter, ChromaDialect(schema))
     if pushed.native is not None:
         levels, parts, values = _size(pushed.native)
-        if levels > _MOST_LEVELS or parts > _MOST_PARTS or values > _MOST_VALUES:
+        if levels > _MAX_LEVELS or parts > _MAX_PARTS or values > _MAX_VALUES:
             return Pushed(rest=filter)
     return pushed
 

@@ -160,7 +160,7 @@ class StoreConf:
         return None if path is None else _resolve(path)
 
     @property
-    def places(self) -> list[Path]:
+    def paths(self) -> list[Path]:
         """The files and folders on this machine: that of the ledger, and those of the stores."""
         locations = (self.segment.location, self.vector.location)
         folders = [location.address for location in locations if location is not None and not location.is_server]

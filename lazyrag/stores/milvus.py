@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
 from lazyrag.data.segment import ReadOnly
 from lazyrag.errors import (
@@ -54,7 +54,6 @@ from lazyrag.stores.protocol import (
     push_down,
     rank_rows,
 )
-from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.types import (
     SPARSE,
     Embedding,
@@ -76,7 +75,7 @@ IndexKwargs: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 _UPSERT_BYTES = 8 * 2**20  # of one message; servers take 64 MiB
 _FIRST_SPARSE = (2, 4)  # version of a server with sparse vectors: older ones crash on such a column
-_LEAST_DIMENSION, _MOST_DIMENSION = 2, 32_768  # of dense vectors; Milvus Lite 2.5 fails at the index of others
+_MIN_DIMENSION, _MAX_DIMENSION = 2, 32_768  # of dense vectors; Milvus Lite 2.5 fails at the index of others
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")  # of a database or a collection
 
 
@@ -155,9 +154,9 @@ class MilvusVectorStore:
                 "vectors; servers have since 2.4, and Milvus Lite has. Use one of those, or the map store."
             )
             raise UnsupportedError(msg, store="milvus", collection=collection)
-        if not schema.is_sparse and not _LEAST_DIMENSION <= schema.dimension <= _MOST_DIMENSION:
+        if not schema.is_sparse and not _MIN_DIMENSION <= schema.dimension <= _MAX_DIMENSION:
             msg = (
-                f"Milvus stores vectors of {_LEAST_DIMENSION} to {_MOST_DIMENSION} numbers; these have "
+                f"Milvus stores vectors of {_MIN_DIMENSION} to {_MAX_DIMENSION} numbers; these have "
                 f"{schema.dimension}. Use the map store for them."
             )
             raise UnsupportedError(msg, store="milvus", collection=collection)
@@ -266,7 +265,7 @@ _DEPTHS = {  # parameters of a search that must be at least its number of rows
     "DISKANN": "search_list",
     "SCANN": "reorder_k",
 }
-_LEAST_DEPTH = 64
+_MIN_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +297,7 @@ class IndexChoice:
             ({'ef': 100}, {})
         """
         name = _DEPTHS.get(self.type)
-        wanted = {} if name is None else {name: max(depth, int(self.search_params.get(name, _LEAST_DEPTH)))}
+        wanted = {} if name is None else {name: max(depth, int(self.search_params.get(name, _MIN_DEPTH)))}
         return {**self.search_params, **wanted}
 
 
@@ -390,7 +389,7 @@ _PROPERTY = "lazyrag"  # beside the description, which Milvus Lite 3 loses; 2.5 
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _NO_COLLECTION = 100  # Milvus's code
 _UNREACHED = 2  # pymilvus's code for a connection that failed, Milvus's for a service that is missing
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0  # before a retry, doubling
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0  # before a retry, doubling
 _STRONG: Mapping[str, Any] = {"consistency_level": "Strong"}  # of every read
 
 
@@ -579,7 +578,7 @@ class MilvusConnection:
                 if time.monotonic() + pause_s > until:
                     raise
                 time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     @contextmanager
     def _translate_errors(self, what: str, collection: str = "", *, is_opening: bool = False) -> Iterator[None]:
@@ -635,13 +634,13 @@ def _pymilvus_schema(layout: Layout) -> Any:
     """The schema of a collection for pymilvus; the layout is stored in its description and in a property."""
     kinds = _pymilvus().DataType
     schema = _pymilvus().MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=layout.text)
-    schema.add_field(KEY, kinds.VARCHAR, is_primary=True, max_length=MOST_BYTES)
+    schema.add_field(KEY, kinds.VARCHAR, is_primary=True, max_length=MAX_BYTES)
     if layout.schema.is_sparse:
         schema.add_field(VECTOR, kinds.SPARSE_FLOAT_VECTOR)
     else:
         schema.add_field(VECTOR, kinds.FLOAT_VECTOR, dim=layout.schema.dimension)
     for column in (ROW, *columns_of(layout.schema.fields).values()):
-        schema.add_field(column, kinds.VARCHAR, max_length=MOST_BYTES)
+        schema.add_field(column, kinds.VARCHAR, max_length=MAX_BYTES)
     return schema
 
 
@@ -664,7 +663,7 @@ def _grpc() -> Any:
 _KEYS_PER_CALL = 1000
 
 Hit: TypeAlias = "tuple[dict[str, Any], float]"
-"""A row as Milvus returns it, and its worth, see `Candidate`."""
+"""A row as Milvus returns it, and its raw score, see `Candidate`."""
 
 
 class _TooDeepError(Exception):
@@ -744,11 +743,13 @@ class _Collection:
 
         @functools.cache
         def aside() -> list[VectorRow]:
-            return [row for page in self._read(all_of(expression, IS_ASIDE), rest) for row in page]
+            return [row for page in self._read(all_of(expression, IS_UNRANKABLE), rest) for row in page]
 
         def rank(number: int, query: Embedding) -> Ranking:
             def fetch(depth: int) -> list[Candidate]:
-                return [Candidate(decode_row(values, self.schema), worth) for values, worth in hits(number, depth)]
+                return [
+                    Candidate(decode_row(values, self.schema), raw_score) for values, raw_score in hits(number, depth)
+                ]
 
             if hits.queries[number] is None:
                 return self._rank_all(query, topk, expression, rest)
@@ -775,10 +776,10 @@ class _Collection:
         def rank(number: int) -> Ranking:
             def fetch(depth: int) -> list[Match]:
                 return [
-                    (decode_text(values[KEY]), worth)
+                    (decode_text(values[KEY]), raw_score)
                     if rest is None or matches(rest, decode_fields(values, self.schema.fields))
                     else None
-                    for values, worth in hits(number, depth)
+                    for values, raw_score in hits(number, depth)
                 ]
 
             return native_ranking(topk, self.schema.metric, fetch, self.window)
@@ -797,7 +798,7 @@ class _Collection:
                 "search",
                 self.name,
                 data=some,
-                filter=all_of(expression, NOT_ASIDE),
+                filter=all_of(expression, IS_RANKED),
                 limit=depth,
                 output_fields=list(columns),
                 search_params={"metric_type": self.schema.metric.upper(), "params": self.index.params_for(depth)},
@@ -1020,10 +1021,10 @@ def decode_field(field: DocField, text: str) -> FieldValue:
 
 KEY, VECTOR, ROW = "key", "vector", "row"
 
-MOST_BYTES = 65_535
+MAX_BYTES = 65_535
 """Length of a text in Milvus."""
 
-MOST_COLUMNS = 48
+MAX_COLUMNS = 48
 """Fields with a column of their own, of the 64 columns that Milvus allows; conditions on others are evaluated here."""
 
 
@@ -1084,7 +1085,7 @@ def columns_of(fields: Schema) -> dict[str, str]:
         >>> columns_of({"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR)})
         {'author': 'f0', 'year': 'f1'}
     """
-    return {name: f"f{number}" for number, name in enumerate(sorted(fields)[:MOST_COLUMNS])}
+    return {name: f"f{number}" for number, name in enumerate(sorted(fields)[:MAX_COLUMNS])}
 
 
 def field_columns(fields: Schema) -> tuple[str, ...]:
@@ -1101,7 +1102,7 @@ def row_columns(fields: Schema) -> tuple[str, ...]:
 
 _RANKED, _ASIDE = "0", "1"  # first character of a row's own column
 _SMALLEST, _LARGEST = 2.0**-60, 2.0**60  # squares and products of such numbers are normal float32 numbers
-_MOST_SPARSE = 2**32 - 2  # the largest dimension of a sparse vector in Milvus
+_MAX_SPARSE = 2**32 - 2  # the largest dimension of a sparse vector in Milvus
 _STAND_IN: SparseVector = {0: 1.0}  # Milvus Lite refuses empty vectors and weights below 0
 _WINDOW = 16_384  # rows of one answer: Milvus's own limit
 _ANSWER_BYTES = 32 * 2**20
@@ -1121,22 +1122,22 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
     columns = [(name, column, schema.fields[name]) for name, column in columns_of(schema.fields).items()]
     encoded: dict[int, tuple[dict[str, str], Fields]] = {}  # the rows of one file share their fields
     found = []
-    for row, is_aside in zip(rows, _are_aside(rows, schema), strict=True):
+    for row, is_unrankable in zip(rows, _are_unrankable(rows, schema), strict=True):
         shared = encoded.get(id(row.fields))
         if shared is None:
             shared = encoded[id(row.fields)] = _encode_fields(row.fields, columns)
         texts, others = shared
         vector, pairs = row.vector, list[tuple[int, float]]()
-        if isinstance(vector, dict) and is_aside:
+        if isinstance(vector, dict) and is_unrankable:
             vector, pairs = _STAND_IN, [*vector.items()]
         key, rest = encode_text(row.key), ""
-        if others or is_aside:
-            rest = (_ASIDE if is_aside else _RANKED) + _json([others, pairs])
+        if others or is_unrankable:
+            rest = (_ASIDE if is_unrankable else _RANKED) + _json([others, pairs])
         for what, text in (("a key", key), ("fields", rest)):
-            if 4 * len(text) > MOST_BYTES and (size := len(text.encode())) > MOST_BYTES:
+            if 4 * len(text) > MAX_BYTES and (size := len(text.encode())) > MAX_BYTES:
                 msg = (
                     f"Row {row.key[:80]!r} has {what} of {size} bytes as Milvus stores them; it takes at most "
-                    f"{MOST_BYTES}. Shorten what the fields hold, or keep the vectors in another store."
+                    f"{MAX_BYTES}. Shorten what the fields hold, or keep the vectors in another store."
                 )
                 raise StoreError(msg, store="milvus")
         found.append({KEY: key, VECTOR: vector, ROW: rest, **texts})
@@ -1176,8 +1177,8 @@ def decode_row(values: Mapping[str, Any], schema: VectorSchema) -> VectorRow:
     """The row that `encode_rows` encoded."""
     vector: Embedding
     if schema.is_sparse:
-        is_aside = values[ROW].startswith(_ASIDE)
-        pairs = _rest(values)[1] if is_aside else values[VECTOR].items()
+        is_unrankable = values[ROW].startswith(_ASIDE)
+        pairs = _rest(values)[1] if is_unrankable else values[VECTOR].items()
         vector = {int(at): float(weight) for at, weight in pairs}
     else:
         vector = np.asarray(values[VECTOR], np.float32)
@@ -1222,13 +1223,13 @@ def milvus_query(query: Embedding, schema: VectorSchema) -> Embedding | None:
     """The vector to search for, by which Milvus ranks all rows that are not aside as we do. None if there is none."""
     if isinstance(query, dict):
         # Rows with other dimensions are aside.
-        representable = {at: weight for at, weight in query.items() if at <= _MOST_SPARSE}
+        representable = {at: weight for at, weight in query.items() if at <= _MAX_SPARSE}
         return representable if all(map(_is_in_range, representable.values())) else None
     length = math.sqrt(float(np.square(query, dtype=np.float64).sum()))
     return query if _is_in_range(length) or (schema.metric != "cosine" and not query.any()) else None
 
 
-def _are_aside(rows: Sequence[VectorRow], schema: VectorSchema) -> list[bool]:
+def _are_unrankable(rows: Sequence[VectorRow], schema: VectorSchema) -> list[bool]:
     """Which rows Milvus does not rank as we do."""
     if schema.is_sparse:
         return [not _is_rankable(cast("SparseVector", row.vector)) for row in rows]
@@ -1246,7 +1247,7 @@ def _are_aside(rows: Sequence[VectorRow], schema: VectorSchema) -> list[bool]:
 
 
 def _is_rankable(vector: SparseVector) -> bool:
-    return bool(vector) and max(vector) <= _MOST_SPARSE and all(map(_is_in_range, vector.values()))
+    return bool(vector) and max(vector) <= _MAX_SPARSE and all(map(_is_in_range, vector.values()))
 
 
 def _is_in_range(number: float) -> bool:
@@ -1263,7 +1264,7 @@ _OPERATORS = {
     "le": ("<=", ">"),
 }
 """Operators and their opposites."""
-_MOST_VALUES = 10_000  # in one list: longer ones make messages too long
+_MAX_VALUES = 10_000  # in one list: longer ones make messages too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -1283,8 +1284,8 @@ class Expression:
 
 
 ALWAYS = f'{KEY} >= ""'
-IS_ASIDE = f'{ROW} >= "1"'
-NOT_ASIDE = f'{ROW} < "1"'
+IS_UNRANKABLE = f'{ROW} >= "1"'
+IS_RANKED = f'{ROW} < "1"'
 _NEVER = f'{KEY} < ""'
 
 
@@ -1406,7 +1407,7 @@ class MilvusDialect:
         return Expression(_NEVER, ALWAYS)
 
     def _in(self, column: str, field: DocField, values: Sequence[FieldValue]) -> Expression | None:
-        if field.element_type is not None or len(values) > _MOST_VALUES:
+        if field.element_type is not None or len(values) > _MAX_VALUES:
             return None
         texts = [_short_literal(field, value) for value in dict.fromkeys(values)]
         if None in texts:

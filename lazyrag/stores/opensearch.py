@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
-from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest
+from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest, key_build, key_uid
 from lazyrag.errors import (
     ConfigError,
     SchemaMismatchError,
@@ -40,7 +40,6 @@ from lazyrag.stores.protocol import (
     foreign_collection,
     push_down,
 )
-from lazyrag.stores.sqlite import read_schema, schema_text
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
 from lazyrag.validation import is_list_of, require, validate_choice, validate_integer, validate_mapping, validate_texts
@@ -594,8 +593,8 @@ _FIELD: Final = "field"  # an object with the values of the fields by name; arra
 _WHOLE: Final = "whole"  # an object with the arrays by name, each as one value
 _META = "lazyrag"
 _SIMILARITY = "lazyrag"
-_LONGEST_TERM = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
-_LONGEST_TEXT = 256  # characters of a text that are indexed unchanged
+_MAX_TERM_LENGTH = 200  # characters; OpenSearch's tokenizer splits terms of more than 255
+_MAX_TEXT_LENGTH = 256  # characters of a text that are indexed unchanged
 _CUT_MARK = "\ud7ff"  # unassigned, and the last character before the surrogates
 _CUT_AT = re.compile("[\ud7ff-\udfff]")
 _INDEX_TYPES = {
@@ -694,14 +693,13 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
     group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [None] * (
         10 - len(parts)
     )
-    uid, _, build = source[_KEY].rpartition("-")
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**source[_FIELD], **(others or {})}.items()
     }
     return Segment(
-        uid,
-        int(build),
+        key_uid(source[_KEY]),
+        key_build(source[_KEY]),
         group,
         document_id,
         path,
@@ -746,13 +744,13 @@ def join_terms(terms: Sequence[str]) -> str:
         '绿茶 tea'
     """
     joined = " ".join(terms)
-    if joined.split() == [*terms] and _is_utf8(joined) and len(max(terms, key=len, default="")) <= _LONGEST_TERM:
+    if joined.split() == [*terms] and _is_utf8(joined) and len(max(terms, key=len, default="")) <= _MAX_TERM_LENGTH:
         return joined
     return " ".join(term if _is_plain(term) else digest([term]) for term in terms)
 
 
 def _is_plain(term: str) -> bool:
-    return len(term) <= _LONGEST_TERM and [term] == term.split() and _is_utf8(term)
+    return len(term) <= _MAX_TERM_LENGTH and [term] == term.split() and _is_utf8(term)
 
 
 def _is_utf8(text: str) -> bool:
@@ -820,7 +818,7 @@ def index_text(text: str) -> str:
         ('绿茶', 289)
     """
     broken = _CUT_AT.search(text)
-    end = min(broken.start() if broken else len(text), _LONGEST_TEXT)
+    end = min(broken.start() if broken else len(text), _MAX_TEXT_LENGTH)
     return text if end == len(text) else f"{text[:end]}{_CUT_MARK}{digest([text])}"
 
 
@@ -841,7 +839,7 @@ def _index_array(value: Sequence[Scalar]) -> str:
 Query: TypeAlias = dict[str, Any]
 """A query of OpenSearch, as JSON."""
 
-_MOST_TERMS = 50_000  # in one `terms` query: OpenSearch takes 65,536
+_MAX_TERMS = 50_000  # in one `terms` query: OpenSearch takes 65,536
 _RANGES = {"gt": "gt", "ge": "gte", "lt": "lt", "le": "lte"}
 
 
@@ -902,7 +900,7 @@ class FilterDialect:
     def _in(self, name: str, values: Sequence[Scalar | None]) -> Query:
         """One of the values, or, with None among them, a missing field; of an array, any element."""
         scalars = dict.fromkeys(_index_scalar(value) for value in values if value is not None)
-        parts: list[Query] = [{"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MOST_TERMS)]
+        parts: list[Query] = [{"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MAX_TERMS)]
         if None in values:
             parts.append(self.negated(_exists(name)))
         if not parts:

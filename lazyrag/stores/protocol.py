@@ -20,7 +20,7 @@ from lazyrag.data.fields import DataType, DocField, Schema
 from lazyrag.data.filters import And, Condition, Filter, Not, both, matches
 from lazyrag.data.segment import EMPTY, Segment, digest
 from lazyrag.errors import ConfigError, SchemaMismatchError
-from lazyrag.indexes.dense import DenseBlock, DenseIndex, DenseState, Room, checked_queries
+from lazyrag.indexes.dense import Allocate, DenseBlock, DenseIndex, DenseState, checked_queries
 from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
@@ -475,11 +475,11 @@ def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
-def joined_parts(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, room: Room) -> Part:
-    """Join several parts; see `SparsePart.joined` and, also for the room, `DenseBlock.joined`."""
+def joined_parts(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, allocate: Allocate) -> Part:
+    """Join several parts; see `SparsePart.joined` and, also for ``allocate``, `DenseBlock.joined`."""
     if dimension == SPARSE:
         return SparsePart.joined(cast("Sequence[SparsePart]", parts), alive)
-    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), alive, room)
+    return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), alive, allocate)
 
 
 def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
@@ -631,20 +631,20 @@ def backoff_s(tries: int, first_s: float = 0.2, longest_s: float = 10.0) -> floa
     return min(first_s * 2.0**tries, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
 
-def score_of(worth: float, metric: Metric) -> float:
-    """The score, as `VectorStore.search` defines it, of a worth, as `Candidate` does.
+def score_of(raw_score: float, metric: Metric) -> float:
+    """The score, as `VectorStore.search` defines it, of a raw score, as `Candidate` does.
 
     Example:
         >>> score_of(-4.0, "l2"), score_of(1.0000001, "cosine")
         (0.3333333333333333, 1.0)
     """
     if metric == "l2":
-        return 1.0 / (1.0 + math.sqrt(max(-worth, 0.0)))
-    return min(max(worth, -1.0), 1.0) if metric == "cosine" else worth
+        return 1.0 / (1.0 + math.sqrt(max(-raw_score, 0.0)))
+    return min(max(raw_score, -1.0), 1.0) if metric == "cosine" else raw_score
 
 
 Match: TypeAlias = "tuple[str, float] | None"
-"""The key of a row and its worth, see `Candidate`; None for one that does not meet our part of a filter."""
+"""The key of a row and its raw score, see `Candidate`; None for one that does not meet our part of a filter."""
 
 
 def native_ranking(
@@ -663,7 +663,7 @@ def native_ranking(
         found = fetch(depth)
         matching = [match for match in found if match is not None]
         if len(matching) >= topk or len(found) < depth or depth == most:
-            ranking = [(key, score_of(worth, metric)) for key, worth in matching[:topk]]
+            ranking = [(key, score_of(raw_score, metric)) for key, raw_score in matching[:topk]]
             return sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
         depth = _WIDER * depth if most is None else min(_WIDER * depth, most)
 
@@ -680,12 +680,12 @@ class Candidate:
 
     Args:
         row: The row, with its stored vector and all its fields.
-        worth: The backend's measure, higher being nearer: the cosine, the inner product, or for L2 the negative square
-            of the distance.
+        raw_score: The backend's measure, higher being nearer: the cosine, the inner product, or for L2 the negative
+            square of the distance.
     """
 
     row: VectorRow
-    worth: float
+    raw_score: float
 
 
 Fetch: TypeAlias = Callable[[int], Sequence[Candidate]]
@@ -703,7 +703,7 @@ def exact_ranking(
 ) -> Ranking:
     """The ranking of the ``map`` store, from a backend's that is correct but for rounding and the order of ties.
 
-    Candidates are fetched until the worth of the last one is below that of the topk-th by more than their rounding
+    Candidates are fetched until the raw score of the last one is below that of the topk-th by more than their rounding
     errors; then they are scored in float64 from the stored vectors, and ordered by score and key.
 
     Args:
@@ -712,8 +712,8 @@ def exact_ranking(
         schema: Of the collection.
         fetch: The backend's search.
         rest: Our part of a bound filter.
-        rounding: The error of a worth beside that of float32 products: where a backend returns one minus the product,
-            that of the difference.
+        rounding: The error of a raw score beside that of float32 products: where a backend returns one minus the
+            product, that of the difference.
 
     Returns:
         See `VectorStore.search`.
@@ -750,7 +750,7 @@ def _is_settled(
     largest = max(_length(candidate.row.vector) for candidate in found)
     length = _length(query)
     scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
-    return matching[topk - 1].worth - found[-1].worth > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
+    return matching[topk - 1].raw_score - found[-1].raw_score > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
 
 
 def _length(vector: Embedding) -> float:

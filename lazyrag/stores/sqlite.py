@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from lazyrag.data.fields import DataType, DocField, Schema
+from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
 from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, digest
 from lazyrag.errors import CacheWarning, ConfigError, SchemaMismatchError, StoreError, known_names, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
-from lazyrag.indexes.hnsw import LEAST_ROWS, approximate_rankings
+from lazyrag.indexes.hnsw import MIN_ROWS, approximate_rankings
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.storage.arrays import ArrayFiles, DamagedError, damage_of, joined
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# Table `space` has the indexes: vectors and keyword indexes. Stored names do not change.
 LEDGER_TABLES = """
 -- Numbers of rows are never given out twice (AUTOINCREMENT): programs remember what they read by them.
 -- One ledger for each Document name in the file.
@@ -339,40 +340,6 @@ def read_fields(text: StoredText) -> Fields:
     )
 
 
-def schema_text(schema: Schema) -> str:
-    """The fields of a collection as JSON: the same for equal schemas.
-
-    Example:
-        >>> from lazyrag.data.fields import DataType, DocField
-        >>> schema_text({"year": DocField(DataType.INT32)})
-        '{"year":["int32",null,null,null]}'
-    """
-    return _ENCODER.encode(
-        {
-            name: (
-                field.data_type.value,
-                field.element_type and field.element_type.value,
-                field.default_value,
-                field.max_size,
-            )
-            for name, field in sorted(schema.items())
-        }
-    )
-
-
-def read_schema(text: str) -> Schema:
-    """The schema that `schema_text` got.
-
-    Example:
-        >>> read_schema('{"year":["int32",null,null,null]}')["year"].data_type.name
-        'INT32'
-    """
-    return {
-        name: DocField(DataType(data_type), element_type and DataType(element_type), default_value, max_size)
-        for name, (data_type, element_type, default_value, max_size) in json.loads(text).items()
-    }
-
-
 def stored_text(text: str) -> StoredText:
     r"""A text as SQLite can keep it.
 
@@ -555,10 +522,10 @@ class StoreFile:
 
     Example:
         >>> with StoreFile(None) as file:
-        ...     before = file.changed()
+        ...     before = file.commit_counter()
         ...     with file.writing() as connection:
         ...         _ = connection.execute("INSERT INTO segment_collection (name, schema) VALUES ('c', '{}')")
-        ...     file.changed() == before
+        ...     file.commit_counter() == before
         False
     """
 
@@ -577,12 +544,12 @@ class StoreFile:
             undo.pop_all()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
-        # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
+        # In memory nobody else commits. A connection's counter changes with commits of others: the reader's with those
         # of the writer.
-        self.changed: Callable[[], int] = self._reader.data_version
+        self.commit_counter: Callable[[], int] = self._reader.data_version
         if self.path is None:
-            self.changed = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
-        """A number of this object that changes with every commit, of this process or another one."""
+            self.commit_counter = functools.partial(getattr, self, "_commits")  # each query calls it: no frame of ours
+        """Counter that changes with every commit of any process. Compare values of the same object only."""
         self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only)
 
     def __repr__(self) -> str:
@@ -656,7 +623,7 @@ class StoreFile:
         """
         self._reader.close()
         self._writer.close()  # last: the last connection cleans up, which a reader may not
-        self.changed = self._reader.data_version  # from now on an error, in memory too
+        self.commit_counter = self._reader.data_version  # from now on an error, in memory too
 
 
 _REMEMBERED = 2_048  # origins, of some 800 bytes; rows are read build by build, which share theirs
@@ -846,7 +813,7 @@ class _Origins:
 
 def _placed(key: str) -> tuple[int, StoredText]:
     """Build and key, in the order of the index; a key of another form comes first."""
-    build = key.rpartition("-")[2]
+    build = key.rpartition("-")[2]  # `key_build` refuses keys of another form
     number = int(build) if build.isdecimal() and len(build) <= len(str(_LARGEST)) else -1
     return min(number, _LARGEST), stored_text(key)
 
@@ -936,7 +903,7 @@ class Graphs:
 
     def _of(self, block: DenseBlock, name: str) -> Graph | None:
         """The graph over a block; None for one that is searched exactly."""
-        if len(block) < LEAST_ROWS:
+        if len(block) < MIN_ROWS:
             return None
         if not block.graphs:
             with self._making:
@@ -1001,9 +968,9 @@ def _remove(path: Path) -> None:
             raise
 
 
-_MOST_PARTS = 16
+_MAX_PARTS = 16
 _SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
-_MOST_READS = 5  # of a collection whose array files go while they are being opened
+_MAX_READS = 5  # of a collection whose array files go while they are being opened
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -1114,7 +1081,7 @@ class MapFileVectorStore:
             connection.execute("DELETE FROM vector_part WHERE collection = ?", (row[0],))
             connection.execute("DELETE FROM vector_collection WHERE id = ?", (row[0],))
         self._cached.pop(collection, None)
-        self._file.arrays.retire(name for (name,) in names)
+        self._file.arrays.postpone_deletion(name for (name,) in names)
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
@@ -1133,11 +1100,11 @@ class MapFileVectorStore:
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
-            retired, _ = _bury(connection, present.parts, block.keys)
+            retired, _ = mark_rows_dead(connection, present.parts, block.keys)
             if content is None:
                 self._file.check_there(name)
             insert_part(connection, present.id, len(block), name, content, None)
-        self._file.arrays.retire(retired)
+        self._file.arrays.postpone_deletion(retired)
         self._merge(collection)
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
@@ -1157,8 +1124,8 @@ class MapFileVectorStore:
         with self._file.writing() as connection:
             present = self._read(connection, collection)
             deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
-            retired, count = _bury(connection, present.parts, encoded_keys(deleted))
-        self._file.arrays.retire(retired)
+            retired, count = mark_rows_dead(connection, present.parts, encoded_keys(deleted))
+        self._file.arrays.postpone_deletion(retired)
         if count:
             self._merge(collection)
         return count
@@ -1179,7 +1146,7 @@ class MapFileVectorStore:
         """The present collection, cached until the next commit to the file."""
         reads = 0
         while True:
-            changes = self._file.changed()  # before the reading: what comes between is read again
+            changes = self._file.commit_counter()  # before the reading: what comes between is read again
             cached = self._cached.get(collection)
             if cached is not None and cached[0] == changes:
                 return cached[1]
@@ -1189,7 +1156,7 @@ class MapFileVectorStore:
                     found = self._read(connection, collection)
             except StoreError:
                 # Parts may be merged, and their files removed, between the reading of their names and the opening.
-                if reads == _MOST_READS or self._file.changed() == changes:
+                if reads == _MAX_READS or self._file.commit_counter() == changes:
                     raise
             else:
                 self._cached[collection] = changes, found
@@ -1261,7 +1228,7 @@ class MapFileVectorStore:
         try:
             present = self._now(collection)
             sizes = [len(part.block) for part in present.parts]
-            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MOST_PARTS) :]
+            old = present.parts[len(sizes) - tail_to_join(sizes, len(present.state), _MAX_PARTS) :]
             if not old:
                 return
             blocks, alive = [part.block for part in old], [part.alive for part in old]
@@ -1277,14 +1244,16 @@ class MapFileVectorStore:
                     if content is None:
                         self._file.check_there(name)
                     insert_part(connection, present.id, len(block), name, content, left)
-            self._file.arrays.retire(part.name for part in old if part.in_file and part.name != name)
+            self._file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
         except _UnknownCollectionError:
             return  # dropped meanwhile
         finally:
             self._merging.release()
 
 
-def _bury(connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]) -> tuple[list[str], int]:
+def mark_rows_dead(
+    connection: sqlite3.Connection, parts: Sequence[_Part], keys: NDArray[np.bytes_]
+) -> tuple[list[str], int]:
     """Mark the rows of some keys as dead, and delete parts without live rows.
 
     Returns:

@@ -468,7 +468,7 @@ def _assert_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow]
 
 
 _MANY = 2000
-_LEAST_EXACT = 100  # the contract's own collections are smaller
+_MIN_EXACT = 100  # the contract's own collections are smaller
 
 
 def assert_exact(store: VectorStore, collection: str, count: int = _MANY) -> None:
@@ -499,7 +499,7 @@ def assert_exact(store: VectorStore, collection: str, count: int = _MANY) -> Non
 def assert_exact_when_small(store: VectorStore, collection: str) -> None:
     """The same in a collection of as many rows as the store says, or as many as can be tested in a short time."""
     assert isinstance(store, ExactWhenSmall)
-    assert store.exact_rows >= _LEAST_EXACT
+    assert store.exact_rows >= _MIN_EXACT
     assert_exact(store, collection, min(_MANY, store.exact_rows))
 
 

@@ -9,7 +9,7 @@ from array import array
 from typing import Literal, TypeAlias
 
 Language: TypeAlias = Literal["auto", "en", "zh"]
-Spoken: TypeAlias = Literal["en", "zh"]
+ResolvedLanguage: TypeAlias = Literal["en", "zh"]
 
 CJK_LETTERS = (
     "\u1100-\u11ff"  # Hangul jamo
@@ -39,12 +39,14 @@ def kana_or_hangul() -> re.Pattern[str]:
     return re.compile(r"[\u3041-\u30fa\uac00-\ud7ff]")
 
 
-def spoken(language: Language, text: str) -> Spoken:
+def resolve_language(language: Language, text: str) -> ResolvedLanguage:
     """Return the given language, or with ``"auto"`` Chinese if a text has Chinese in it, else English.
 
     Example:
-        >>> spoken("auto", "绿茶怎么泡？"), spoken("auto", "お茶の入れ方"), spoken("zh", "tea?")
-        ('zh', 'en', 'zh')
+        >>> [resolve_language("auto", text) for text in ("绿茶怎么泡？", "お茶の入れ方")]
+        ['zh', 'en']
+        >>> resolve_language("zh", "tea?")
+        'zh'
     """
     if language != "auto":
         return language
@@ -87,7 +89,7 @@ _ABBREVIATIONS = frozenset(
 # These close a sentence when a capital follows; the others (Dr. Li, Fig. A) do not.
 _MAY_CLOSE = frozenset("al bros co corp dept etc inc jr ltd sr univ".split())
 _WORD_BEFORE = re.compile(r"(?:[^\W\d_]\.)*[^\W_]+$")
-_LONGEST_ABBREVIATION = max(map(len, _ABBREVIATIONS))
+_MAX_ABBREVIATION_LENGTH = max(map(len, _ABBREVIATIONS))
 _LOOK_BACK = 24
 
 
@@ -136,7 +138,7 @@ def _closes(text: str, dot: int, after: int) -> bool:
     space = text.rfind(" ", first, dot)
     word = text[space + 1 if space >= 0 else first : dot]
     if word.isascii() and word.isalpha():  # the usual case; a pattern takes five times as long
-        return len(word) > _LONGEST_ABBREVIATION or _word_closes(word, following)
+        return len(word) > _MAX_ABBREVIATION_LENGTH or _word_closes(word, following)
     match = _WORD_BEFORE.search(text, first, dot)
     if match is None:
         return True
@@ -224,7 +226,7 @@ _TRAILING = frozenset(
     ["\u200c", "\u200d", "\uff9e", "\uff9f", "\u0e33", "\u0eb3"]
     + [chr(code) for first, last in ((0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F)) for code in range(first, last + 1)]
 )
-_LONGEST_FLAG_RUN = 256
+_MAX_FLAG_RUN = 256
 
 
 def is_boundary(text: str, position: int) -> bool:
@@ -249,7 +251,7 @@ def is_boundary(text: str, position: int) -> bool:
         return not ("\u1100" <= before <= "\u11ff" or "\uac00" <= before <= "\ud7a3")
     if _is_flag_letter(after) and _is_flag_letter(before):
         run = 0
-        while run < min(position, _LONGEST_FLAG_RUN) and _is_flag_letter(text[position - 1 - run]):
+        while run < min(position, _MAX_FLAG_RUN) and _is_flag_letter(text[position - 1 - run]):
             run += 1
         return run % 2 == 0
     return True

@@ -334,7 +334,7 @@ def html_text(text: str) -> str:
     return "\n".join(line for line in lines if line.strip())
 
 
-DEEPEST = 200
+MAX_DEPTH = 200
 """Maximum nesting of arrays and objects."""
 
 _JSON_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
@@ -368,7 +368,7 @@ def json_values(text: str) -> list[Value]:
     r"""Parse the values of a text: one, or several with white space between them, as in JSON Lines.
 
     Raises:
-        ValueError: If it is not JSON, or nested deeper than `DEEPEST`; the message has line and column.
+        ValueError: If it is not JSON, or nested deeper than `MAX_DEPTH`; the message has line and column.
 
     Example:
         >>> [one.step for one in json_values('{"tea": ["green"], "a b": 1}')[0].children]
@@ -404,8 +404,8 @@ class _Reader:
     def value(self, depth: int) -> Value:
         start, first = self.at, self.text[self.at : self.at + 1]
         if first in ("{", "["):
-            if depth >= DEEPEST:
-                raise self._error(f"nested deeper than {DEEPEST}")
+            if depth >= MAX_DEPTH:
+                raise self._error(f"nested deeper than {MAX_DEPTH}")
             self.at += 1
             children = list(self._members(depth + 1, is_object=first == "{"))
             return Value(start, start, self.at, "object" if first == "{" else "array", children=children)

@@ -90,7 +90,7 @@ token_counters: Registry[TokenCounter] = Registry("token counter", entry_point_g
 token_counters.register("utf8", Utf8TokenCounter())
 
 
-class _Searching:
+class _BisectingCounter:
     """Finds by bisection how much text fits, with a counter that only counts."""
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -105,7 +105,7 @@ class _Searching:
         return end - _gallop(lambda length: self.count(text[end - length : end]) <= limit, end, limit)
 
 
-def fitting(counter: TokenCounter) -> FittingTokenCounter:
+def with_fit_methods(counter: TokenCounter) -> FittingTokenCounter:
     """Return the counter itself if it finds how much text fits, else one that bisects.
 
     Example:
@@ -113,10 +113,10 @@ def fitting(counter: TokenCounter) -> FittingTokenCounter:
         ...     name = "words"
         ...     def count(self, text):
         ...         return len(text.split())
-        >>> fitting(Words()).fit_forward("one two three", 0, 2)
+        >>> with_fit_methods(Words()).fit_forward("one two three", 0, 2)
         8
     """
-    return counter if isinstance(counter, FittingTokenCounter) else _Searching(counter)
+    return counter if isinstance(counter, FittingTokenCounter) else _BisectingCounter(counter)
 
 
 def _gallop(fits: Callable[[int], bool], most: int, guess: int) -> int:

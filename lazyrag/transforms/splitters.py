@@ -18,7 +18,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stacked
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
-from lazyrag.text.tokens import TokenCounter, fitting, token_counters
+from lazyrag.text.tokens import TokenCounter, token_counters, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
 
@@ -390,7 +390,7 @@ class Packer:
         ):
             expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
             raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
-        self._fitting = fitting(self.counter)
+        self._fitting = with_fit_methods(self.counter)
 
     @property
     def settings(self) -> str:

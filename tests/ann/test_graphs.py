@@ -55,14 +55,14 @@ def _open(path: Path | None, **arguments) -> Iterator[MapFileVectorStore]:
 
 def graphs_pay_early() -> None:
     """Have small blocks searched by graphs, too."""
-    map_graphs.LEAST_ROWS = 1_000
+    map_graphs.MIN_ROWS = 1_000
     hnsw._ROWS_AS_DEAR = 1
 
 
 @pytest.fixture
 def small_graphs(monkeypatch) -> None:
     """Small blocks are searched by graphs, too, for as long as the test takes."""
-    monkeypatch.setattr(map_graphs, "LEAST_ROWS", map_graphs.LEAST_ROWS)
+    monkeypatch.setattr(map_graphs, "MIN_ROWS", map_graphs.MIN_ROWS)
     monkeypatch.setattr(hnsw, "_ROWS_AS_DEAR", hnsw._ROWS_AS_DEAR)
     graphs_pay_early()
 

@@ -23,7 +23,7 @@ from lazyrag import Document, Retriever
 from lazyrag.document import document as opening
 from lazyrag.document import ingest as bringing
 from lazyrag.document import load_files as loading
-from lazyrag.document import term_index as term_spaces
+from lazyrag.document import term_index
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import IngestionWarning, StoreError
 from lazyrag.loaders.base import load_file, register_loader
@@ -298,7 +298,7 @@ def read(phase: Phase, files: Path, store: Path) -> dict[str, Any]:
 def _prepare(phase: Phase) -> None:
     """Bring sizes down to those of a small dataset, and the format up."""
     _set(bringing, "_BATCH", phase.batch)
-    _set(term_spaces, "_SMALL_BYTES", 2048)
+    _set(term_index, "_SMALL_BYTES", 2048)
     _set(map_vectors, "_SMALL_BYTES", 2048)
     if phase.version > 1:
         present = store_format.STORE_FORMAT

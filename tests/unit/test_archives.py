@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
-from lazyrag.loaders.archives import MOST_ENTRIES, local_name, open_archive
+from lazyrag.loaders.archives import MAX_ENTRIES, local_name, open_archive
 from lazyrag.loaders.base import LoadLimits, read_within
 from tests.shared import shared
 
@@ -105,8 +105,8 @@ def test_too_much_in_all(opened):
 @pytest.mark.slow
 def test_too_many_entries(opened):
     """A container of a hundred thousand entries is refused by their number."""
-    data = zipped(dict.fromkeys(map(str, range(MOST_ENTRIES + 1)), b""), zipfile.ZIP_STORED)
-    with pytest.raises(LoadError, match=f"holds {MOST_ENTRIES + 1} entries; at most {MOST_ENTRIES} are read"):
+    data = zipped(dict.fromkeys(map(str, range(MAX_ENTRIES + 1)), b""), zipfile.ZIP_STORED)
+    with pytest.raises(LoadError, match=f"holds {MAX_ENTRIES + 1} entries; at most {MAX_ENTRIES} are read"):
         opened(data)
 
 

@@ -42,12 +42,12 @@ class _Backend:
         self.asked.append(count)
         matrix = np.stack([row.vector for row in self._rows])
         is_l2 = self._metric == "l2"
-        worth = -np.square(matrix - query).sum(1, dtype=np.float32) if is_l2 else matrix @ query
+        raw_score = -np.square(matrix - query).sum(1, dtype=np.float32) if is_l2 else matrix @ query
         if self._metric == "cosine":
-            worth /= np.linalg.norm(matrix, axis=1) * np.linalg.norm(query)
-        worth = worth * (1 + self._random.uniform(-1, 1, len(worth)).astype(np.float32) * 2e-7)
-        order = np.argsort(-worth, kind="stable")[:count]
-        return [Candidate(self._rows[at], float(worth[at])) for at in order]
+            raw_score /= np.linalg.norm(matrix, axis=1) * np.linalg.norm(query)
+        raw_score = raw_score * (1 + self._random.uniform(-1, 1, len(raw_score)).astype(np.float32) * 2e-7)
+        order = np.argsort(-raw_score, kind="stable")[:count]
+        return [Candidate(self._rows[at], float(raw_score[at])) for at in order]
 
 
 @pytest.mark.sample(2)
@@ -90,7 +90,7 @@ def test_sparse_vectors_are_scored_the_same_way() -> None:
     index.add([row.key for row in rows], [row.vector for row in rows], [row.fields for row in rows])
     query = {0: 1.0, 7: 2.0}
     ranked = [Candidate(row, sum(query.get(at, 0.0) * one for at, one in row.vector.items())) for row in rows]
-    ranked.sort(key=lambda one: -one.worth)
+    ranked.sort(key=lambda one: -one.raw_score)
     found = exact_ranking(query, 2, VectorSchema(SPARSE, "ip", {}), lambda count: ranked[:count])
     assert found == index.state.search(query, 2)
 

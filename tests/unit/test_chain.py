@@ -136,7 +136,7 @@ def test_windows_over_several_documents():
     """Windows of two Documents stand in the order of their hits."""
     one, two = build(), build({"other": "tea tea tea tea tea\nnothing\nblack leaf with tea and more of it"})
     hits = Retriever([one, two], "line", similarity="bm25", topk=9)("tea")
-    trees = [node.reader.tree for node in hits]
+    trees = [node.reader.document_token for node in hits]
     assert trees != sorted(trees, key=id)
     widened = Windows(0, 0)(hits)
     joined = [node.merged_from or (node.uid,) for node in widened]
@@ -390,7 +390,7 @@ def test_a_steps_own_trace_fails_as_a_call_does(words):
 def test_mmr_asks_the_store_once_for_all_vectors(docs, monkeypatch):
     """However many nodes there are."""
     hits = Retriever(docs, "line", similarity="cosine", topk=8)("tea")
-    store = docs.reader.tree.nodes.vectors
+    store = docs.reader.indexer.nodes.vectors
     asked = []
     get = type(store).get
     monkeypatch.setattr(

@@ -264,7 +264,7 @@ def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "_BATCH", 2)
     upserts = []
     with Document(embed=embed, doc_fields=fields, store_conf=stored(tmp_path)) as other:
-        segments = type(other.reader.tree.nodes.segments)
+        segments = type(other.reader.indexer.nodes.segments)
 
         def upsert(self, collection, rows, real=segments.upsert):
             upserts.append(collection)
@@ -348,9 +348,9 @@ def test_rows_of_deleted_documents_go(tmp_path):
                 docs.add_texts({f"{number}": "milk"})
                 assert len(reader.get_nodes()) == 2
                 docs.delete_files([f"{number}"])
-            docs.reader.tree.options = type(docs.reader.tree.options)(grace_s=0.0)
+            docs.reader.indexer.options = type(docs.reader.indexer.options)(grace_s=0.0)
             docs.sync()
-            assert [row.identity for row in docs.reader.tree.ledger.documents.all().values()] == ["stays"]
+            assert [row.identity for row in docs.reader.indexer.ledger.documents.all().values()] == ["stays"]
             assert [node.path for node in reader.get_nodes()] == ["stays"]
 
 

@@ -42,7 +42,7 @@ docs.create_node_group("word", transform=str.split, parent="line")
 docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
 docs.create_node_group("asked", transform=Asking(Client(), "small"))
 docs.create_node_group("set", transform=lambda text: [one for one in text.split() if one not in {"a", "b", "c", "d"}])
-print(json.dumps(docs.reader.tree.definitions.all_fingerprints(), sort_keys=True))
+print(json.dumps(docs.reader.indexer.definitions.all_fingerprints(), sort_keys=True))
 """
 
 

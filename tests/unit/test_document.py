@@ -282,7 +282,7 @@ def test_limit_and_offset(docs, limit, offset):
         ({"offset": 1.5}, ConfigError, "offset"),
         ({"filter": {}}, ConfigError, "Did you mean 'filters'"),
         ({"offset": -1}, ConfigError, "offset"),
-        ({"filters": {"author": "Li"}}, ConfigError, "'author', which no store keeps.*file_name.*doc_fields"),
+        ({"filters": {"author": "Li"}}, ConfigError, "Unknown filter field 'author'.*file_name.*doc_fields"),
         ({"filters": {"file_size": "big"}}, ConfigError, "Field 'file_size' is INT64"),
         ({"filters": "file_name"}, ConfigError, "filters must be"),
         ({"uids": "0123"}, ConfigError, "uids"),

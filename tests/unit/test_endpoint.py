@@ -380,7 +380,7 @@ class TestRetries:
 
     def test_a_pause_that_outlasts_the_deadline_is_not_made(self, model, monkeypatch):
         """The call fails at once with the trouble it had."""
-        for name in ("FIRST_PAUSE_S", "LONGEST_PAUSE_S"):
+        for name in ("FIRST_PAUSE_S", "MAX_PAUSE_S"):
             monkeypatch.setattr(endpoint, name, 1000.0)
         model.faults = [failed(500, "tea break")]
         begun = time.monotonic()

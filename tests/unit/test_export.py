@@ -133,7 +133,7 @@ def test_a_damaged_file(copy, original, name, damage):
         path.unlink()
     with opened() as docs:
         writes = []
-        docs.reader.tree.nodes.segments.create = lambda *arguments: writes.append(arguments)
+        docs.reader.indexer.nodes.segments.create = lambda *arguments: writes.append(arguments)
         with pytest.raises(StoreError, match=rf"{name} of the export.*is damaged.*Copy the export again"):
             docs.import_from(copy)
         assert writes == []

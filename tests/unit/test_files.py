@@ -159,7 +159,7 @@ def test_ages(files):
     """A bundle is young when it is written and when it is retired; a missing one has no age, and may be retired."""
     name = files.write(ARRAYS)
     assert 0 <= files.age_s(name) < 600
-    files.retire([name, UNKNOWN])
+    files.postpone_deletion([name, UNKNOWN])
     assert 0 <= files.age_s(name) < 600
     with pytest.raises(StoreError, match=rf"{UNKNOWN}' is missing"):
         files.age_s(UNKNOWN)
@@ -171,7 +171,7 @@ def test_retiring_renews_the_time(folder):
     files = ArrayFiles(folder)
     name = files.write(ARRAYS)
     os.utime(folder / name, (1000, 1000))
-    files.retire([name])
+    files.postpone_deletion([name])
     assert files.age_s(name) < 600
 
 
@@ -210,7 +210,7 @@ def test_a_name_leads_nowhere_else(files, name):
         files.check,
         files.age_s,
         lambda name: files.delete([name]),
-        lambda name: files.retire([name]),
+        lambda name: files.postpone_deletion([name]),
     ]
     for use in uses:
         with pytest.raises(StoreError, match=r"is no name of an array file, which is 32 hexadecimal digits"):
@@ -349,7 +349,7 @@ def test_read_only_changes_nothing(folder):
     uses = [
         lambda: reader.write(ARRAYS),
         lambda: reader.delete([name]),
-        lambda: reader.retire([name]),
+        lambda: reader.postpone_deletion([name]),
         reader.sweep,
         lambda: reader.scratch((2**24,), np.uint8),
     ]
@@ -368,10 +368,14 @@ def test_a_folder_that_may_not_be_written():
         kept = files.write(ARRAYS)
         Path(name).chmod(0o755)
         folder.chmod(0o555)
-        uses = [lambda: files.write({"a": np.arange(3)}), lambda: files.delete([kept]), lambda: files.retire([kept])]
+        uses = [
+            lambda: files.write({"a": np.arange(3)}),
+            lambda: files.delete([kept]),
+            lambda: files.postpone_deletion([kept]),
+        ]
         try:
             for use in uses:
-                with without_privileges(), pytest.raises(StoreError, match=r"\.arr' cannot be .* Check the rights"):
+                with without_privileges(), pytest.raises(StoreError, match=r"\.arr' cannot be .* permissions of"):
                     use()
             assert [one.name for one in folder.iterdir()] == [kept]
         finally:
@@ -420,7 +424,7 @@ def test_a_disk_that_is_full_keeps_nothing_half_written(folder):
     """The error says so; bundles before it and smaller ones after it are whole, and no other file lies there."""
     run = python("-c", FILL, str(folder))
     assert run.stderr == ""
-    assert run.stdout.count(".arr' cannot be written: the disk is full, or a limit is reached. Nothing of it") == 2
+    assert run.stdout.count(".arr' cannot be written: the disk is full, or a limit is reached. The write") == 2
     assert "The folder of array files" in run.stdout.splitlines()[-1]
     assert "cannot be written: the disk is full" in run.stdout.splitlines()[-1]
     files = ArrayFiles(folder)

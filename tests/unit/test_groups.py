@@ -1087,7 +1087,7 @@ def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
     """A question that is disturbed again and again waits for no build that itself waits for the other Document."""
     path = folder({"a.txt": "tea"})
     first, second = Document(path, name="one"), Document(path, name="two")
-    if id(first.reader.tree) < id(second.reader.tree):
+    if id(first.reader.indexer) < id(second.reader.indexer):
         first, second = second, first
     building, go_on, calls = threading.Event(), threading.Event(), itertools.count(1)
 

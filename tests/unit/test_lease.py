@@ -242,7 +242,7 @@ def test_a_zombie_writes_nothing(tmp_path):
 
     def lines(text):
         if "white" in text and not taken:
-            entered(docs.reader.tree.ledger.file, running(), LONG_S)
+            entered(docs.reader.indexer.ledger.file, running(), LONG_S)
             taken.append(text)
         return text.splitlines()
 
@@ -254,7 +254,7 @@ def test_a_zombie_writes_nothing(tmp_path):
         with pytest.raises(StoreBusyError, match="has run out and was taken over"):
             docs.sync()
         assert list(docs.dump()) == before
-        entered(docs.reader.tree.ledger.file, running(), -1)
+        entered(docs.reader.indexer.ledger.file, running(), -1)
         assert docs.sync().updated == ("a.txt",)
         assert [node.text for node in docs.get_nodes("line")] == ["white tea"]
         assert docs.verify() == ()
@@ -389,4 +389,4 @@ def test_a_reader_takes_no_lease(tmp_path):
     with Document(store_conf=conf) as docs:
         docs.sync()
     with Document(store_conf=conf, read_only=True) as docs, pytest.raises(StoreError, match="read_only"):
-        docs.reader.tree.ledger.lease.held(LONG_S).__enter__()
+        docs.reader.indexer.ledger.lease.held(LONG_S).__enter__()

@@ -28,8 +28,8 @@ class Made:
         with self.ledger.lease.held():
             self.root = self.open(LAZY_ROOT_NAME, None)
             self.line = self.open("line", self.root)
-            self.space, _ = self.ledger.groups.open_space(self.line, "terms", "en", "1", "")
-            self.ledger.switch([self.root, self.line], [self.space], [])
+            self.index, _ = self.ledger.groups.open_index(self.line, "terms", "en", "1", "")
+            self.ledger.switch([self.root, self.line], [self.index], [])
 
     def open(self, name, parent, fingerprint="1", **arguments):
         """A group's row."""
@@ -49,7 +49,7 @@ class Made:
             ]
         )
         self.ledger.builds.acknowledge([top, below])
-        flip = Flip(row, {self.root: top, self.line: below}, ((self.space, below),), top)
+        flip = Flip(row, {self.root: top, self.line: below}, ((self.index, below),), top)
         if is_live:
             self.ledger.flip([flip], **arguments)
         return flip
@@ -57,7 +57,7 @@ class Made:
     def part(self, flip, file="0" * 32 + ".arr", arrays=b"x"):
         """A part of the lexical index that holds a document's nodes."""
         builds = np.array([[flip.builds[self.line], 2]], "<i8").tobytes()
-        return NewPart(self.space, file, arrays, 2, builds)
+        return NewPart(self.index, file, arrays, 2, builds)
 
     def rows(self, table):
         """How many rows a table has."""
@@ -88,10 +88,10 @@ def plain(tree):
                 {uid: chain(build) for uid, build in group.builds.items()},
                 {
                     key: (
-                        (space.id, space.collection, space.dimension, space.complete),
-                        [(one.id, one.file, one.builds.tolist(), one.rows.tolist()) for one in space.parts],
+                        (index.id, index.collection, index.dimension, index.complete),
+                        [(one.id, one.file, one.builds.tolist(), one.rows.tolist()) for one in index.parts],
                     )
-                    for key, space in group.indexes.items()
+                    for key, index in group.indexes.items()
                 },
             )
             for name, group in tree.groups.items()
@@ -123,8 +123,8 @@ def test_a_flip_is_seen_as_a_whole(made, tmp_path):
                 assert (root.number, line.number) == tuple(flip.builds.values())
                 assert line.parent is root
                 assert line.uids == tuple(child_uids(root_uid(flip.row.identity), "line", [1, 2]))
-            [space] = tree.groups["line"].indexes.values()
-            assert [part.builds.tolist() for part in space.parts] == [[flips[0].builds[made.line]]]
+            [index] = tree.groups["line"].indexes.values()
+            assert [part.builds.tolist() for part in index.parts] == [[flips[0].builds[made.line]]]
             assert [one.number for one in ledger.documents.versions(flips[0].row.id)] == [1]
 
 
@@ -206,7 +206,7 @@ def test_a_tombstone_hides_at_once(made):
         assert made.ledger.documents.versions(flip.row.id) == []
         dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
         assert dead == sorted(flip.builds.values())
-        made.ledger.builds.forget(dead)
+        made.ledger.builds.delete_build_rows(dead)
         assert made.rows("build") == 2
 
 
@@ -234,11 +234,11 @@ def test_what_an_index_lacks(made):
     """Live builds that a space does not hold are known, and so are those that it holds."""
     with made.ledger.lease.held():
         one, other = made.built("a"), made.built("b")
-        assert made.ledger.builds.missing_cover(made.line, made.space) == set()
-        assert made.ledger.builds.count_covered(made.space) == 2
-        made.ledger.builds.uncover([(made.space, one.builds[made.line])])
-        assert made.ledger.builds.missing_cover(made.line, made.space) == {one.row.id}
-        assert made.ledger.builds.covered(made.space, range(99)) == {other.builds[made.line]}
+        assert made.ledger.builds.missing_cover(made.line, made.index) == set()
+        assert made.ledger.builds.count_covered(made.index) == 2
+        made.ledger.builds.uncover([(made.index, one.builds[made.line])])
+        assert made.ledger.builds.missing_cover(made.line, made.index) == {one.row.id}
+        assert made.ledger.builds.covered(made.index, range(99)) == {other.builds[made.line]}
 
 
 def test_numbers_are_given_out_once(made):
@@ -248,9 +248,9 @@ def test_numbers_are_given_out_once(made):
         numbers = [*made.ledger.builds.reserve(3), *other.builds.reserve(2), *made.ledger.builds.reserve(1)]
         assert len(set(numbers)) == 6
         flip = made.built("a")
-        made.ledger.builds.forget([])
+        made.ledger.builds.delete_build_rows([])
         made.ledger.documents.tombstone([flip.row.id], "deleted")
-        made.ledger.builds.forget(flip.builds.values())
+        made.ledger.builds.delete_build_rows(flip.builds.values())
         assert made.ledger.builds.reserve(1)[0] > max(flip.builds.values())
 
 
@@ -328,17 +328,17 @@ def test_a_dropped_group_that_is_wanted_again(made):
 def test_a_space_of_another_identity(made):
     """It takes the place of the one of the same name when it is switched, and has no dimension until that is set."""
     with made.ledger.lease.held():
-        first, dimension = made.ledger.groups.open_space(made.line, "vectors", "default", "m1", "v1")
+        first, dimension = made.ledger.groups.open_index(made.line, "vectors", "default", "m1", "v1")
         assert dimension == 0
         made.ledger.groups.set_dimension(first, 8)
         made.ledger.switch([], [first], [])
-        assert made.ledger.groups.open_space(made.line, "vectors", "default", "m1", "v1") == (first, 8)
-        second, dimension = made.ledger.groups.open_space(made.line, "vectors", "default", "m2", "v2")
+        assert made.ledger.groups.open_index(made.line, "vectors", "default", "m1", "v1") == (first, 8)
+        second, dimension = made.ledger.groups.open_index(made.line, "vectors", "default", "m2", "v2")
         assert (second != first, dimension) == (True, 0)
         made.ledger.switch([], [second], [])
-        spaces = made.ledger.tree.groups["line"].indexes
-        assert [space.collection for space in spaces.values() if space.kind == "vectors"] == ["v2"]
-        assert made.ledger.groups.dropped_spaces(time.time()) == [(first, "v1")]
+        indexes = made.ledger.tree.groups["line"].indexes
+        assert [index.collection for index in indexes.values() if index.kind == "vectors"] == ["v2"]
+        assert made.ledger.groups.dropped_indexes(time.time()) == [(first, "v1")]
         assert made.ledger.groups.vector_collections(made.line) == ["v1"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.models.chat import LONGEST_ANSWER, UnreadableAnswerError, visible
+from lazyrag.models.chat import MAX_ANSWER_LENGTH, UnreadableAnswerError, visible
 from lazyrag.models.structured_output import find_json
 from lazyrag.transforms.llm import (
     read_json,
@@ -163,7 +163,7 @@ def test_summaries_in_the_shapes_that_models_write(answer, summary):
         (" \n\t", "empty"),
         ("<think>I wonder", "reasoning"),
         ("<!DOCTYPE html><html><body>502</body></html>", "HTML"),
-        ("x" * (LONGEST_ANSWER + 1), "characters"),
+        ("x" * (MAX_ANSWER_LENGTH + 1), "characters"),
         ("half \ud800", "half a character"),
         ("I am sorry, but I cannot find any keywords.", "no JSON list"),
         ("tea, water", "no JSON list"),

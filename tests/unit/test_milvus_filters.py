@@ -14,7 +14,7 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, m
 from lazyrag.errors import StoreError
 from lazyrag.stores.milvus import (
     CUT,
-    MOST_COLUMNS,
+    MAX_COLUMNS,
     columns_of,
     decode_field,
     decode_text,
@@ -178,9 +178,9 @@ def test_texts_that_are_cut_compare_as_the_whole(op: str, length: int) -> None:
 
 def test_fields_beyond_those_with_a_column_are_left_to_us() -> None:
     """Milvus allows 64 columns: of more fields than that the last by name have none, and filters on them still hold."""
-    schema = make_schema({f"x{number:03d}": DocField(DataType.INT32) for number in range(MOST_COLUMNS)})
-    assert len(columns_of(schema)) == MOST_COLUMNS
-    conditions = [bind_filter(Condition(name, "gt", 1), schema) for name in ("x000", f"x{MOST_COLUMNS - 1:03d}")]
+    schema = make_schema({f"x{number:03d}": DocField(DataType.INT32) for number in range(MAX_COLUMNS)})
+    assert len(columns_of(schema)) == MAX_COLUMNS
+    conditions = [bind_filter(Condition(name, "gt", 1), schema) for name in ("x000", f"x{MAX_COLUMNS - 1:03d}")]
     assert [split_filter(one, schema) for one in conditions] == [('f6 > "b1"', None), ("", conditions[1])]
     assert split_filter(And(*conditions), schema)[1] == conditions[1]
 

@@ -61,7 +61,7 @@ def test_texts_of_several_files_share_a_request(folder, model):
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
 def test_files_are_embedded_a_bounded_number_of_nodes_at_a_time(folder, monkeypatch, at_once):
     """Whatever the bound, every node of every file gets its own vector, texts that stand in two files included."""
-    monkeypatch.setattr(vectors, "_AT_ONCE", at_once)
+    monkeypatch.setattr(vectors, "_BATCH_SIZE", at_once)
     docs = Document(folder({**FILES, "d.txt": "late frost"}), embed=lambda text: [float(len(text)), 1.0])
     nodes = Retriever(docs, "FineChunk", topk=10)("frost")
     assert sorted((node.path, node.embedding.tolist()) for node in nodes) == sorted(

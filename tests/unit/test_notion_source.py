@@ -255,7 +255,7 @@ def test_a_page_that_fails_alone(notion, monkeypatch):
     long = [notion.block("paragraph", "x") for _ in range(5)]
     notion.children[rows[0]] = long
     notion.children[rows[1]] = [{"type": "child_page", "id": "odd"}, notion.block("paragraph", "x")]
-    monkeypatch.setattr("lazyrag.sources.notion._MOST_BLOCKS", 4)
+    monkeypatch.setattr("lazyrag.sources.notion._MAX_BLOCKS", 4)
     *failed, item = source_of(notion, databases=[notion_id(9)]).items()
     assert [type(one) for one in failed] == [FailedItem, FailedItem]
     assert "more than 4 blocks" in failed[0].error

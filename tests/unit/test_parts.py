@@ -107,20 +107,20 @@ def test_what_a_state_takes_over_changes_no_answer(rows, steps):
 
 @pytest.fixture
 def made(monkeypatch):
-    """How many postings each part had whose shares were worked out."""
+    """How many postings each part had whose term contributions were computed."""
     sizes = []
-    original = bm25._shares
+    original = bm25._contributions
 
     def spy(postings, norms):
         sizes.append(len(postings.rows))
         return original(postings, norms)
 
-    monkeypatch.setattr(bm25, "_shares", spy)
+    monkeypatch.setattr(bm25, "_contributions", spy)
     return sizes
 
 
 def test_what_still_holds_is_not_worked_out_again(made):
-    """Where the mean length stays as it was, parts that stay keep their shares; a new part gets its own."""
+    """Where the mean length stays as it was, parts that stay keep their contributions; a new part gets its own."""
     first, second = TermPart.of_rows(["a"], [["x", "y"]]), TermPart.of_rows(["b"], [["x", "z"]])
     state = LexicalState([first], [None])
     before = state.search(["x"], 5)

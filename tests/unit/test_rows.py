@@ -236,13 +236,13 @@ def test_no_row_that_can_be_among_the_best_is_left_out(size, zeros, levels, seed
     st.sampled_from([0.0, 0.1, 0.5, 1.5]),
     st.sampled_from([None, 3, 60]),
 )
-def test_whatever_is_added_the_best_are_among_the_contenders(size, zeros, levels, seed, topk, missing, at_most):
+def test_whatever_is_added_the_best_are_among_the_contenders(size, zeros, levels, seed, topk, missing, max_candidates):
     """Rows that reach the topk best once up to a known amount is added to each score are all named, or none is."""
     scores = _scores(size, zeros, levels, seed)
-    found = contenders(scores, topk, slack=1e-6, missing=missing, at_most=at_most)
+    found = contenders(scores, topk, slack=1e-6, missing=missing, max_candidates=max_candidates)
     if found is None:
         return
-    assert at_most is None or len(found) <= at_most
+    assert max_candidates is None or len(found) <= max_candidates
     assert len({*found.tolist()}) == len(found) >= topk
     rng = np.random.default_rng(seed)
     for added in (rng.random(size) * missing, (rng.random(size) < 0.5) * missing):
@@ -257,10 +257,10 @@ def test_contenders_are_named_only_where_they_are_few_and_certain():
     scores[:5000] = 0.2
     scores[[7, 70, 700, 7000]] = [3.0, 2.0, 2.5, 1.9]
     assert sorted(contenders(scores, 2, slack=0.0, missing=0.5).tolist()) == [7, 70, 700]
-    assert sorted(contenders(scores, 2, slack=0.0, missing=0.5, at_most=3).tolist()) == [7, 70, 700]
-    assert contenders(scores, 2, slack=0.0, missing=0.5, at_most=2) is None
+    assert sorted(contenders(scores, 2, slack=0.0, missing=0.5, max_candidates=3).tolist()) == [7, 70, 700]
+    assert contenders(scores, 2, slack=0.0, missing=0.5, max_candidates=2) is None
     assert contenders(scores, 2, slack=0.0, missing=2.5) is None
-    assert contenders(scores, 2, slack=0.0, missing=2.4, at_most=100) is None
+    assert contenders(scores, 2, slack=0.0, missing=2.4, max_candidates=100) is None
     assert len(contenders(scores, 2, slack=0.0, missing=2.4)) == 5001
 
 

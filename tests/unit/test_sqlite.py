@@ -397,7 +397,7 @@ def test_a_folder_that_may_not_be_written():
             for file in ("notes.db", "new.db"):
                 with (
                     without_privileges(),
-                    pytest.raises(StoreError, match=rf"{file}' cannot be (opened|written). Check the rights"),
+                    pytest.raises(StoreError, match=rf"{file}' cannot be (opened|written). Check the permissions"),
                 ):
                     Database(folder / file, NOTES)
         finally:

@@ -146,7 +146,7 @@ def test_who_is_writing(shelf):
     """While a program writes it is named, with its process; also to those who only read."""
     with shelf.open() as docs:
         docs.sync()
-        with docs.reader.tree.ledger.lease.held():
+        with docs.reader.indexer.ledger.lease.held():
             assert "(this process)" in docs.status().writer
             if shelf.store:
                 with shelf.open(read_only=True) as reader:
@@ -166,7 +166,7 @@ def test_a_lease_that_has_run_out(stored):
     """A program that ended in the middle is not named as writing for longer than its lease."""
     with stored.open() as docs:
         docs.sync()
-        with docs.reader.tree.ledger.lease.held():
+        with docs.reader.indexer.ledger.lease.held():
             with closing(sqlite3.connect(stored.store)) as connection, connection:
                 connection.execute("UPDATE ledger SET expires_at = 1")
             assert docs.status().writer == ""

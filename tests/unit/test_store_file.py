@@ -87,29 +87,29 @@ def test_in_memory_nothing_lies_anywhere(tmp_path, monkeypatch):
 
 def test_what_was_committed_moves_the_number(file):
     """By any thread; not what was undone, not reading, and never back to a number that was."""
-    seen = [file.changed()]
+    seen = [file.commit_counter()]
     add(file, "a")
-    seen.append(file.changed())
+    seen.append(file.commit_counter())
     assert names(file) == ["a"]
     with pytest.raises(StoreError, match="UNIQUE"):
         add(file, "b", "a")
-    assert file.changed() == seen[-1]
+    assert file.commit_counter() == seen[-1]
     thread = threading.Thread(target=add, args=(file, "c"))
     thread.start()
     thread.join()
-    seen.append(file.changed())
+    seen.append(file.commit_counter())
     add(file, "d", durable=True)
-    seen.append(file.changed())
+    seen.append(file.commit_counter())
     assert len(set(seen)) == len(seen)
 
 
 def test_what_another_program_commits_moves_the_number(path):
     """For one that may write and for one that only reads; and its rows are seen by the next transaction."""
     with StoreFile(path) as file, StoreFile(path) as other, StoreFile(path, read_only=True) as reader:
-        before = [one.changed() for one in (file, other, reader)]
-        assert [one.changed() for one in (file, other, reader)] == before
+        before = [one.commit_counter() for one in (file, other, reader)]
+        assert [one.commit_counter() for one in (file, other, reader)] == before
         add(other, "a")
-        after = [one.changed() for one in (file, other, reader)]
+        after = [one.commit_counter() for one in (file, other, reader)]
         assert all(number != earlier for number, earlier in zip(after, before, strict=True))
         assert names(file) == names(reader) == ["a"]
 
@@ -126,10 +126,10 @@ with StoreFile(sys.argv[1]) as file, file.writing() as connection:
 def test_what_another_process_commits_is_seen(path):
     """The number has moved when it is done, and the row is there."""
     with StoreFile(path) as file:
-        before = file.changed()
+        before = file.commit_counter()
         run = python("-c", CHANGE, str(path))
         assert run.stderr == ""
-        assert file.changed() != before
+        assert file.commit_counter() != before
         assert names(file) == ["elsewhere"]
 
 
@@ -140,12 +140,12 @@ def test_reading_does_not_wait_for_writing(path):
         read, done = threading.Event(), []
 
         def look():
-            done.append((names(file), file.changed()))
+            done.append((names(file), file.commit_counter()))
             read.set()
 
         with file.writing() as connection:
             connection.execute("DELETE FROM segment_collection")
-            before = file.changed()
+            before = file.commit_counter()
             threading.Thread(target=look).start()
             assert read.wait(60)
         assert done == [(["a"], before)]
@@ -227,7 +227,7 @@ def test_a_folder_that_may_not_be_written():
         try:
             with (
                 without_privileges(),
-                pytest.raises(StoreError, match=r"cannot be (opened|written)\. Check the rights"),
+                pytest.raises(StoreError, match=r"cannot be (opened|written)\. Check the permissions"),
             ):
                 StoreFile(folder / "store.db")
             assert list(folder.iterdir()) == []
@@ -285,11 +285,11 @@ def test_a_killed_writer_leaves_nothing_and_locks_nobody_out(path):
         add(file, "before")
         with waiting(HALF, path) as process:
             assert names(file) == ["before"]
-            before = file.changed()
+            before = file.commit_counter()
             process.kill()
             process.wait(60)
         assert names(file) == ["before"]
-        assert file.changed() == before
+        assert file.commit_counter() == before
         add(file, "after")
         assert names(file) == ["after", "before"]
 
@@ -301,7 +301,7 @@ from lazyrag.stores.sqlite import StoreFile
 with StoreFile(sys.argv[1]) as file:
     child = os.fork()
     if not child:
-        for use in (file.reading, file.writing, file.changed):
+        for use in (file.reading, file.writing, file.commit_counter):
             try:
                 with use():
                     pass
@@ -333,7 +333,7 @@ def test_a_closed_file_says_so(file):
     """Closing twice is no mistake, using it afterwards is."""
     file.close()
     file.close()
-    for use in (names, add, lambda closed: closed.changed()):
+    for use in (names, add, lambda closed: closed.commit_counter()):
         with pytest.raises(StoreError, match=r"is closed\. Open it again"):
             use(file)
 

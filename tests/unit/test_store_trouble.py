@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Retriever
-from lazyrag.document import term_index as term_spaces
+from lazyrag.document import term_index
 from lazyrag.errors import LazyRAGError, StoreError
 from lazyrag.stores import config as store_conf
 from lazyrag.stores import sqlite as map_vectors
@@ -82,7 +82,7 @@ class TroubledShelf(Shelf):
 @pytest.fixture(autouse=True)
 def _array_files(monkeypatch):
     """What is large lies in array files, and here everything is."""
-    monkeypatch.setattr(term_spaces, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(term_index, "_SMALL_BYTES", 0)
     monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
 
 
@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_written(common_shelf):
     before = sorted(path.name for path in common_shelf.root.iterdir())
     common_shelf.root.chmod(0o555)
     try:
-        with without_privileges(), pytest.raises(StoreError, match=r"store\.db.*Check the rights"):
+        with without_privileges(), pytest.raises(StoreError, match=r"store\.db.*Check the permissions"):
             common_shelf.open()
     finally:
         common_shelf.root.chmod(0o755)
@@ -173,7 +173,7 @@ def test_a_store_that_may_not_be_written(common_shelf):
     try:
         with (
             without_privileges(),
-            pytest.raises(StoreError, match=r"store\.db.*(rights|writable)"),
+            pytest.raises(StoreError, match=r"store\.db.*(permissions|writable)"),
             common_shelf.open(),
         ):
             pass

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.text.tokens import FittingTokenCounter, Utf8TokenCounter, fitting, token_counters
+from lazyrag.text.tokens import FittingTokenCounter, Utf8TokenCounter, token_counters, with_fit_methods
 
 _text = st.text(st.sampled_from("ab é茶𝕏👩\u200d\u0301\r\n") | st.characters(), max_size=30)
 
@@ -62,7 +62,7 @@ def test_adding_text_never_lowers_the_count(text, more):
 
 
 @pytest.mark.parametrize(
-    "counter", [Utf8TokenCounter(), fitting(Words()), fitting(Letters())], ids=lambda one: one.name
+    "counter", [Utf8TokenCounter(), with_fit_methods(Words()), with_fit_methods(Letters())], ids=lambda one: one.name
 )
 @given(text=_text, at=st.integers(0, 30), limit=st.integers(0, 12))
 def test_fit_forward_finds_the_largest_end(counter, text, at, limit):
@@ -73,7 +73,7 @@ def test_fit_forward_finds_the_largest_end(counter, text, at, limit):
 
 
 @pytest.mark.parametrize(
-    "counter", [Utf8TokenCounter(), fitting(Words()), fitting(Letters())], ids=lambda one: one.name
+    "counter", [Utf8TokenCounter(), with_fit_methods(Words()), with_fit_methods(Letters())], ids=lambda one: one.name
 )
 @given(text=_text, at=st.integers(0, 30), limit=st.integers(0, 12))
 def test_fit_backward_finds_the_smallest_start(counter, text, at, limit):
@@ -95,8 +95,8 @@ def test_a_long_text_is_not_counted_as_a_whole():
 
     counter = Watched()
     text = "tea " * 50_000
-    assert fitting(counter).fit_forward(text, 40, 10) == 80
-    assert fitting(counter).fit_backward(text, 4000, 10) == 3959
+    assert with_fit_methods(counter).fit_forward(text, 40, 10) == 80
+    assert with_fit_methods(counter).fit_backward(text, 4000, 10) == 3959
     assert counter.longest < 1000
 
 
@@ -104,9 +104,9 @@ def test_a_counter_that_fits_by_itself_is_used_as_it_is():
     """A user's faster way of fitting is not searched around."""
     counter = Utf8TokenCounter()
     assert isinstance(counter, FittingTokenCounter)
-    assert fitting(counter) is counter
+    assert with_fit_methods(counter) is counter
     assert not isinstance(Words(), FittingTokenCounter)
-    assert fitting(Words()).name == "words"
+    assert with_fit_methods(Words()).name == "words"
 
 
 def test_the_default_counter_does_not_depend_on_what_is_installed():

@@ -20,7 +20,7 @@ from lazyrag import Document, Retriever
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, child_uids
 from lazyrag.document import document as opening
-from lazyrag.document import term_index as term_spaces
+from lazyrag.document import term_index
 from lazyrag.document.report import Problem
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.stores import sqlite as map_vectors
@@ -121,7 +121,7 @@ def made_in_files(dataset, tmp_path_factory):
     """A whole store whose parts lie in array files, as large ones do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(map_vectors, "_SMALL_BYTES", 0)
-        patch.setattr(term_spaces, "_SMALL_BYTES", 0)
+        patch.setattr(term_index, "_SMALL_BYTES", 0)
         return _made(dataset, tmp_path_factory.mktemp("made_in_files"))
 
 
@@ -186,7 +186,7 @@ def _of_group(statement, *values):
     return plant
 
 
-def _of_space(statement, kind, group):
+def _of_index(statement, kind, group):
     """A statement on all that a space of a group has."""
 
     def plant(file):
@@ -363,7 +363,7 @@ def _index_faults():
         yield Fault("shorter vectors", _other_vectors(group, lambda one: one[:5].copy(), 5), "dimension", vectors)
         yield Fault(
             "terms gone",
-            _of_space("DELETE FROM term_part", "terms", group),
+            _of_index("DELETE FROM term_part", "terms", group),
             "missing",
             terms,
             unnoticed=(f"terms of {group}",),
@@ -447,7 +447,7 @@ def test_a_fault_in_a_store_file(made, tmp_path, fault):
 def test_a_fault_in_an_array_file(made_in_files, tmp_path, fault, monkeypatch):
     """The same where parts are large enough for files of their own."""
     monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(term_spaces, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(term_index, "_SMALL_BYTES", 0)
     shelf = made_in_files.copied(tmp_path)
     shelf.plant(fault)
     with shelf.open() as docs:
@@ -494,7 +494,7 @@ def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
     shelf = FaultyShelf(tmp_path, dataset, in_memory=True)
     with shelf.open() as docs:
         asked(docs)
-        engine = docs.reader.tree
+        engine = docs.reader.indexer
         plant(*held(engine.nodes, engine.ledger.tree, group))
         where = f"{group} by default" if held is _held_vectors else group
         assert (kind, where) in {(one.kind, one.where) for one in docs.verify()}
@@ -575,7 +575,7 @@ def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
 def test_nothing_is_indexed_twice(made, tmp_path, group):
     """Where the ledger forgot that an index holds documents, they do not stand in it twice after a sync."""
     shelf = made.copied(tmp_path)
-    shelf.plant(Fault("", _of_space("DELETE FROM covered", "terms", group), "", ""))
+    shelf.plant(Fault("", _of_index("DELETE FROM covered", "terms", group), "", ""))
     with shelf.open() as docs:
         docs.sync()
         assert answers(docs) == made.answers

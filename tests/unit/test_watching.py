@@ -38,7 +38,7 @@ def shelf(tmp_path):
 def _quick_pauses(monkeypatch):
     """What fails is tried again soon."""
     monkeypatch.setattr(watching, "_FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(watching, "_LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setattr(watching, "_MAX_PAUSE_S", 0.1)
 
 
 def until(condition) -> None:
@@ -316,7 +316,7 @@ def test_who_waits_is_heard_while_watching_is_broken():
 
     with Watcher("the test", hand.sync, events, 0.0, 0.0, on_error=lambda _: None).start() as watcher:
         until(lambda: len(watcher.errors) == 1)
-        assert watcher.wait_for_sync(timeout_s=watching._LONGEST_PAUSE_S / 2) is not None
+        assert watcher.wait_for_sync(timeout_s=watching._MAX_PAUSE_S / 2) is not None
 
 
 @pytest.mark.usefixtures("_quick_pauses")

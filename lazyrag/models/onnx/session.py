@@ -31,7 +31,7 @@ TOKENIZER = "tokenizer.json"
 
 _USUAL_GRAPHS = ("model.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx", "model_quantized.onnx")
 _PROMPTS: dict[InputType, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
-_LONGEST = 1_000_000  # what is above says "no limit": a tokenizer's model_max_length is often 1e30
+_MAX_LENGTH = 1_000_000  # what is above says "no limit": a tokenizer's model_max_length is often 1e30
 # Their first position is the one after the padding token's, so the table of positions has so many rows more than a text
 # may have tokens (transformers, create_position_ids_from_input_ids).
 _OFFSET_POSITIONS = frozenset(
@@ -228,7 +228,7 @@ def data_pattern(graph: str) -> str:
 def _length(value: Any) -> int | None:
     """A length in tokens if it is one: some files say -1, null or 1e30."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return int(value) if number and 1 <= value <= _LONGEST else None
+    return int(value) if number and 1 <= value <= _MAX_LENGTH else None
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 20.0  # before the second try, doubling; each pause is a random part of it
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 20.0  # before the second try, doubling; each pause is a random part of it
 
 _END: Any = object()
 
@@ -339,7 +339,7 @@ class _Call:
     async def retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat an attempt until it succeeds, as long as that is worthwhile; return its result."""
         _, tenacity = _packages()
-        spread = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
+        spread = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=MAX_PAUSE_S)
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(EndpointError),
             stop=self._gives_up,
@@ -382,7 +382,7 @@ class _Call:
         fault.tries = self._tries
         if self._tries > min(fault.retries, self._endpoint.retries):
             return True
-        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._tries - 1, 50), LONGEST_PAUSE_S)  # at the longest
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._tries - 1, 50), MAX_PAUSE_S)  # at the longest
         if pause_s + (fault.wait_s or 0.0) < self._left_s:
             self._endpoint.pause(fault.wait_s or 0.0)
             return False
