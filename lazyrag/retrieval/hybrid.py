@@ -539,8 +539,9 @@ class Fusing:
         except (ConfigError, RetrievalError) as exc:
             if any(math.isnan(score) for source in found for _, score in source.hits):
                 raise RetrievalError(
-                    f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Use "
-                    "node.with_score(...), descends= on your retriever, rescores= on your step, or fusion_method='rrf'."
+                    f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Return nodes with "
+                    "node.with_score(...). Set the attribute descends on your retriever function, or rescores on your "
+                    "step, or use fusion_method='rrf'."
                 ) from exc
             raise
 

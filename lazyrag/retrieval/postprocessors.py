@@ -331,7 +331,7 @@ def _step_name(step: Any) -> str:
 
 
 def _step_settings(step: Any) -> Mapping[str, Any]:
-    """The attribute ``said`` of a step, or the fields of a dataclass."""
+    """The attribute ``settings`` of a step, or the fields of a dataclass."""
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings

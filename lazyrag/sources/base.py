@@ -404,7 +404,7 @@ class FetchReport:
         unchanged: Items whose files were not touched.
         removed: Items that the source no longer has.
         failed: Items that could not be fetched, with their errors.
-        kept: Items that an incomplete run did not see; their files stay.
+        retained: Items that an incomplete run did not see; their files are not deleted.
         cut_short: Why the run ended early; "" if it did not.
 
     Example:
@@ -424,7 +424,7 @@ class FetchReport:
         counts = [
             f"{len(getattr(self, name))} {name}" for name in ("added", "updated", "unchanged", "removed", "failed")
         ]
-        counts += [f"{len(self.retained)} kept"] if self.retained else []
+        counts += [f"{len(self.retained)} retained"] if self.retained else []
         counts += [f"cut short: {self.cut_short}"] if self.cut_short else []
         return ", ".join(counts)
 
