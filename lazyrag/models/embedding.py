@@ -272,7 +272,7 @@ def _sparse(value: Mapping[Any, Any]) -> SparseVector:
     try:
         weights = {_dimension(key): float(weight) for key, weight in value.items()}
     except (TypeError, ValueError, OverflowError) as exc:
-        msg = f"returned {shown(value)}; a sparse vector maps whole numbers from 0 to 2**64 - 1 to numbers"
+        msg = f"returned {shown(value)}; a sparse vector maps integers from 0 to 2**64 - 1 to numbers"
         raise ValueError(msg) from exc
     with np.errstate(over="ignore"):  # found below
         rounded = np.array(list(weights.values()), np.float64).astype(np.float32)

@@ -537,9 +537,8 @@ def weighted(
             they are.
         lowest: With ``"theoretical"`` the lowest score that the measure can give, or n of them: ``[-1, 0]`` for a
             cosine and BM25.
-        depth: Where rankings were cut, at least 1. One with so many uids may have had others, at most as good as its
-            last: what it lacks counts as that one. Under ``"min_max"`` and ``"z_score"`` that is 0 as well. None: no
-            ranking was cut.
+        depth: Cut-off of the input rankings, at least 1. A uid missing from a ranking with at least this many entries
+            gets that ranking's lowest score instead of 0. None: rankings are complete.
 
     Returns:
         One ranking over the union of uids, best first, ties by uid; scores lie in [0, 1] under ``"min_max"``,

@@ -281,7 +281,7 @@ class BaseRetriever(Generic[T_co]):
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among the hits of one of its stages; called inside the read."""
-        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
+        message = f"{ranked.name} did not return it and records no reasons."
         return Reason(uid, ranked.name, message, cause="no-reason")
 
     @property
@@ -523,9 +523,9 @@ def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, c
     name = callable_name(retriever.wrapped)
 
     def reason(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
+        return Reason(uid, name, f"{name} did not run: {why}.", cause=cause)
 
-    return LazyStage("retriever", name, [], snapshot, params={"not asked": why}, retriever=retriever, why=reason)
+    return LazyStage("retriever", name, [], snapshot, params={"skipped": why}, retriever=retriever, why=reason)
 
 
 def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:

@@ -798,9 +798,12 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
                 inputs.append(retriever.run_part(part_query, snapshot))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
-        params = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
+        params = {"priorities": self._priorities, "topk": limit, "retrievers_run": len(inputs)}
         ignored = [part for level, part in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
-        inputs += [skipped_stage(part, snapshot, "those before it gave enough") for part in self.running[len(inputs) :]]
+        inputs += [
+            skipped_stage(part, snapshot, "earlier retrievers returned enough nodes")
+            for part in self.running[len(inputs) :]
+        ]
         inputs += [skipped_stage(part, snapshot, "its priority is 'ignore'") for part in ignored]
         return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), params=params)
 

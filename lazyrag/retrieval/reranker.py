@@ -397,10 +397,10 @@ class ModelStep:
         returned = model(query, documents=[node.get_content() for node in nodes], top_n=wanted, **self.keywords)
         scores = dict(checked_ranking(returned, len(nodes))[:wanted])
         if len(scores) < wanted:
-            others = "come behind them" if self.weight == 1 else "get nothing of it"
+            others = "rank last" if self.weight == 1 else "keep only their share of the earlier score"
             message = (
-                f"{shown(model)} was asked for {wanted} of {len(nodes)} passages and has scores for {len(scores)}. The "
-                f"others {others}; none is dropped. Limit the number of nodes with topk=."
+                f"{shown(model)} returned {len(scores)} scores for {len(nodes)} passages with top_n={wanted}; the "
+                f"others {others}. Limit the number of nodes with topk=."
             )
             warn_user(message, AnswerWarning)
         if self.weight < 1:

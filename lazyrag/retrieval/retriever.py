@@ -461,10 +461,10 @@ class _MissingNode:
             return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
         if rank <= depth:
             message = (
-                f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+                f"Its rank is {rank}{exact}. The approximate index missed it. Use index='default' for exact results."
             )
         else:
-            message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
+            message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were requested."
         return self._because("depth", message, rank, score)
 
     def _unranked(self, own: Sequence[_Found]) -> Reason:
@@ -487,8 +487,8 @@ def unmapped_message(group: str, count: int, message: str) -> str:
     """The reason for a node of the target group, from the reason for the best node that leads to it.
 
     Example:
-        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
-        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
+        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were requested.")
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were requested."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
     return f"No hit of {group!r} leads to it. Of {which} that would: {message[:1].lower()}{message[1:]}"

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 from lazyrag._version import __version__
 from lazyrag.errors import ConfigError, LoadError, known_names
-from lazyrag.loaders.records import Mapping as JsonObject
-from lazyrag.loaders.records import Value, records_path
+from lazyrag.loaders.records import OrderedFields, RecordValue, records_path
 from lazyrag.sources.base import (
     BaseSource,
     CutShort,
@@ -271,7 +270,7 @@ class AddressRule:
         kind = blocked_kind(address, allow_private=self.allow_private)
         if kind:
             msg = (
-                f"{url.shown} resolves to {address}, which is {kind}. Only public addresses are asked; "
+                f"{url.shown} resolves to {address}, which is {kind}. Only public addresses are allowed; "
                 f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
             )
             raise FetchError(msg, url=url.shown)
@@ -796,7 +795,7 @@ class Page(NamedTuple):
 
     url: WebUrl
     answer: Answer
-    value: Value
+    value: RecordValue
     records: int
 
 
@@ -1081,7 +1080,7 @@ class HttpRecordsSource(BaseSource):
             read.add(checksum)
             for number, record in enumerate(found, start=1):
                 where = f"page {len(seen)}, record {number}"
-                if isinstance(record, JsonObject):
+                if isinstance(record, OrderedFields):
                     yield form.item(record, where)
                 else:
                     yield FailedItem(where, f"It is {record!r:.60}, not an object. Pass the path to the records.")
@@ -1094,12 +1093,12 @@ class HttpRecordsSource(BaseSource):
             return f"there are more than max_pages={self._max_pages}"
         return f"max_seconds={self._max_seconds:g} are over" if time.monotonic() > ends_at else ""
 
-    def _page(self, url: WebUrl) -> tuple[Answer, list[Value], WebUrl | None]:
+    def _page(self, url: WebUrl) -> tuple[Answer, list[RecordValue], WebUrl | None]:
         answer = self._client.get(url, accept="application/json")
         value = json_value(answer.body, f"The response of {url.shown}")
         found = value_at(value, self._records)
         if not isinstance(found, list):
-            names = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
+            names = [name for name, _ in value.items][:50] if isinstance(value, OrderedFields) else []
             msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, names)}"
             raise LoadError(msg, path=url.shown)
         try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lazyrag import DocNode, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, RetrievalError
 from lazyrag.retrieval import PriorityRetriever, WeightedRetriever
-from lazyrag.retrieval.hybrid import positions
+from lazyrag.retrieval.hybrid import allocate_seats
 
 
 class Finds:
@@ -245,7 +245,7 @@ class TestArguments:
 @given(seats=st.integers(0, 200), weights=st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=6))
 def test_places_add_up_and_stay_near_the_share(how, seats, weights):
     """All seats are given, and nobody is a whole seat away from the exact share."""
-    given_out = positions(seats, weights)
+    given_out = allocate_seats(seats, weights)
     assert sum(given_out) == seats
     total = math.fsum(weights)
     assert all(abs(one - seats * (weight / total)) < 1 + 1e-9 for one, weight in zip(given_out, weights, strict=True))
@@ -266,10 +266,10 @@ def test_why_not_says_who_was_not_asked(how):
     reason = priority.why_not("nowhere", "tea")
     assert [one.cause for one in reason.inputs] == ["no-reason", "not-run", "not-run"]
     assert [one.message for one in reason.inputs[1:]] == [
-        "Finds was not asked: those before it gave enough.",
-        "Finds was not asked: its priority is 'ignore'.",
+        "Finds did not run: earlier retrievers returned enough nodes.",
+        "Finds did not run: its priority is 'ignore'.",
     ]
     assert [stage.given for stage in priority.explain("tea").stages] == [8, 0, 0, 2]
     weighted = WeightedRetriever(Finds(A), Finds(B), weights=[1, 0], topk=2)
-    assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds was not asked: its weight is 0."
+    assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds did not run: its weight is 0."
     assert {one.why_not("nowhere", " ").cause for one in (priority, weighted)} == {"query"}
