@@ -168,7 +168,7 @@ def _truncated(hit: Hit, end: int) -> Hit:
     return dataclasses.replace(hit, text=hit.text[:end].rstrip())
 
 
-def arranged(hits: Sequence[Hit], order: Order) -> list[Hit]:
+def order_hits(hits: Sequence[Hit], order: Order) -> list[Hit]:
     """Order hits for a context; they come best first.
 
     Source:
@@ -177,7 +177,7 @@ def arranged(hits: Sequence[Hit], order: Order) -> list[Hit]:
 
     Example:
         >>> hits = [Hit(str(n), "", 1 / n) for n in range(1, 6)]
-        >>> "".join(hit.id for hit in arranged(hits, "lost_in_the_middle"))
+        >>> "".join(hit.id for hit in order_hits(hits, "lost_in_the_middle"))
         '13542'
     """
     if order == "rank":
@@ -314,7 +314,7 @@ class ContextBuilder:
         hits = _as_hits(results)
         page = self._page(query, template, hits)
         packed = self._packed(page, hits, limit)
-        sources = arranged(packed.hits, self.order)
+        sources = order_hits(packed.hits, self.order)
         text = page.text(sources)
         # `without` needs a template that was passed to one call.
         own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
@@ -403,7 +403,7 @@ class ContextBuilder:
             return count(page.written(len(hits), hit)) + separator
 
         packed = pack(hits, limit - frame, cost, dedupe=self.dedupe)
-        while packed.hits and count(page.text(arranged(packed.hits, self.order))) > limit:
+        while packed.hits and count(page.text(order_hits(packed.hits, self.order))) > limit:
             packed = self._shrunk(packed, page, limit)
         return packed
 
@@ -412,7 +412,7 @@ class ContextBuilder:
         *before, last = packed.hits
 
         def cost(hit: Hit) -> int:
-            return self.counter.count(page.text(arranged([*before, hit], self.order)))
+            return self.counter.count(page.text(order_hits([*before, hit], self.order)))
 
         cut = tuple(identifier for identifier in packed.cut if identifier != last.id)
         shorter = shortened(last, limit, cost)

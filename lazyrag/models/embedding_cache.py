@@ -26,11 +26,11 @@ from lazyrag.models.embedding import (
     as_embedder,
     as_vector,
     blank_error,
-    checked_input_type,
-    collected,
-    is_blank,
+    is_embeddable,
     length_of,
-    listed_texts,
+    stack_embeddings,
+    validate_embed_texts,
+    validate_input_type,
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
@@ -294,7 +294,7 @@ class VectorSpace:
     def __post_init__(self) -> None:
         is_text = isinstance(self.identity, str) and bool(self.identity.strip()) and _is_unicode(self.identity)
         require(is_text, "The identity of a vector space", self.identity, "a text that names the model")
-        checked_input_type(self.input_type)
+        validate_input_type(self.input_type)
         validate_integer("dimension", self.dimension, 0)
 
 
@@ -705,7 +705,7 @@ class CachedEmbedder:
         found: dict[int, Embedded] = {}
         for batch in self.embed_batches(texts, input_type):
             found.update(zip(batch.positions, batch.results, strict=True))
-        return collected(
+        return stack_embeddings(
             [found[position] for position in range(len(found))], self._checked_embedder.name, self.dimension or 0
         )
 
@@ -713,8 +713,8 @@ class CachedEmbedder:
         """Return cached vectors, then new ones batch by batch; equal texts are embedded once."""
         positions: dict[str, list[int]] = {}
         blank: list[tuple[int, EmbeddingError]] = []
-        for position, text in enumerate(listed_texts(texts)):
-            if is_blank(text):
+        for position, text in enumerate(validate_embed_texts(texts)):
+            if not is_embeddable(text):
                 blank.append((position, blank_error(text)))
             else:
                 positions.setdefault(text, []).append(position)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
-from lazyrag.models.embedding import blank_error, is_blank, shown
+from lazyrag.models.embedding import blank_error, is_embeddable, shown
 from lazyrag.models.onnx.session import FileFingerprint
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
@@ -148,7 +148,7 @@ class SentenceTransformerEmbedder(_PackageModel):
             EmbeddingError: If the model fails.
         """
         name, prompt = self._prompt(input_type)
-        results: list[Any] = [blank_error(text) if is_blank(text) else None for text in texts]
+        results: list[Any] = [None if is_embeddable(text) else blank_error(text) for text in texts]
         good = [position for position, error in enumerate(results) if error is None]
         errors = self._length_errors(
             [texts[position] for position in good], [prompt + texts[position] for position in good]

@@ -397,7 +397,7 @@ class Fusion:
             ConfigError: If a keyword or a score does not suit the fusion.
             RetrievalError: If the function raises, or returns something else than contributions.
         """
-        return summed(self.contributions(rankings, **kwargs))
+        return rank_by_sum(self.contributions(rankings, **kwargs))
 
     def contributions(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
@@ -593,11 +593,11 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def summed(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
+def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
     """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of the contributions.
 
     Example:
-        >>> summed({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
+        >>> rank_by_sum({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
         [('a', 0.6), ('b', 0.6)]
     """
     return best_first({uid: math.fsum(parts) for uid, parts in contributions.items()})

@@ -143,7 +143,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             self._name,
             nodes,
             snapshot,
-            params={"topk": limit},
+            settings={"topk": limit},
             seconds=time.perf_counter() - begun,
             retriever=self,
             why=partial(self._missing_text, texts, query),

@@ -213,7 +213,7 @@ class Explanation(Sequence[ExplainedHit]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def explained(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
+def build_explanation(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
     """Explain a trace. Nothing is read.
 
     Args:

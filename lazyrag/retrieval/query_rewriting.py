@@ -16,7 +16,7 @@ from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_mod
 from lazyrag.models.protocols import ChatModel, ChatOptions
 from lazyrag.models.structured_output import find_json
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query, check_retrievers
-from lazyrag.retrieval.hybrid import Fusing
+from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.text.sentences import Language
 from lazyrag.transforms.llm import is_chinese, list_items, read_lines
@@ -300,7 +300,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         require(callable(self._rewrite), "rewrite", rewrite, expected)
         if "weights" in fusion_kw:
             raise ConfigError("MultiQueryRetriever takes no weights: the number of queries varies.")
-        self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
+        self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._fusing.try_out(2)
         try:
             self._fusing.try_out(3)

@@ -32,7 +32,7 @@ from lazyrag.models.rerank import (
 )
 from lazyrag.ranking.fusion import NormaliseLike, fusions
 from lazyrag.registry import Registry
-from lazyrag.retrieval.hybrid import Fusing
+from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
@@ -644,7 +644,7 @@ class FusionStep:
     """Several rerankers and a fusion of their rankings; see `fusion_reranker`."""
 
     rerankers: tuple[Reranker, ...]
-    fusing: Fusing
+    fusing: BoundFusion
     incoming: bool
     topk: int
 
@@ -683,7 +683,7 @@ def fusion_reranker(
     fits = bool(rerankers) and is_list_of(rerankers, (Reranker, str))
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
     made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
-    fusing = Fusing.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
+    fusing = BoundFusion.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
     _check_topk(topk)
     fusing.try_out(len(made) + validate_boolean("incoming", incoming))
     return FusionStep(tuple(made), fusing, incoming, topk)

@@ -114,7 +114,7 @@ class BaseSource(Source, Protocol):
 
     def load(self) -> Iterator[LoadedItem]:
         """The items as text, with their metadata."""
-        return loaded_items(self)
+        return load_items(self)
 
     def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
         """Write each item into a file of a folder; see `lazyrag.sources.fetch`."""
@@ -138,7 +138,7 @@ class LoadedItem:
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
-def loaded_items(source: Source) -> Iterator[LoadedItem]:
+def load_items(source: Source) -> Iterator[LoadedItem]:
     """Load the items of a source as text. Items that fail are skipped with a warning.
 
     Raises:

@@ -15,7 +15,7 @@ import numpy as np
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Span
 from lazyrag.errors import ConfigError
-from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stacked
+from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stack_dense
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
 from lazyrag.text.tokens import TokenCounter, fitting, token_counters
@@ -338,7 +338,7 @@ class SemanticSplitter(NodeTransform):
         ]
         if not seen[0].strip():  # only the first one can be blank
             seen[0] = seen[1]
-        vectors = stacked(self._embedder.embed_each(seen), "The embed of SemanticSplitter").astype(np.float64)
+        vectors = stack_dense(self._embedder.embed_each(seen), "The embed of SemanticSplitter").astype(np.float64)
         lengths = np.linalg.norm(vectors, axis=1)
         products = np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
         scale = lengths[:-1] * lengths[1:]

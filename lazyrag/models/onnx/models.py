@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ca
 import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
-from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown, stacked
+from lazyrag.models.embedding import (
+    CheckedEmbedder,
+    blank_error,
+    is_embeddable,
+    shown,
+    stack_dense,
+    validate_embed_texts,
+)
 from lazyrag.models.onnx.session import (
     Ids,
     ModelFolder,
@@ -333,7 +340,7 @@ class OnnxEmbedder:
             EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
         asked = CheckedEmbedder(self, repr(self))
-        return stacked(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
+        return stack_dense(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish, long texts first. A bad text fails alone."""
@@ -423,7 +430,7 @@ class OnnxEmbedder:
                 return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]
             return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
 
-        texts = listed_texts(texts)
+        texts = validate_embed_texts(texts)
         validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
@@ -438,7 +445,7 @@ class OnnxEmbedder:
     def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
         """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
-        good = [not is_blank(text) for text in texts]
+        good = [is_embeddable(text) for text in texts]
         ids = iter(self._model.ids([prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]))
         return [
             self._rows(text, next(ids), self._prefix_ids[input_type]) if is_good else blank_error(text)
