@@ -16,7 +16,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.generation.markers import source_of
 from lazyrag.generation.prompts import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.sentences import CJK_LETTERS, Language, sentence_ends, spoken
-from lazyrag.text.tokens import TokenCounter, counter_for_model, token_counters
+from lazyrag.text.tokens import TokenCounter, counter_for_model, resolve_counter
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -258,7 +258,7 @@ class ContextBuilder:
         dedupe: bool = True,
     ) -> None:
         self.model = validate_text("model", model)
-        self.counter = as_counter(counter_for_model(model) or "utf8" if counter is None else counter)
+        self.counter = resolve_counter(counter_for_model(model) or "utf8" if counter is None else counter)
         self.template = None if template is None else as_template(template)
         self.language: Language = validate_choice("language", language, get_args(Language))
         self.order: Order = validate_choice("order", order, get_args(Order))
@@ -462,18 +462,3 @@ def _as_hit(value: Any) -> Hit:
             is_valid, f"The {name} of a result", fields[name], f"a {kind.__name__}", f"The result is {value!r:.60}."
         )
     return value if isinstance(value, Hit) and len(given) == len(fields) else Hit(**{"score": math.nan, **given})
-
-
-def as_counter(counter: Any) -> TokenCounter:
-    """Return a token counter, which may be given by name.
-
-    Raises:
-        NotRegisteredError: If no counter has the name.
-        ConfigError: If it is not a counter.
-    """
-    if isinstance(counter, str):
-        return token_counters[counter]
-    is_counter = callable(getattr(counter, "count", None)) and isinstance(getattr(counter, "name", None), str)
-    require(is_counter, "counter", counter, f"an object with name and count(text), or one of {[*token_counters]}")
-    found: TokenCounter = counter
-    return found

@@ -18,7 +18,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stack_dense
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
-from lazyrag.text.tokens import TokenCounter, fitting, token_counters
+from lazyrag.text.tokens import TokenCounter, fitting, resolve_counter
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
 
@@ -384,12 +384,7 @@ class Packer:
         if chunk_overlap is None:
             chunk_overlap = min(200, self.size // 5)
         self.overlap = validate_integer("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
-        self.counter = token_counters[counter] if isinstance(counter, str) else counter
-        if not callable(getattr(self.counter, "count", None)) or not isinstance(
-            getattr(self.counter, "name", None), str
-        ):
-            expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
-            raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
+        self.counter = resolve_counter(counter)
         self._fitting = fitting(self.counter)
 
     @property

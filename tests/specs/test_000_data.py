@@ -190,7 +190,7 @@ def test_replacing_a_standard_field_is_an_error():
         data["retrieval_docs"] = ["new"]
         return data
 
-    with pytest.raises(ConfigError, match="'forgetful' would overwrite 'retrieval_docs'"):
+    with pytest.raises(ConfigError, match="forgetful\\) would overwrite 'retrieval_docs'"):
         ops.OperatorChain(forgetful)({"query": "茶?", "retrieval_docs": ["old"]})
 
 

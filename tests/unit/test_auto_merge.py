@@ -110,7 +110,7 @@ def test_smaller_scores_may_be_better(docs):
     def position(query, node):
         return float("abcdefghij".index(node.text))
 
-    hits = Retriever(docs, "word", similarity="place", topk=3)("anything")
+    hits = Retriever(docs, "word", similarity="position", topk=3)("anything")
     assert [hit.text for hit in hits] == ["a", "b", "c"]
     assert told(auto_merge(hits, descend=False, up_to="line")) == [("line", "a b c d", 0.0)]
 
