@@ -548,10 +548,10 @@ def _poll(dataset: Dataset, watched: WatchedFiles) -> dict[str, tuple[Signature 
     except DatasetPathError:
         return None
     return {
-        os.fspath(file.location): (
+        os.fspath(file.raw_path): (
             file.signature,
             file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS,
         )
         for file in listing.found
-        if not (watched.store and os.path.realpath(file.location).startswith(watched.store))
+        if not (watched.store and os.path.realpath(file.raw_path).startswith(watched.store))
     }

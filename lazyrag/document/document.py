@@ -903,7 +903,7 @@ def _open_indexer(
         ledger = Ledger(file, name)
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
-        identities = {key: embed_identity(one.given, one.embedder.identity) for key, one in embedders.items()}
+        identities = {key: embed_identity(one.user_object, one.embedder.identity) for key, one in embedders.items()}
         cached = dict(embedders)
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache

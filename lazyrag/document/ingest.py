@@ -51,7 +51,7 @@ from lazyrag.errors import (
 )
 from lazyrag.loaders.base import LoadedFile
 from lazyrag.loaders.directory import FoundFile, built_in_metadata, signature_of
-from lazyrag.models.embedding import CheckedEmbedder, collected, length_of
+from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.transforms.base import Draft, run_transforms
@@ -465,7 +465,7 @@ class IngestionEngine:
             for version, results in embed_documents(target.embedder, target.dimension, texts(), known):
                 batch.tick(target.step)
                 try:
-                    vectors = collected(results, target.embedder.name, target.dimension)
+                    vectors = stack_embeddings(results, target.embedder.name, target.dimension)
                 except _BATCH_ERRORS:
                     raise
                 except LazyRAGError as exc:

@@ -204,7 +204,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     changes = compare(
         [file for file in listing.found if file.identity not in reasons],
         known,
-        unlisted=listing.unlisted,
+        unlisted=listing.unreadable,
         content_hash=lambda file: hash_file(file.path),
         config_hash=config_hash,
         max_deleted=max_deleted,

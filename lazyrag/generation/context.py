@@ -16,7 +16,7 @@ from lazyrag.errors import ConfigError
 from lazyrag.generation.markers import source_of
 from lazyrag.generation.prompts import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
 from lazyrag.text.sentences import CJK_LETTERS, Language, resolve_language, sentence_ends
-from lazyrag.text.tokens import TokenCounter, counter_for_model, token_counters
+from lazyrag.text.tokens import TokenCounter, counter_for_model, resolve_counter
 from lazyrag.validation import (
     known_arguments,
     require,
@@ -168,7 +168,7 @@ def _truncated(hit: Hit, end: int) -> Hit:
     return dataclasses.replace(hit, text=hit.text[:end].rstrip())
 
 
-def arranged(hits: Sequence[Hit], order: Order) -> list[Hit]:
+def order_hits(hits: Sequence[Hit], order: Order) -> list[Hit]:
     """Order hits for a context; they come best first.
 
     Source:
@@ -177,7 +177,7 @@ def arranged(hits: Sequence[Hit], order: Order) -> list[Hit]:
 
     Example:
         >>> hits = [Hit(str(n), "", 1 / n) for n in range(1, 6)]
-        >>> "".join(hit.id for hit in arranged(hits, "lost_in_the_middle"))
+        >>> "".join(hit.id for hit in order_hits(hits, "lost_in_the_middle"))
         '13542'
     """
     if order == "rank":
@@ -258,7 +258,7 @@ class ContextBuilder:
         dedupe: bool = True,
     ) -> None:
         self.model = validate_text("model", model)
-        self.counter = as_counter(counter_for_model(model) or "utf8" if counter is None else counter)
+        self.counter = resolve_counter(counter_for_model(model) or "utf8" if counter is None else counter)
         self.template = None if template is None else as_template(template)
         self.language: Language = validate_choice("language", language, get_args(Language))
         self.order: Order = validate_choice("order", order, get_args(Order))
@@ -314,7 +314,7 @@ class ContextBuilder:
         hits = _as_hits(results)
         page = self._page(query, template, hits)
         packed = self._packed(page, hits, limit)
-        sources = arranged(packed.hits, self.order)
+        sources = order_hits(packed.hits, self.order)
         text = page.text(sources)
         # `without` needs a template that was passed to one call.
         own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
@@ -405,7 +405,7 @@ class ContextBuilder:
             return count(page.written(len(hits), hit)) + separator
 
         packed = pack(hits, limit - frame, cost, dedupe=self.dedupe)
-        while packed.hits and count(page.text(arranged(packed.hits, self.order))) > limit:
+        while packed.hits and count(page.text(order_hits(packed.hits, self.order))) > limit:
             packed = self._shrunk(packed, page, limit)
         return packed
 
@@ -414,7 +414,7 @@ class ContextBuilder:
         *before, last = packed.hits
 
         def cost(hit: Hit) -> int:
-            return self.counter.count(page.text(arranged([*before, hit], self.order)))
+            return self.counter.count(page.text(order_hits([*before, hit], self.order)))
 
         cut = tuple(identifier for identifier in packed.cut if identifier != last.id)
         shorter = shortened(last, limit, cost)
@@ -464,18 +464,3 @@ def _as_hit(value: Any) -> Hit:
             is_valid, f"The {name} of a result", fields[name], f"a {kind.__name__}", f"The result is {value!r:.60}."
         )
     return value if isinstance(value, Hit) and len(given) == len(fields) else Hit(**{"score": math.nan, **given})
-
-
-def as_counter(counter: Any) -> TokenCounter:
-    """Return a token counter, which may be given by name.
-
-    Raises:
-        NotRegisteredError: If no counter has the name.
-        ConfigError: If it is not a counter.
-    """
-    if isinstance(counter, str):
-        return token_counters[counter]
-    is_counter = callable(getattr(counter, "count", None)) and isinstance(getattr(counter, "name", None), str)
-    require(is_counter, "counter", counter, f"an object with name and count(text), or one of {[*token_counters]}")
-    found: TokenCounter = counter
-    return found

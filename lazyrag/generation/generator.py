@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.result import GenerationDelta, GenerationResult, RAGContext
 from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.generation.markers import scan, without_markers
+from lazyrag.generation.markers import without_markers
 from lazyrag.generation.prompts import Prompts
-from lazyrag.models.chat import THOUGHTS, CallableChatModel, ChatCallable, as_chat_model
+from lazyrag.models.chat import CallableChatModel, ChatCallable, ReasoningSplitter, as_chat_model, split_unopened
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -125,117 +125,6 @@ def _f1(first: Counter[str], second: Counter[str]) -> float:
 
 
 # Reading answers
-
-_ANY_TAG = "|".join(THOUGHTS)
-_BEGINNING = re.compile(rf"\s*<({_ANY_TAG})>", re.IGNORECASE)
-_OPENED = re.compile(rf"<(?:{_ANY_TAG})>", re.IGNORECASE)
-_CLOSED = re.compile(rf"</(?:{_ANY_TAG})>", re.IGNORECASE)
-_MAX_CLOSING_LENGTH = max(map(len, THOUGHTS)) + len("</>")
-
-
-class ReasoningSplitter:
-    """Splits streamed text into the thoughts before the answer, and the answer.
-
-    Thoughts are between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``) before anything
-    else, perhaps in several blocks. Later tags are part of the answer.
-
-    Example:
-        >>> splitter = ReasoningSplitter()
-        >>> [splitter.feed(piece) for piece in ("<th", "ink>Tea, so ...</thi", "nk>80 ", "degrees")], splitter.reasoning
-        (['', '', '80 ', 'degrees'], 'Tea, so ...')
-    """
-
-    def __init__(self) -> None:
-        self._waiting = ""  # undecided text
-        self._thoughts: list[str] = []
-        self._closing: re.Pattern[str] | None = None  # closing tag of the open block
-        self._answering = False
-
-    @property
-    def reasoning(self) -> str:
-        """The thoughts so far; "" if there are none."""
-        return "".join(self._thoughts).strip()
-
-    @property
-    def found(self) -> bool:
-        """Whether there is a block of thoughts, perhaps an empty one."""
-        return bool(self._thoughts) or self.unclosed
-
-    @property
-    def unclosed(self) -> bool:
-        """Whether a block of thoughts has begun and not ended."""
-        return self._closing is not None
-
-    def feed(self, text: str) -> str:
-        """Add a piece, and return the answer text that it completes."""
-        if self._answering:
-            return text
-        self._waiting += text
-        while not self._answering and self._step():
-            pass
-        if not self._answering:
-            return ""
-        text, self._waiting = self._waiting, ""
-        return text
-
-    def end(self) -> str:
-        """Return the rest of the answer text; call it once, at the end."""
-        rest, self._waiting = self._waiting, ""
-        if self._closing is None:
-            return rest
-        self._thoughts.append(rest)
-        return ""
-
-    def _step(self) -> bool:
-        """Read one tag; False if more text is needed."""
-        if self._closing is not None:
-            end = self._closing.search(self._waiting)
-            if end is None:
-                # Keep only what may begin the closing tag.
-                self._keep_thought(max(0, len(self._waiting) - _MAX_CLOSING_LENGTH))
-                return False
-            self._keep_thought(end.start())
-            self._thoughts.append("\n")
-            self._waiting = self._waiting[end.end() - end.start() :]
-            self._closing = None
-            return True
-        if begun := _BEGINNING.match(self._waiting):
-            self._closing = re.compile(f"</{begun[1]}>", re.IGNORECASE)
-            self._waiting = self._waiting[begun.end() :]
-            return True
-        begun_so_far = self._waiting.lstrip().lower()
-        self._answering = not any(f"<{tag}>".startswith(begun_so_far) for tag in THOUGHTS)
-        return False
-
-    def _keep_thought(self, end: int) -> None:
-        self._thoughts.append(self._waiting[:end])
-        self._waiting = self._waiting[end:]
-
-
-def split_unopened(text: str) -> tuple[str | None, str]:
-    """Split thoughts without an opening tag, which some templates put into the prompt, from the answer.
-
-    Returns:
-        The thoughts, None without a closing tag or with an opening one; and the rest. Tags in code, or within a line
-        after a space or a quotation mark, belong to the answer.
-
-    Example:
-        >>> split_unopened("Tea, so ...</think>80 degrees")
-        ('Tea, so ...', '80 degrees')
-    """
-    if _OPENED.search(text) or not _CLOSED.search(text):
-        return None, text
-    code = scan(text).code
-    ends = [tag for tag in _CLOSED.finditer(text) if _closes(tag) and not any(a <= tag.start() < b for a, b in code)]
-    return (text[: ends[-1].start()].strip(), text[ends[-1].end() :]) if ends else (None, text)
-
-
-def _closes(tag: re.Match[str]) -> bool:
-    """Whether a tag closes thoughts, and is not mentioned: it ends its line, or directly follows other text."""
-    rest = tag.string[tag.end() :].lstrip(" \t")
-    before = tag.string[tag.start() - 1 : tag.start()]
-    return not rest or rest[0] in "\r\n" or before not in (" ", "\t", '"', "'", "“", "「", "‘", "(", "（")
-
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, GenerationError, errors_of, known_names
-from lazyrag.generation.context import as_counter
 from lazyrag.generation.generator import read_answer
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, RerankModel
@@ -27,7 +26,7 @@ from lazyrag.registry import Registry
 from lazyrag.text.analyzers import term_function
 from lazyrag.text.sentences import is_boundary, resolve_language, sentence_spans
 from lazyrag.text.structure import markdown_headings
-from lazyrag.text.tokens import TokenCounter, with_fit_methods
+from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.validation import (
     check_keywords,
     function_name,
@@ -270,7 +269,7 @@ class Refiner:
         self._function = refiners[name]
         self.name = name
         self.budget = validate_integer("budget", budget, 1)
-        self.counter = as_counter(counter)
+        self.counter = resolve_counter(counter)
         check_keywords(f"The refiner {name!r}", self._function, keywords, skip=2)
         missing = {*required_names(self._function, skip=2)} - {*keywords, "budget", "counter"}
         if missing:
@@ -442,7 +441,7 @@ class TreeRefiner:
             GenerationError: If the model returns no score for a part.
         """
         validate_integer("budget", budget, 1)
-        counter = as_counter(counter)
+        counter = resolve_counter(counter)
         require(is_list_of(trees, Part), "trees", trees, "a list of results of part_of_text or part_of_node")
         chosen = self.choose(query, trees, budget=budget, counter=counter)
         if not any(chosen):

@@ -43,18 +43,18 @@ class FoundFile:
 
     Args:
         identity: Its path relative to the dataset, with forward slashes, or the user's id.
-        location: Its path.
+        raw_path: Its path as found: a text or a path.
         signature: At the time of listing; None if unknown.
     """
 
     identity: str
-    location: str | os.PathLike[str]
+    raw_path: str | os.PathLike[str]
     signature: Signature | None = None
 
     @property
     def path(self) -> Path:
         """The path, created on demand: a Path takes six times the memory of a text."""
-        return Path(self.location)
+        return Path(self.raw_path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Listing:
     Args:
         found: The files, sorted by identity.
         skipped: Pairs (relative path, reason), sorted.
-        unlisted: Relative paths of folders that could not be listed and links that could not be followed, sorted; also
-            in ``skipped``. Known files below them may still exist.
+        unreadable: Relative paths of folders that could not be listed and links that could not be followed, sorted;
+            also in ``skipped``. Known files below them may still exist.
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
     """
 
     found: tuple[FoundFile, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
-    unlisted: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
 
 
@@ -98,7 +98,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
     seen_ns = time.time_ns()  # before the listing: an early time is on the safe side
     found: list[FoundFile] = []
     skipped: list[tuple[str, str]] = []
-    unlisted: list[str] = []
+    unreadable: list[str] = []
     pending = [(os.fspath(folder), "")]
     while pending:
         current, prefix = pending.pop()
@@ -109,7 +109,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
             if not prefix:
                 msg = f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an existing folder."
                 raise DatasetPathError(msg) from exc
-            unlisted.append(prefix[:-1])
+            unreadable.append(prefix[:-1])
             skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
             continue
         for entry in entries:
@@ -118,7 +118,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
                 reason = _reason_to_skip(entry)
                 is_folder = not reason and entry.is_dir(follow_symlinks=False)
             except OSError as exc:
-                unlisted.append(identity)
+                unreadable.append(identity)
                 reason = f"cannot be looked at: {exc.strerror}"
             if reason:
                 skipped.append((identity, reason))
@@ -127,7 +127,7 @@ def find_files(folder: str | os.PathLike[str]) -> Listing:
             else:
                 found.append(FoundFile(identity, entry.path, signature_of(entry)))
     found.sort(key=lambda file: file.identity)
-    return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unlisted)), seen_ns)
+    return Listing(tuple(found), tuple(sorted(skipped)), tuple(sorted(unreadable)), seen_ns)
 
 
 def signature_of(file: str | os.PathLike[str]) -> Signature | None:

@@ -458,17 +458,17 @@ _MAX_PATH_LENGTH = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class OrderedFields:
     """A mapping of a file, in order, with duplicate names.
 
     Args:
         items: Pairs (name, value).
     """
 
-    items: list[tuple[str, Value]]
+    items: list[tuple[str, RecordValue]]
 
 
-Value: TypeAlias = "str | bool | list[Value] | Mapping | None"
+RecordValue: TypeAlias = "str | bool | list[RecordValue] | OrderedFields | None"
 """A nested value. Numbers are texts, as the file spells them; None means no value."""
 
 
@@ -478,7 +478,7 @@ def too_deep() -> LoadError:
     return LoadError(msg)
 
 
-def leaves(value: Value, path: str = "") -> Iterator[Pair]:
+def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
     """The leaf values with their paths, in order; a list of texts alone is one leaf.
 
     Args:
@@ -492,11 +492,12 @@ def leaves(value: Value, path: str = "") -> Iterator[Pair]:
         LoadError: If it is nested too deep, or names are absurdly long.
 
     Example:
-        >>> list(leaves(Mapping([("tea", Mapping([("name", "Sencha"), ("seen", ["Uji", "Kyoto"])])), ("n", [["1"]])])))
+        >>> tea = OrderedFields([("name", "Sencha"), ("seen", ["Uji", "Kyoto"])])
+        >>> list(leaves(OrderedFields([("tea", tea), ("n", [["1"]])])))
         [('tea.name', 'Sencha'), ('tea.seen', 'Uji, Kyoto'), ('n[0]', '1')]
     """
     # A stack of its own: recursion would depend on the caller's stack.
-    pending: list[Iterator[tuple[str, Value]]] = [iter([(path, value)])]
+    pending: list[Iterator[tuple[str, RecordValue]]] = [iter([(path, value)])]
     while pending:
         for at, one in pending[-1]:
             if len(at) > _MAX_PATH_LENGTH:
@@ -513,11 +514,11 @@ def leaves(value: Value, path: str = "") -> Iterator[Pair]:
             raise too_deep()
 
 
-def _leaf(value: Value) -> str | None:
+def _leaf(value: RecordValue) -> str | None:
     """The text of a leaf, "" for no value; None if the value is not a leaf."""
     if isinstance(value, str):
         return value
-    if isinstance(value, Mapping):
+    if isinstance(value, OrderedFields):
         return None if value.items else ""
     if isinstance(value, list):
         if not all(one is None or isinstance(one, (str, bool)) for one in value):
@@ -526,8 +527,8 @@ def _leaf(value: Value) -> str | None:
     return "" if value is None else str(value).lower()
 
 
-def _inside(path: str, value: Value) -> Iterator[tuple[str, Value]]:
-    if isinstance(value, Mapping):
+def _inside(path: str, value: RecordValue) -> Iterator[tuple[str, RecordValue]]:
+    if isinstance(value, OrderedFields):
         yield from ((f"{path}.{name}" if path and name else path or name, one) for name, one in value.items)
     elif isinstance(value, list):
         yield from ((f"{path}[{number}]", one) for number, one in enumerate(value))
@@ -617,7 +618,9 @@ def records_path(records: str) -> str:
     return records
 
 
-def read_value(value: Value, selection: Selection, length: int, *, path: str = "", kind: str = "item") -> LoadedFile:
+def read_value(
+    value: RecordValue, selection: Selection, length: int, *, path: str = "", kind: str = "item"
+) -> LoadedFile:
     """Convert a nested value: the elements of a list become records, else each name of a mapping a place.
 
     Args:
@@ -631,7 +634,7 @@ def read_value(value: Value, selection: Selection, length: int, *, path: str = "
         LoadError: If there is nothing at the path, or the text is much longer than the file.
     """
     value = _at(value, path)
-    if isinstance(value, Mapping) and not selection.wanted:
+    if isinstance(value, OrderedFields) and not selection.wanted:
         writer = RecordWriter(selection, length, joined_by="\n", between="\n")
         for name, inner in value.items:
             writer.add(leaves(inner, name), "key", clean(name))
@@ -664,21 +667,21 @@ def read_lines(text: str, selection: Selection) -> LoadedFile:
     return writer.loaded({"records": count})
 
 
-def _parsed(text: str) -> Value:
+def _parsed(text: str) -> RecordValue:
     try:
         # Numbers stay texts: 1.10 is a version, and a number of a million digits takes an hour to convert.
-        value: Value = json.loads(
-            text, object_pairs_hook=Mapping, parse_int=str, parse_float=str, parse_constant=str, strict=False
+        value: RecordValue = json.loads(
+            text, object_pairs_hook=OrderedFields, parse_int=str, parse_float=str, parse_constant=str, strict=False
         )
     except RecursionError as exc:
         raise too_deep() from exc
     return value
 
 
-def _at(value: Value, path: str) -> Value:
+def _at(value: RecordValue, path: str) -> RecordValue:
     """The value at a path of names."""
     for name in path.split(".") if path else ():
-        inner = dict(value.items) if isinstance(value, Mapping) else {}
+        inner = dict(value.items) if isinstance(value, OrderedFields) else {}
         if name not in inner:
             msg = f"There is no {name!r} of the path {path!r} to the records. {known_names(name, list(inner)[:50])}"
             raise LoadError(msg)

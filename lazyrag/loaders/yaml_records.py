@@ -15,9 +15,9 @@ from lazyrag.loaders.records import (
     MAX_DEPTH,
     MAX_LOCATED_DEPTH,
     Located,
-    Mapping,
+    OrderedFields,
+    RecordValue,
     Selection,
-    Value,
     leaves,
     most_text,
     named_twice,
@@ -87,23 +87,23 @@ class _Open:
         self.anchor = anchor
         self.is_mapping = is_mapping
         self.size = 1
-        self.values: list[Value] = []
+        self.values: list[RecordValue] = []
 
-    def value(self) -> Value:
+    def value(self) -> RecordValue:
         """The complete list or mapping."""
         if not self.is_mapping:
             return self.values
-        return Mapping(list(zip(map(_name, self.values[::2]), self.values[1::2], strict=True)))
+        return OrderedFields(list(zip(map(_name, self.values[::2]), self.values[1::2], strict=True)))
 
 
-def _documents(text: str) -> Iterator[Value]:
+def _documents(text: str) -> Iterator[RecordValue]:
     """The documents of a file, from the parser's events: without recursion and objects, with bounded aliases.
 
     Raises:
         LoadError: If values are nested too deep, contain themselves, or are much longer than the file through aliases.
     """
     # Values by anchor, with their expanded size; those without an anchor are under None.
-    known: dict[str | None, tuple[Value, int]] = {}
+    known: dict[str | None, tuple[RecordValue, int]] = {}
     within: list[_Open] = []
     most = most_text(len(text))
     for event in yaml.parse(text, Loader=_PARSER):
@@ -131,14 +131,14 @@ def _documents(text: str) -> Iterator[Value]:
             raise LoadError(f"Its aliases expand to more than {most:,} characters. Use fewer of them.")
 
 
-def _aliased(anchor: str, known: dict[str | None, tuple[Value, int]]) -> tuple[Value, int]:
+def _aliased(anchor: str, known: dict[str | None, tuple[RecordValue, int]]) -> tuple[RecordValue, int]:
     if anchor not in known:
         msg = f"The alias *{anchor:.80} has no anchor before it, or is inside its own. Write its value instead."
         raise LoadError(msg)
     return known[anchor]
 
 
-def _name(key: Value) -> str:
+def _name(key: RecordValue) -> str:
     """A key as text; merged values are at the mapping's own path."""
     return "" if key == "<<" else ", ".join(text for _, text in leaves(key) if text)
 

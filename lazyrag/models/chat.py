@@ -28,12 +28,143 @@ MAX_ANSWER_LENGTH = 100_000
 THOUGHTS = ("think", "thinking", "thought", "reasoning")
 """Tags around the reasoning of a model."""
 _TAGS = "|".join(THOUGHTS)
-_OPENING = re.compile(rf"<({_TAGS})>", re.IGNORECASE)
-_CLOSING = re.compile(rf"</(?:{_TAGS})>", re.IGNORECASE)
+_BEGINNING = re.compile(rf"\s*<({_TAGS})>", re.IGNORECASE)
+_OPENED = re.compile(rf"<(?:{_TAGS})>", re.IGNORECASE)
+_CODE_OR_CLOSED = re.compile(
+    rf"""
+      \\[\\`]                                                            # escaped
+    | ^[ ]{{0,3}}(?P<fence>`{{3,}}(?=[^`\n]*$)|~{{3,}}) [\s\S]*? (?:\n[ ]{{0,3}}(?P=fence)[`~]*[ \t]*$|\Z)
+    | (?<!`)(?P<ticks>`{{1,3}})(?!`) [^\n]*? (?<!`)(?P=ticks)(?!`)
+    | (?P<closed></(?:{_TAGS})>)
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+_LINE_END = re.compile(r"[ \t]*(?:[\r\n]|\Z)")
+_LONGEST_CLOSING = max(map(len, THOUGHTS)) + len("</>")
 
 
 class UnreadableAnswerError(ValueError):
     """Raised for an answer that cannot be read; the message tells the model why."""
+
+
+class ReasoningSplitter:
+    """Splits streamed text into the thoughts before the answer, and the answer.
+
+    Thoughts are between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``) before anything
+    else, perhaps in several blocks. Later tags are part of the answer.
+
+    Example:
+        >>> splitter = ReasoningSplitter()
+        >>> [splitter.feed(piece) for piece in ("<th", "ink>Tea, so ...</thi", "nk>80 ", "degrees")], splitter.reasoning
+        (['', '', '80 ', 'degrees'], 'Tea, so ...')
+    """
+
+    def __init__(self) -> None:
+        self._waiting = ""  # undecided text
+        self._thoughts: list[str] = []
+        self._closing: re.Pattern[str] | None = None  # closing tag of the open block
+        self._answering = False
+
+    @property
+    def reasoning(self) -> str:
+        """The thoughts so far; "" if there are none."""
+        return "".join(self._thoughts).strip()
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a block of thoughts, perhaps an empty one."""
+        return bool(self._thoughts) or self.unclosed
+
+    @property
+    def unclosed(self) -> bool:
+        """Whether a block of thoughts has begun and not ended."""
+        return self._closing is not None
+
+    def feed(self, text: str) -> str:
+        """Add a piece, and return the answer text that it completes."""
+        if self._answering:
+            return text
+        self._waiting += text
+        while not self._answering and self._step():
+            pass
+        if not self._answering:
+            return ""
+        text, self._waiting = self._waiting, ""
+        return text
+
+    def end(self) -> str:
+        """Return the rest of the answer text; call it once, at the end."""
+        rest, self._waiting = self._waiting, ""
+        if self._closing is None:
+            return rest
+        self._thoughts.append(rest)
+        return ""
+
+    def _step(self) -> bool:
+        """Read one tag; False if more text is needed."""
+        if self._closing is not None:
+            end = self._closing.search(self._waiting)
+            if end is None:
+                # Keep only what may begin the closing tag.
+                self._keep_thought(max(0, len(self._waiting) - _LONGEST_CLOSING))
+                return False
+            self._keep_thought(end.start())
+            self._thoughts.append("\n")
+            self._waiting = self._waiting[end.end() - end.start() :]
+            self._closing = None
+            return True
+        if begun := _BEGINNING.match(self._waiting):
+            self._closing = re.compile(f"</{begun[1]}>", re.IGNORECASE)
+            self._waiting = self._waiting[begun.end() :]
+            return True
+        begun_so_far = self._waiting.lstrip().lower()
+        self._answering = not any(f"<{tag}>".startswith(begun_so_far) for tag in THOUGHTS)
+        return False
+
+    def _keep_thought(self, end: int) -> None:
+        self._thoughts.append(self._waiting[:end])
+        self._waiting = self._waiting[end:]
+
+
+def split_reasoning(text: str) -> tuple[str | None, str]:
+    """Split the reasoning of a model from its answer.
+
+    Returns:
+        The reasoning, None if there is none, and the rest. Tags in code, or mentioned within a line, belong to the
+        answer; see `ReasoningSplitter` and `split_unopened`.
+
+    Example:
+        >>> split_reasoning("<think>Tea, so ...</think>80 degrees")
+        ('Tea, so ...', '80 degrees')
+        >>> split_reasoning("`</think>` ends it.")
+        (None, '`</think>` ends it.')
+    """
+    splitter = ReasoningSplitter()
+    answer = splitter.feed(text) + splitter.end()
+    return (splitter.reasoning, answer) if splitter.found else split_unopened(text)
+
+
+def split_unopened(text: str) -> tuple[str | None, str]:
+    """Split thoughts without an opening tag, which some templates put into the prompt, from the answer.
+
+    Returns:
+        The thoughts, None without a closing tag or with an opening one; and the rest. Tags in code, or within a line
+        after a space or a quotation mark, belong to the answer.
+
+    Example:
+        >>> split_unopened("Tea, so ...</think>80 degrees")
+        ('Tea, so ...', '80 degrees')
+    """
+    if _OPENED.search(text):
+        return None, text
+    ends = [tag for tag in _CODE_OR_CLOSED.finditer(text) if tag["closed"] and _closes(tag)]
+    return (text[: ends[-1].start()].strip(), text[ends[-1].end() :]) if ends else (None, text)
+
+
+def _closes(tag: re.Match[str]) -> bool:
+    """Whether a tag closes thoughts, and is not mentioned: it ends its line, or directly follows other text."""
+    before = tag.string[tag.start() - 1 : tag.start()]
+    return bool(_LINE_END.match(tag.string, tag.end())) or before not in tuple(" \t\"'“「‘(（")
 
 
 def visible(answer: str) -> str:
@@ -53,12 +184,9 @@ def visible(answer: str) -> str:
     except UnicodeEncodeError:
         raise UnreadableAnswerError("the answer holds half a character (a lone surrogate)") from None
     text = answer.removeprefix("\ufeff").replace("\r\n", "\n")
-    opening, closings = _OPENING.search(text), list(_CLOSING.finditer(text))
-    is_first = opening is not None and not text[: opening.start()].strip()
-    if is_first and not closings:
-        raise UnreadableAnswerError("the answer ends inside the model's reasoning")
-    if closings and (is_first or opening is None):  # some templates have the opening tag in the prompt
-        text = text[closings[-1].end() :]
+    reasoning, text = split_reasoning(text)
+    if reasoning is not None and not text.strip():
+        raise UnreadableAnswerError("the answer has no text after the model's reasoning")
     text = text.replace("\x00", "").strip()
     if not text:
         raise UnreadableAnswerError("the answer is empty")

@@ -23,9 +23,9 @@ from lazyrag.types import SPARSE, Embedding, Embeddings, Matrix, SparseVector
 from lazyrag.validation import keyword_names, require, validate_choice
 
 _DEFAULT_BATCH_SIZE = 64
-_WITNESSES = 8  # parts of a batch
+_MAX_FAILED_PARTS = 8  # of a batch; if all fail, the model is down
 
-NOT_THE_TEXTS_FAULT = (MissingDependencyError, NotBuiltError, StoreError)
+NON_TEXT_ERRORS = (MissingDependencyError, NotBuiltError, StoreError)
 """Errors of an embedder that no other text would avoid."""
 
 
@@ -40,7 +40,7 @@ class CheckedEmbedder:
 
     def __init__(self, embedder: Embedder, name: str = "The embedder", key: str = "") -> None:
         self.embedder = embedder
-        self.given: object = getattr(embedder, "function", embedder)  # the user's object; Documents may share it
+        self.user_object: object = getattr(embedder, "function", embedder)  # Documents may share it
         self.name = name
         self.key = key
         self._batch_embedder = embedder if is_batch_embedder(embedder) else None
@@ -59,13 +59,13 @@ class CheckedEmbedder:
         Raises:
             EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
-        return collected(self.embed_each(texts, dimension, input_type), self.name, dimension)
+        return stack_embeddings(self.embed_each(texts, dimension, input_type), self.name, dimension)
 
     def embed_each(
         self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
     ) -> list[Embedded]:
         """Return for each text its vector, or an error; see `embed`."""
-        given = listed_texts(texts)
+        given = validate_embed_texts(texts)
         distinct = list(dict.fromkeys(text for text in given if isinstance(text, str)))
         found: dict[str, Embedded] = {}
         for batch in self.batches(distinct, dimension, input_type):
@@ -85,12 +85,12 @@ class CheckedEmbedder:
             MissingDependencyError: If the embedder needs a package that is not installed.
             StoreError: If its cache cannot be read.
         """
-        given = listed_texts(texts)
-        checked_input_type(input_type)
-        blank = [position for position, text in enumerate(given) if is_blank(text)]
+        given = validate_embed_texts(texts)
+        validate_input_type(input_type)
+        blank = [position for position, text in enumerate(given) if not is_embeddable(text)]
         if blank:
             yield EmbeddedBatch(blank, [blank_error(given[position]) for position in blank])
-        embeddable = [position for position, text in enumerate(given) if not is_blank(text)]
+        embeddable = [position for position, text in enumerate(given) if is_embeddable(text)]
         for batch in self._batches([given[position] for position in embeddable], dimension, input_type):
             yield EmbeddedBatch([embeddable[position] for position in batch.positions], batch.results)
 
@@ -114,7 +114,7 @@ class CheckedEmbedder:
                 for position in positions:
                     del missing[position]
                 yield EmbeddedBatch(positions, [self._of_length(result, dimension) for result in results])
-        except NOT_THE_TEXTS_FAULT:
+        except NON_TEXT_ERRORS:
             raise
         except Exception as exc:  # noqa: BLE001  the result of the remaining texts
             failure = self._raised(exc)
@@ -134,10 +134,10 @@ class CheckedEmbedder:
         is_down = False
         for start in range(0, len(texts), size):
             batch = range(start, min(start + size, len(texts)))
-            is_down = yield from self._bisect(texts, batch, input_type, whole=is_down)
+            is_down = yield from self._bisect(texts, batch, input_type, skip_bisection=is_down)
 
     def _bisect(
-        self, texts: Sequence[str], batch: range, input_type: InputType, *, whole: bool
+        self, texts: Sequence[str], batch: range, input_type: InputType, *, skip_bisection: bool
     ) -> Generator[EmbeddedBatch, None, bool]:
         """Embed a batch; if that fails, its halves and so on, so that only the texts at fault fail.
 
@@ -148,7 +148,7 @@ class CheckedEmbedder:
             Whether the model seems to be down.
         """
         parts = [batch]
-        accepted = hopeless = False
+        accepted = model_down = False
         while parts:
             failed = []
             for part in parts:
@@ -158,17 +158,17 @@ class CheckedEmbedder:
                 else:
                     accepted = True
                     yield EmbeddedBatch(part, results)
-            hopeless = bool(failed) and not accepted and (whole or len(failed) >= _WITNESSES)
+            model_down = bool(failed) and not accepted and (skip_bisection or len(failed) >= _MAX_FAILED_PARTS)
             for part, error in failed:
-                if len(part) == 1 or hopeless:
+                if len(part) == 1 or model_down:
                     yield EmbeddedBatch(part, [error] * len(part))
-            parts = [] if hopeless else [half for part, _ in failed if len(part) > 1 for half in _halves(part)]
-        return hopeless
+            parts = [] if model_down else [half for part, _ in failed if len(part) > 1 for half in _halves(part)]
+        return model_down
 
     def _call(self, batch: Sequence[str], input_type: InputType) -> Sequence[Any] | EmbeddingError:
         try:
             returned = self.embedder.embed(batch, input_type)
-        except NOT_THE_TEXTS_FAULT:
+        except NON_TEXT_ERRORS:
             raise
         except Exception as exc:  # noqa: BLE001  the result of these texts
             return self._raised(exc)
@@ -202,23 +202,23 @@ class CheckedEmbedder:
         return error
 
 
-def listed_texts(texts: Any) -> list[Any]:
-    """Return the texts to embed as a list; its items are checked one by one, see `is_blank`.
+def validate_embed_texts(texts: Any) -> list[Any]:
+    """Return the texts to embed as a list; its items are checked one by one, see `is_embeddable`.
 
     Raises:
         ConfigError: If it is a string, or no iterable.
 
     Example:
-        >>> listed_texts(text for text in ("tea", "coffee"))
+        >>> validate_embed_texts(text for text in ("tea", "coffee"))
         ['tea', 'coffee']
     """
     require(isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)), "texts", texts, "a list of strings")
     return list(texts)
 
 
-def is_blank(text: Any) -> bool:
-    """Whether a value cannot be embedded: a blank string, or no string."""
-    return not isinstance(text, str) or not text.strip()
+def is_embeddable(text: Any) -> bool:
+    """Whether a value can be embedded: a string that is not blank."""
+    return isinstance(text, str) and bool(text.strip())
 
 
 def blank_error(text: Any) -> EmbeddingError:
@@ -226,7 +226,7 @@ def blank_error(text: Any) -> EmbeddingError:
     return EmbeddingError(f"A text must be a string that is not blank; got {shown(text)}.")
 
 
-def checked_input_type(input_type: Any) -> InputType:
+def validate_input_type(input_type: Any) -> InputType:
     """Return ``"query"`` or ``"document"``.
 
     Raises:
@@ -272,7 +272,7 @@ def _sparse(value: Mapping[Any, Any]) -> SparseVector:
     try:
         weights = {_dimension(key): float(weight) for key, weight in value.items()}
     except (TypeError, ValueError, OverflowError) as exc:
-        msg = f"returned {shown(value)}; a sparse vector maps whole numbers from 0 to 2**64 - 1 to numbers"
+        msg = f"returned {shown(value)}; a sparse vector maps integers from 0 to 2**64 - 1 to numbers"
         raise ValueError(msg) from exc
     with np.errstate(over="ignore"):  # found below
         rounded = np.array(list(weights.values()), np.float64).astype(np.float32)
@@ -306,7 +306,7 @@ def _difference(length: int, expected: int) -> str:
     return f"returned vectors of different lengths: {length} instead of {expected} numbers"
 
 
-def collected(results: Sequence[Embedded], name: str, dimension: int = 0) -> Embeddings:
+def stack_embeddings(results: Sequence[Embedded], name: str, dimension: int = 0) -> Embeddings:
     """Stack vectors of one kind, all or nothing.
 
     Args:
@@ -337,13 +337,13 @@ def collected(results: Sequence[Embedded], name: str, dimension: int = 0) -> Emb
     return np.stack(dense) if dense else np.empty((0, dimension), np.float32)
 
 
-def stacked(results: Sequence[Embedded], name: str, dimension: int = 0) -> Matrix:
-    """Stack dense vectors in one array; see `collected`.
+def stack_dense(results: Sequence[Embedded], name: str, dimension: int = 0) -> Matrix:
+    """Stack dense vectors in one array; see `stack_embeddings`.
 
     Raises:
         EmbeddingError: The first error among them; or if one is of another length, or sparse.
     """
-    vectors = collected(results, name, dimension)
+    vectors = stack_embeddings(results, name, dimension)
     if not isinstance(vectors, np.ndarray):
         raise EmbeddingError(f"{name} must return dense vectors here; got sparse ones.")
     return vectors

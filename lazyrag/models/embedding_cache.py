@@ -1,4 +1,4 @@
-"""An embedder that remembers."""
+"""Embedding cache in SQLite: EmbeddingCache, CachedEmbedder."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from lazyrag.models.embedding import (
     as_embedder,
     as_vector,
     blank_error,
-    checked_input_type,
-    collected,
-    is_blank,
+    is_embeddable,
     length_of,
-    listed_texts,
+    stack_embeddings,
+    validate_embed_texts,
+    validate_input_type,
 )
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, Embedder, InputType
 from lazyrag.storage.database import Database, FileFormat
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 
 ROW_BYTES = 512
-"""What a row takes beside its vector, towards ``max_bytes``: its key, indexes, and the part of a page that stays empty.
-It is part of the file's format. Measured, per row: 420 bytes beside 256 numbers, 580 beside 384, 1024, 2048 or 3072,
+"""Bytes counted per row in addition to its vector, for ``max_bytes``: key, indexes, and unused space of a page.
+It is part of the file format. Measured, per row: 420 bytes beside 256 numbers, 580 beside 384, 1024, 2048 or 3072,
 1,090 beside 768, 2,120 beside 512 or 1536, whose rows fit a page of 4096 bytes badly."""
 
 _DENSE, _SPARSE = 0, 1  # kinds of rows
@@ -159,7 +159,7 @@ class StoredVector(NamedTuple):
     checksum: int
 
 
-def encoded(text: str, vector: Embedding, dimension: int) -> StoredVector:
+def encode_vector(text: str, vector: Embedding, dimension: int) -> StoredVector:
     """A vector as it is stored.
 
     Args:
@@ -186,7 +186,7 @@ def encoded(text: str, vector: Embedding, dimension: int) -> StoredVector:
     return StoredVector(text_hash, kind, numbers, _checksum(text_hash, kind, numbers))
 
 
-def decoded(stored: StoredVector, dimension: int) -> Embedding | None:
+def decode_vector(stored: StoredVector, dimension: int) -> Embedding | None:
     """A stored vector as it was given, a copy; None where what is stored is not that text's vector any more."""
     text_hash, kind, numbers, checksum = stored
     if not isinstance(numbers, bytes) or kind not in (_DENSE, _SPARSE):
@@ -238,7 +238,7 @@ def add_view(connection: sqlite3.Connection) -> None:
 
 
 def _is_dense(text_hash: bytes, kind: int, numbers: bytes, checksum: int, dimension: int) -> bool:
-    return isinstance(decoded(StoredVector(text_hash, kind, numbers, checksum), dimension), np.ndarray)
+    return isinstance(decode_vector(StoredVector(text_hash, kind, numbers, checksum), dimension), np.ndarray)
 
 
 def _embedding_id(identity: str, dimension: int, normalised: int, text_hash: bytes) -> str:
@@ -251,7 +251,7 @@ def _checksum(text_hash: bytes, kind: int, numbers: bytes) -> int:
 
 
 _DEFAULT_MAX_BYTES = 2 * 2**30  # 1 million vectors of 384 numbers, 320,000 of 1536
-_KEPT = 0.9  # of max_bytes, when something has to go; so that not every write has to make room
+_EVICTION_TARGET = 0.9  # of max_bytes; below 1, so that not every write has to evict
 _HASHES_AT_ONCE = 500  # SQLite before 3.32 takes at most 999 variables
 _USES_AT_ONCE = 100_000  # bounds their memory
 _ROWS_AT_ONCE = 500
@@ -274,12 +274,12 @@ ON CONFLICT (space, text_hash) DO UPDATE SET
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """What a vector depends on beside its text; vectors of different spaces are never mixed.
+    """Model settings that vectors depend on; part of the cache key. Vectors of different spaces are never mixed.
 
     Args:
-        identity: Which model, a text that is not blank; see `lazyrag.models.protocols.Embedder.identity`.
+        identity: The model, a text that is not blank; see `lazyrag.models.protocols.Embedder.identity`.
         input_type: ``"document"`` or ``"query"``.
-        dimension: The length that was asked for, or known before the call; 0 where neither.
+        dimension: Number of dimensions if known before the call, else 0.
         normalised: Whether vectors have length 1.
 
     Raises:
@@ -294,17 +294,17 @@ class VectorSpace:
     def __post_init__(self) -> None:
         is_text = isinstance(self.identity, str) and bool(self.identity.strip()) and _is_unicode(self.identity)
         require(is_text, "The identity of a vector space", self.identity, "a text that names the model")
-        checked_input_type(self.input_type)
+        validate_input_type(self.input_type)
         validate_integer("dimension", self.dimension, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What an `EmbeddingCache` object was asked for, each text counted once per call.
+    """Lookup counters of a cache object. Each call counts a text once.
 
     Args:
-        hits: Texts that were there.
-        misses: Texts that were not, those whose row was damaged among them.
+        hits: Texts with a vector.
+        misses: Texts without a vector, including damaged rows.
         damaged: Damaged rows that were found and deleted.
     """
 
@@ -320,10 +320,9 @@ class EmbeddingCache:
     A vector comes back bit for bit as it was stored. One whose row is damaged is never returned: every row carries a
     checksum over text, kind and numbers. What one call stores is stored in one transaction, and is there after a crash.
 
-    The file is bounded: when a write passes ``max_bytes``, the vectors that were not used for the longest time go,
-    until 90 % are left. Reading writes nothing: which rows were used is remembered, and written with the next
-    `put_many`, with `close`, or after 100,000 of them; a crash in between loses nothing but that. Room that became free
-    is used again; only `clear` makes the file smaller.
+    The file is bounded: when a write exceeds ``max_bytes``, least recently used vectors are evicted until 90% of
+    ``max_bytes`` remain. Reads write nothing: the uses of rows are written with the next `put_many`, with `close`, or
+    after 100,000 of them; a crash in between loses only these. Free space is used again; only `clear` shrinks the file.
 
     Args:
         path: The file; made where there is none, in a folder that exists.
@@ -428,7 +427,7 @@ class EmbeddingCache:
         found: dict[str, Embedding] = {}
         used, damaged = [], []
         for row, stored in self._rows(space, list(texts_by_hash)):
-            vector = decoded(stored, space.dimension)
+            vector = decode_vector(stored, space.dimension)
             if vector is None:
                 damaged.append((row,))
             else:
@@ -452,7 +451,7 @@ class EmbeddingCache:
             ConfigError: If one is something else, or has another length than those stored before.
             StoreError: If the file cannot be written; it is as it was before.
         """
-        entries = [encoded(text, vector, space.dimension) for text, vector in vectors.items()]
+        entries = [encode_vector(text, vector, space.dimension) for text, vector in vectors.items()]
         if not entries:
             return
         now = int(time.time())
@@ -462,9 +461,9 @@ class EmbeddingCache:
                 number = connection.execute(_PUT_SPACE, _key(space)).lastrowid
             if not space.dimension:
                 _check_lengths(connection, number, entries)
-            mark = self._write_uses(connection)
-            connection.executemany(_PUT, ((number, *entry, now, now, mark) for entry in entries))
-            self._make_room(connection)
+            tick = self._flush_uses(connection)
+            connection.executemany(_PUT, ((number, *entry, now, now, tick) for entry in entries))
+            self._evict(connection)
 
     def clear(self) -> None:
         """Delete everything, and give the room back to the disk.
@@ -478,7 +477,7 @@ class EmbeddingCache:
         self._database.shrink()
 
     def close(self) -> None:
-        """Close the file; twice does no harm."""
+        """Close the file. Idempotent."""
         if self._used:
             self._remember_uses()
         self._database.close()
@@ -542,27 +541,27 @@ class EmbeddingCache:
     def _remember_uses(self) -> None:
         # Where it fails, only the order in which vectors will have to go is not the best one.
         with suppress(StoreError), self._database.writing() as connection:
-            self._write_uses(connection)
+            self._flush_uses(connection)
 
-    def _write_uses(self, connection: sqlite3.Connection) -> int:
-        """Mark rows as the ones used last. Marks are counted, since a computer's clock may be set back.
+    def _flush_uses(self, connection: sqlite3.Connection) -> int:
+        """Mark rows as used last, by a counter, since a computer's clock may be set back.
 
         Returns:
-            The next mark, for what is stored after that.
+            The next tick, for rows that are stored after that.
         """
-        [mark] = connection.execute("SELECT coalesce(max(used), 0) + 1 FROM vector").fetchone()
+        [tick] = connection.execute("SELECT coalesce(max(used), 0) + 1 FROM vector").fetchone()
         with self._counting:
             used, self._used = self._used, set()
-        # A row may have been deleted and its number given away: then another one stays a little longer.
-        connection.executemany("UPDATE vector SET used = ? WHERE id = ?", ((mark, row) for row in sorted(used)))
-        return int(mark) + 1
+        # A row may have been deleted and its id reused: then another row is evicted a little later.
+        connection.executemany("UPDATE vector SET used = ? WHERE id = ?", ((tick, row) for row in sorted(used)))
+        return int(tick) + 1
 
-    def _make_room(self, connection: sqlite3.Connection) -> None:
-        """Delete the rows used longest ago, where there is too much."""
+    def _evict(self, connection: sqlite3.Connection) -> None:
+        """Delete the least recently used rows if the size exceeds ``max_bytes``."""
         total = _total(connection)
         if total <= self.max_bytes:
             return
-        surplus = total - int(_KEPT * self.max_bytes)
+        surplus = total - int(_EVICTION_TARGET * self.max_bytes)
         last = (0, 0)
         for used, row, size in connection.execute("SELECT used, id, length(numbers) FROM vector ORDER BY used, id"):
             last = used, row
@@ -577,7 +576,7 @@ def _key(space: VectorSpace) -> tuple[str, str, int, bool]:
 
 
 def _number_of(connection: sqlite3.Connection, space: VectorSpace) -> int | None:
-    """Asked for in each transaction: another process may have cleared the cache and given the number to another."""
+    """Look up the row id of a space. Not cached: another process may clear it."""
     found = connection.execute(_FIND_SPACE, _key(space)).fetchone()
     return found[0] if found else None
 
@@ -586,7 +585,7 @@ def _check_lengths(connection: sqlite3.Connection, number: int | None, entries: 
     """Dense vectors of one space have one length, also where none was known before the first call."""
     lengths = {len(one.numbers) // 4 for one in entries if one.kind == 0}
     stored = connection.execute(_FIRST_DENSE, (number,)).fetchone() if lengths else None
-    if stored and (first := decoded(StoredVector(*stored), 0)) is not None:
+    if stored and (first := decode_vector(StoredVector(*stored), 0)) is not None:
         lengths.add(len(first))
     if len(lengths) > 1:
         counts = " and ".join(map(str, sorted(lengths)))
@@ -615,24 +614,23 @@ _LOOKED_UP_AT_ONCE = 1024  # texts; bounds the memory of one batch of vectors th
 
 @known_arguments
 class CachedEmbedder:
-    """A `BatchEmbedder` around any embedder or bare callable: it asks that one only for what its cache does not have.
+    """Embedder that caches another one's vectors on disk. Takes any embedder or bare callable; a `BatchEmbedder`.
 
-    Each batch is stored when it is done, before it is handed over; what comes after, a crash included, cannot undo it.
-    A text whose vector is none fails alone and is not stored. If the cache cannot be read, that is an error: nothing
-    has been paid for yet. If it cannot be written, the vectors are handed over all the same, with a `CacheWarning`,
-    and nothing more is stored in that call.
+    Each batch is stored before it is returned, so a later error or crash cannot lose it. A text without a valid vector
+    fails alone and is not stored. If the cache cannot be read, that is an error, raised before the model is called. If
+    it cannot be written, the vectors are still returned, with a `CacheWarning`, and the call stores nothing more.
 
-    Threads and processes may share it. Two that ask for the same new text at the same time may both ask the model for
-    it; the vector stored last stays.
+    Threads and processes may share it. Two that embed the same new text at the same time may both call the model; the
+    vector stored last remains.
 
     Args:
-        embedder: What embeds; see `lazyrag.models.embedding.as_embedder`.
+        embedder: The embedder; see `lazyrag.models.embedding.as_embedder`.
         cache: An `EmbeddingCache`, or the path of one, which is opened now and closed by `close`.
-        identity: What the vectors depend on: model, revision, prompts ... The embedder's own where not given. It is
-            read once, now, and the embedder's dimension as well: both are part of the key.
+        identity: What the vectors depend on: model, revision, prompts ... By default that of the embedder. Read once,
+            together with the embedder's dimension: both are part of the key.
 
     Raises:
-        ConfigError: If neither says which model it is, or the embedder is none.
+        ConfigError: If there is no identity, or the embedder is invalid.
         StoreError: If the cache cannot be opened.
 
     Example:
@@ -663,7 +661,7 @@ class CachedEmbedder:
         self._space = VectorSpace(
             self.identity, dimension=self.embedder.dimension or 0, normalised=self.embedder.normalised
         )
-        self._asked = CheckedEmbedder(self.embedder, f"The embedder {self.identity!r}")
+        self._checked_embedder = CheckedEmbedder(self.embedder, f"The embedder {self.identity!r}")
         batch_size = getattr(self.embedder, "batch_size", None)
         if batch_size is not None:
             self.batch_size = batch_size
@@ -681,17 +679,17 @@ class CachedEmbedder:
 
     @property
     def dimension(self) -> int | None:
-        """The embedder's."""
+        """Dimension of the embedder's vectors."""
         return self.embedder.dimension
 
     @property
     def max_tokens(self) -> int | None:
-        """The embedder's."""
+        """Token limit of the embedder."""
         return self.embedder.max_tokens
 
     @property
     def normalised(self) -> bool:
-        """The embedder's."""
+        """Whether the embedder's vectors have length 1."""
         return self.embedder.normalised
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix | Any:
@@ -707,14 +705,16 @@ class CachedEmbedder:
         found: dict[int, Embedded] = {}
         for batch in self.embed_batches(texts, input_type):
             found.update(zip(batch.positions, batch.results, strict=True))
-        return collected([found[position] for position in range(len(found))], self._asked.name, self.dimension or 0)
+        return stack_embeddings(
+            [found[position] for position in range(len(found))], self._checked_embedder.name, self.dimension or 0
+        )
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
-        """What is in the cache, then what the embedder answers, batch by batch; equal texts are asked for once."""
+        """Return cached vectors, then new ones batch by batch; equal texts are embedded once."""
         positions: dict[str, list[int]] = {}
         blank: list[tuple[int, EmbeddingError]] = []
-        for position, text in enumerate(listed_texts(texts)):
-            if is_blank(text):
+        for position, text in enumerate(validate_embed_texts(texts)):
+            if not is_embeddable(text):
                 blank.append((position, blank_error(text)))
             else:
                 positions.setdefault(text, []).append(position)
@@ -732,25 +732,25 @@ class CachedEmbedder:
                 dimension = dimension or length_of(next(iter(found.values())))
                 yield _batch(positions, found)
         storing = True
-        for batch in self._asked.batches(missing, dimension, input_type):
+        for batch in self._checked_embedder.batches(missing, dimension, input_type):
             results = {missing[at]: result for at, result in zip(batch.positions, batch.results, strict=True)}
             storing = storing and self._store(space, results)
             yield _batch(positions, results)
 
     def close(self) -> None:
-        """Close the cache, if it was given as a path; twice does no harm."""
+        """Close the cache, if it was passed as a path. Idempotent."""
         if self._owns_cache:
             self.cache.close()
 
     def _store(self, space: VectorSpace, results: Mapping[str, Embedded]) -> bool:
-        """Keep what are vectors; returns whether that is worth another try."""
+        """Store vectors; return False after a failed write."""
         vectors = {text: result for text, result in results.items() if not isinstance(result, EmbeddingError)}
         try:
             self.cache.put_many(space, vectors)
         except (ConfigError, StoreError) as exc:
             # Only a warning, since the model has answered, and the caller can go on with that. And no second try in
             # this call: waiting for a lock takes half a minute each time.
-            warn_user(f"Vectors of {self.identity!r} are not kept: {sentence(exc)}", CacheWarning)
+            warn_user(f"Could not cache the vectors of {self.identity!r}: {sentence(exc)}", CacheWarning)
             return False
         return True
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.onnx.session import TOKENIZER, Contents, find_model
+from lazyrag.models.onnx.session import TOKENIZER, FileFingerprint, find_model
 from lazyrag.models.protocols import RerankModel
 from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_query, checked_ranking
 from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder
@@ -23,7 +23,7 @@ LocalModel: TypeAlias = "str | os.PathLike[str]"
 _MADE_OF = {".onnx", ".onnx_data", ".safetensors", ".bin", ".json", ".txt", ".model"}
 
 _lock = threading.Lock()
-_loaded: dict[tuple[Path, int | None], tuple[Contents, RerankModel]] = {}
+_loaded: dict[tuple[Path, int | None], tuple[FileFingerprint, RerankModel]] = {}
 
 
 def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> RerankModel:
@@ -45,7 +45,7 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
     folder = _folder(model)
     with _lock:
         files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
-        contents = Contents.of(sorted(path for path in files if path.suffix in _MADE_OF))
+        contents = FileFingerprint.of(sorted(path for path in files if path.suffix in _MADE_OF))
         held = _loaded.get((folder, batch_size))
         if held is None or held[0] != contents:
             held = _loaded[folder, batch_size] = contents, _load(folder, batch_size)
@@ -55,7 +55,7 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
 def _folder(model: LocalModel) -> Path:
     try:
         # The tokenizer of older torch models is in other files.
-        return find_model(model, known_by=(TOKENIZER, "config.json")).path.resolve()
+        return find_model(model, marker_files=(TOKENIZER, "config.json")).path.resolve()
     except MissingDependencyError as exc:  # huggingface_hub, for the hub's cache
         raise MissingDependencyError(f"There is no folder {str(model)!r}, and to find a model by name: {exc}") from exc
     except ConfigError as exc:

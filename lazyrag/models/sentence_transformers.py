@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
-from lazyrag.models.embedding import blank_error, is_blank, shown
-from lazyrag.models.onnx.session import Contents
+from lazyrag.models.embedding import blank_error, is_embeddable, shown
+from lazyrag.models.onnx.session import FileFingerprint
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import known_arguments, require, validate_boolean, validate_choice, validate_integer
@@ -148,7 +148,7 @@ class SentenceTransformerEmbedder(_PackageModel):
             EmbeddingError: If the model fails.
         """
         name, prompt = self._prompt(input_type)
-        results: list[Any] = [blank_error(text) if is_blank(text) else None for text in texts]
+        results: list[Any] = [None if is_embeddable(text) else blank_error(text) for text in texts]
         good = [position for position, error in enumerate(results) if error is None]
         errors = self._length_errors(
             [texts[position] for position in good], [prompt + texts[position] for position in good]
@@ -258,14 +258,14 @@ def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
-def _contents(given: Any) -> Contents | None:
+def _contents(given: Any) -> FileFingerprint | None:
     """Note the files of a folder; None if it is no folder."""
     if not isinstance(given, (str, Path)) or not Path(given).is_dir():
         return None
-    return Contents.of(sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES))
+    return FileFingerprint.of(sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES))
 
 
-def _identity(model: Any, given: Any, contents: Contents | None, settings: dict[str, Any]) -> str:
+def _identity(model: Any, given: Any, contents: FileFingerprint | None, settings: dict[str, Any]) -> str:
     if not isinstance(given, (str, Path)):
         return ""
     if contents is not None:
@@ -274,4 +274,4 @@ def _identity(model: Any, given: Any, contents: Contents | None, settings: dict[
     commit = getattr(getattr(inner, "config", None), "_commit_hash", None)
     if not commit:
         return ""
-    return f"sentence-transformers:{given}@{commit}:{Contents.of([]).digest(settings)}"
+    return f"sentence-transformers:{given}@{commit}:{FileFingerprint.of([]).digest(settings)}"

@@ -35,7 +35,7 @@ def with_schema(model: ChatModel, schema: Mapping[str, Any]) -> ChatOptions | No
     return ChatOptions(json_schema=schema) if isinstance(model, CallableChatModel) else None
 
 
-class Found(NamedTuple):
+class FoundJson(NamedTuple):
     """JSON found in an answer.
 
     Args:
@@ -53,7 +53,7 @@ _MAX_QUOTES = 1000  # unescaped ones inside a string
 _OPENING = re.compile(r"[\[［{｛]")
 
 
-def find_json(text: str, is_wanted: Callable[[Any], bool]) -> Found | None:
+def find_json(text: str, is_wanted: Callable[[Any], bool]) -> FoundJson | None:
     """Find the first JSON list or object in a text that meets a condition.
 
     Accepts what models write in place of JSON: single, typographic or full-width quotes, full-width punctuation,
@@ -65,9 +65,9 @@ def find_json(text: str, is_wanted: Callable[[Any], bool]) -> Found | None:
 
     Example:
         >>> find_json("Sure: ['tea', 'milk',] as requested", lambda value: isinstance(value, list))
-        Found(value=['tea', 'milk'], is_cut=False)
+        FoundJson(value=['tea', 'milk'], is_cut=False)
         >>> find_json('[{"q": "Hot?", "a": "Yes."}, {"q": "Co', bool)
-        Found(value=[{'q': 'Hot?', 'a': 'Yes.'}], is_cut=True)
+        FoundJson(value=[{'q': 'Hot?', 'a': 'Yes.'}], is_cut=True)
     """
     try:
         value = json.loads(text, parse_constant=_refuse)
@@ -75,11 +75,11 @@ def find_json(text: str, is_wanted: Callable[[Any], bool]) -> Found | None:
         pass
     else:
         if is_wanted(value):
-            return Found(value)
+            return FoundJson(value)
     for match in list(_OPENING.finditer(text))[:_MAX_TRIES]:
         reader = _Reader(text, match.start())
         try:
-            found = Found(reader.value(0), reader.is_cut)
+            found = FoundJson(reader.value(0), reader.is_cut)
         except _NotJson:
             continue
         if is_wanted(found.value):

@@ -126,13 +126,13 @@ def validate_data(data: Any) -> RAGData:
         ConfigError: If it is a tuple, or has fields of the older formats, which were ambiguous. `from_legacy` renames
             them.
     """
-    hint = "A tuple (query, docs) is given up: pass {'query': ..., 'retrieval_docs': [...]}."
+    hint = "A tuple (query, docs) is no longer supported: pass {'query': ..., 'retrieval_docs': [...]}."
     require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}", hint)
     for name, value in data.items():
         if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
             msg = (
-                f"Nested metrics such as {name!r} ({value!r:.60}) are given up: each stage has a field for its time. "
-                "Write refining_time instead of refine_metrics.refine_time."
+                f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported: each stage has a field for "
+                "its time. Write refining_time instead of refine_metrics.refine_time."
             )
             raise ConfigError(msg)
     for name in ("results", *_RENAMED):
@@ -187,7 +187,7 @@ def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> di
         >>> from_legacy({"query": "tea?", "golds": ["tea"], "pred": "Tea."})
         {'query': 'tea?', 'references': ['tea'], 'generated': 'Tea.'}
     """
-    require(isinstance(data, Mapping), "data", data, "a dict with a query", "Tuples are given up.")
+    require(isinstance(data, Mapping), "data", data, "a dict with a query", "Tuples are no longer supported.")
     if results_of is not None:
         validate_choice("results_of", results_of, ("retrieval", "refining"))
     elif "results" in data:

@@ -9,10 +9,9 @@ from typing import Any, TypeAlias, cast
 from lazyrag.errors import EvaluationError
 from lazyrag.evaluation import answers
 from lazyrag.evaluation.golden import MeasureReport
-from lazyrag.generation.context import as_counter
 from lazyrag.operators.data import STAGES, RAGData, latest_docs, references_of, validate_data
 from lazyrag.operators.operators import Operator
-from lazyrag.text.tokens import TokenCounter
+from lazyrag.text.tokens import TokenCounter, resolve_counter
 from lazyrag.validation import require
 
 Values: TypeAlias = "dict[str, float | None]"
@@ -168,7 +167,7 @@ class TokenCountEvaluate(EvaluateOperator):
 
     def __init__(self, counter: TokenCounter | str = "utf8") -> None:
         super().__init__()
-        self.counter = as_counter(counter)
+        self.counter = resolve_counter(counter)
 
     def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
@@ -194,7 +193,7 @@ class CompressionRateEvaluate(EvaluateOperator):
 
     def __init__(self, counter: TokenCounter | str = "utf8") -> None:
         super().__init__()
-        self.counter = as_counter(counter)
+        self.counter = resolve_counter(counter)
 
     def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""

@@ -34,7 +34,7 @@ from lazyrag.operators.data import (
 from lazyrag.pipeline.external import ChromaFinder, FaissFinder, MilvusFinder
 from lazyrag.pipeline.pipeline import OnError, run_all
 from lazyrag.pipeline.run import make_rerank
-from lazyrag.pipeline.search import Found, RetrieverFinder
+from lazyrag.pipeline.search import RetrievedItems, RetrieverFinder
 from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import callable_name
@@ -158,7 +158,7 @@ class FunctionOperator(Operator):
         self.function = function
 
     def __repr__(self) -> str:
-        return f"The operator {callable_name(self.function)!r}"
+        return f"FunctionOperator({callable_name(self.function)})"
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
         """Call the function."""
@@ -461,7 +461,7 @@ class RerankOperator(_AsyncOperator):
         hits = [
             Hit(str(at), row["text"], _score(row), metadata=row.get("metadata") or {}) for at, row in enumerate(rows)
         ]
-        ranked = await (await self._rerank(query, Found(hits), self._topk)).hits()
+        ranked = await (await self._rerank(query, RetrievedItems(hits), self._topk)).hits()
         row_of = {hit.id: row for hit, row in zip(hits, rows, strict=True)}
         return [  # rerankers may return new texts, such as merged ones
             {**row_of.get(hit.id, {"metadata": dict(hit.metadata)}), "text": hit.text, "score": hit.score}

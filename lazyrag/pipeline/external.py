@@ -22,7 +22,7 @@ from lazyrag.indexes.dense import read_faiss_index
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.embedding import CheckedEmbedder, as_vector
 from lazyrag.models.protocols import is_embedder
-from lazyrag.pipeline.search import Found
+from lazyrag.pipeline.search import RetrievedItems
 from lazyrag.validation import require
 
 _SOURCE_FIELDS = ("source", "file_name", "path", "file", "url", "title")
@@ -190,7 +190,7 @@ class MilvusFinder:
         """Name of the collection."""
         return self._collection or "milvus"
 
-    async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
+    async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
         """Return at most ``topk`` hits, best first; equal scores by id.
 
         Args:
@@ -203,7 +203,7 @@ class MilvusFinder:
             RetrievalError: If Milvus fails, or returns rows without a text.
         """
         if not query.strip():
-            return Found([])
+            return RetrievedItems([])
         layout = self._layout = self._layout or await self._inspect()
         rows = await self._request(
             "search",
@@ -214,7 +214,7 @@ class MilvusFinder:
             filter=_milvus_filter(filters, layout),
             output_fields=["*"],
         )
-        return Found(_best_first([_milvus_hit(row, layout) for row in rows[0]])[:topk])
+        return RetrievedItems(_best_first([_milvus_hit(row, layout) for row in rows[0]])[:topk])
 
     async def _inspect(self) -> _Layout:
         """Read the collection's schema."""
@@ -323,7 +323,7 @@ class ChromaFinder:
         """Name of the collection."""
         return str(getattr(self._collection, "name", "chroma"))
 
-    async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
+    async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
         """Return at most ``topk`` hits, best first; see `MilvusFinder.find`.
 
         Raises:
@@ -331,7 +331,7 @@ class ChromaFinder:
             RetrievalError: If Chroma fails, or returns rows without a text.
         """
         if not query.strip():
-            return Found([])
+            return RetrievedItems([])
         vector = None if self._embed is None else await self._embed(query)
         with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
@@ -342,7 +342,7 @@ class ChromaFinder:
                 include=["documents", "metadatas", "distances"],
             )
         columns = [answer[name][0] for name in ("ids", "documents", "metadatas", "distances")]
-        return Found(_best_first([self._hit(*row) for row in zip(*columns, strict=True)]))
+        return RetrievedItems(_best_first([self._hit(*row) for row in zip(*columns, strict=True)]))
 
     def _hit(self, key: str, text: str | None, fields: Mapping[str, Any] | None, distance: float) -> Hit:
         if text is None:
@@ -407,7 +407,7 @@ class FaissFinder:
         """Class of the index."""
         return type(self._index).__name__
 
-    async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
+    async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
         """Return at most ``topk`` hits, best first.
 
         Raises:
@@ -418,7 +418,7 @@ class FaissFinder:
                 f"A faiss index cannot filter; got {filters!r:.60}. Load the texts into a Document instead."
             )
         if not query.strip() or not self._hits:
-            return Found([])
+            return RetrievedItems([])
         vector = np.asarray([await self._embed(query)], np.float32)
         if vector.shape[1] != self._index.d:
             sizes = f"{vector.shape[1]} numbers, the index {self._index.d}"
@@ -431,7 +431,7 @@ class FaissFinder:
             if row >= 0  # graphs return -1 if they find fewer
         ]
         best = sorted(found, key=lambda pair: (-pair[0], pair[1]))
-        return Found([dataclasses.replace(self._hits[row], score=score) for score, row in best])
+        return RetrievedItems([dataclasses.replace(self._hits[row], score=score) for score, row in best])
 
 
 def _faiss_hits(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Hit]:

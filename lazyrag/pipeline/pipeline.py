@@ -21,9 +21,9 @@ from lazyrag.models.local import local_rerank_model
 from lazyrag.models.protocols import ChatModel
 from lazyrag.pipeline.defaults import PipelineSettings, as_settings
 from lazyrag.pipeline.external import MilvusFinder
-from lazyrag.pipeline.run import Parts, Run, make_rerank, warned
+from lazyrag.pipeline.run import Parts, Run, emit_answer_warnings, make_rerank
 from lazyrag.pipeline.search import Finder, RetrieverFinder
-from lazyrag.retrieval.hybrid import Fusing, HybridRetriever
+from lazyrag.retrieval.hybrid import BoundFusion, HybridRetriever
 from lazyrag.retrieval.postprocessors import RetrievalChain
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
@@ -322,7 +322,7 @@ class RAGPipeline:
         Warns:
             AnswerWarning: For each of the answer's ``problems``.
         """
-        return warned(await self._answer(query, top_k, max_tokens, filters))
+        return emit_answer_warnings(await self._answer(query, top_k, max_tokens, filters))
 
     async def _answer(
         self, query: str, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
@@ -348,7 +348,7 @@ class RAGPipeline:
         Warns:
             AnswerWarning: See `answer`.
         """
-        return warned(await self._answer_from(results, max_tokens, query=query))
+        return emit_answer_warnings(await self._answer_from(results, max_tokens, query=query))
 
     async def _answer_from(
         self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
@@ -366,7 +366,7 @@ class RAGPipeline:
         """
         async with contextlib.aclosing(self._run(query).deltas(top_k, max_tokens, filters)) as deltas:
             async for delta in deltas:
-                warned(delta.answer)
+                emit_answer_warnings(delta.answer)
                 yield delta
 
     @known_keywords
@@ -421,7 +421,7 @@ class RAGPipeline:
         on_error: OnError = "raise",
     ) -> list[Answer]:
         """Run `answer` for several questions; see `batch_retrieve`."""
-        return warned(
+        return emit_answer_warnings(
             await self._batch_answer(queries, top_k, max_tokens, filters, concurrency=concurrency, on_error=on_error)
         )
 
@@ -486,7 +486,7 @@ def _make_hybrid(documents: list[Document], group_name: str, settings: PipelineS
     keyword = Retriever(documents, group_name, KEYWORD_SIMILARITY)
     method = settings.hybrid_fusion_method
     weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
-    if method != "rrf" and Fusing.checked(method, {}, ()).takes_weights:  # specification 003's RRF has none
+    if method != "rrf" and BoundFusion.checked(method, {}, ()).takes_weights:  # specification 003's RRF has none
         return HybridRetriever(vector, keyword, fusion_method=method, weights=weights)
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:
@@ -520,7 +520,7 @@ def _waiting(
 
     @functools.wraps(method)
     def wait(self: SyncPipeline, *args: Any, **kwargs: Any) -> Any:
-        return warned(background.run((quiet or method)(self._pipeline, *args, **kwargs)))
+        return emit_answer_warnings(background.run((quiet or method)(self._pipeline, *args, **kwargs)))
 
     return cast("Callable[Concatenate[SyncPipeline, P], T]", known_keywords(wait))
 
@@ -561,5 +561,5 @@ class SyncPipeline:
 
 def _with_warnings(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:
     for delta in background.stream(deltas):
-        warned(delta.answer)
+        emit_answer_warnings(delta.answer)
         yield delta

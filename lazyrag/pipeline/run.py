@@ -22,7 +22,7 @@ from lazyrag.models.concurrency import in_thread
 from lazyrag.models.local import AsyncReranker
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
-from lazyrag.pipeline.search import Finder, Found
+from lazyrag.pipeline.search import Finder, RetrievedItems
 from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import resolve_language
@@ -30,7 +30,7 @@ from lazyrag.validation import require, validate_integer
 
 T = TypeVar("T")
 
-Rerank: TypeAlias = Callable[[str, Found, int], Awaitable[Found]]
+Rerank: TypeAlias = Callable[[str, RetrievedItems, int], Awaitable[RetrievedItems]]
 """Reranks what was found for a query: the best ones, with the reranker's scores."""
 
 
@@ -59,32 +59,32 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 
 
 def _by_nodes(reranker: Reranker) -> Rerank:
-    async def rerank(query: str, found: Found, topk: int) -> Found:
+    async def rerank(query: str, found: RetrievedItems, topk: int) -> RetrievedItems:
         items: Sequence[DocNode | Hit] = found.items
         given = [item if isinstance(item, DocNode) else _as_node(item, at) for at, item in enumerate(items)]
         reranked = (await in_thread(reranker, given, query))[:topk]
         if all(isinstance(item, DocNode) for item in found.items):
-            return Found(reranked)
+            return RetrievedItems(reranked)
         of = {node.uid: at for at, node in enumerate(given)}
-        return Found([_reranked_hit(node, found, of.get(node.uid)) for node in reranked])
+        return RetrievedItems([_reranked_hit(node, found, of.get(node.uid)) for node in reranked])
 
     return rerank
 
 
 def _by_texts(reranker: Any) -> Rerank:
-    async def rerank(query: str, found: Found, topk: int) -> Found:
+    async def rerank(query: str, found: RetrievedItems, topk: int) -> RetrievedItems:
         texts = found.texts()
         if not texts:
             return found
         with errors_of(f"The reranker {_name(reranker)!r}", RetrievalError):
             given = await reranker.rerank(query, texts, topk)
         ranking = checked_ranking(given, len(texts), repr(reranker))
-        return found.picked(ranking[:topk])
+        return found.select(ranking[:topk])
 
     return rerank
 
 
-def _reranked_hit(node: DocNode, found: Found, at: int | None) -> Hit:
+def _reranked_hit(node: DocNode, found: RetrievedItems, at: int | None) -> Hit:
     """The hit that a node was made of, with the node's score. Rerankers may return new nodes, such as merged ones."""
     hit = None if at is None else found.items[at]
     if not isinstance(hit, Hit):
@@ -165,17 +165,17 @@ class Run:
         capture = self.parts.capture_content
         return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
 
-    async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> Found:
+    async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""
         finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
         span = retrieval_span(finder.name, self.query, topk, capture_content=self.parts.capture_content)
         with self._timed("retrieve"), span as retrieving:
             found = await finder.find(self.query, topk, filters)
             if retrieving.is_recording:
-                retrieving.hits(found.brief())
+                retrieving.hits(found.trace_hits())
         return found
 
-    async def rerank(self, found: Found, top_k: int | None = None) -> Found:
+    async def rerank(self, found: RetrievedItems, top_k: int | None = None) -> RetrievedItems:
         """Return the best ones by the reranker; without a reranker all of them."""
         topk = _limit("rerank_top_k", top_k, self.parts.settings.rag_rerank_top_k)
         if self.parts.rerank is None or not found.items:
@@ -185,7 +185,7 @@ class Run:
         with self._timed("rerank"), span as reranking:
             best = await self.parts.rerank(self.query, found, topk)
             if reranking.is_recording:
-                reranking.hits(best.brief(), "lazyrag.rerank.documents")
+                reranking.hits(best.trace_hits(), "lazyrag.rerank.documents")
         return best
 
     async def context(self, results: Sequence[Hit], max_tokens: int | None) -> RAGContext:
@@ -205,7 +205,7 @@ class Run:
         max_tokens = self._max_tokens(max_tokens)  # validated before any work
         return await self.context(await self.result(await self.best(top_k, filters)), max_tokens)
 
-    async def best(self, top_k: int | None, filters: FilterLike | None) -> Found:
+    async def best(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Retrieve, and rerank if that is set."""
         found = await self.retrieve(top_k, filters)
         return await self.rerank(found) if self.parts.reranks else found
@@ -275,7 +275,7 @@ class Run:
             last = tuple(citation for citation in answer.citations if citation.index not in yielded)
             yield AnswerDelta("", last, answer)
 
-    async def result(self, found: Found) -> RetrievalResult[dict[str, Any]]:
+    async def result(self, found: RetrievedItems) -> RetrievalResult[dict[str, Any]]:
         """Return hits with the query and the seconds so far."""
         with self._timed("hits"):
             hits = await found.hits()
@@ -332,7 +332,7 @@ class Run:
             self.seconds[stage] = time.perf_counter() - begun
 
 
-def warned(result: T) -> T:
+def emit_answer_warnings(result: T) -> T:
     """Warn of the problems of an answer, or of a list of answers, at the user's own line; return the result."""
     answers: list[Any] = result if isinstance(result, list) else [result]
     for answer in answers:

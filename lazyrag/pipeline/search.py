@@ -21,7 +21,7 @@ from lazyrag.validation import require
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RetrievedItems:
     """Nodes or hits found for a query, best first.
 
     A hit of a node has its file's metadata and location, which must be read. So hits are made only of the nodes that
@@ -34,14 +34,14 @@ class Found:
         """Return their texts."""
         return [_text(item) for item in self.items]
 
-    def brief(self) -> list[Hit]:
+    def trace_hits(self) -> list[Hit]:
         """Return hits with only id, text and score, for traces."""
         return [item if isinstance(item, Hit) else Hit(item.uid, _text(item), _score(item)) for item in self.items]
 
-    def picked(self, ranking: Sequence[tuple[int, float]]) -> Found:
+    def select(self, ranking: Sequence[tuple[int, float]]) -> RetrievedItems:
         """Select some by index, with new scores."""
         chosen: Any = [_scored(self.items[at], score) for at, score in ranking]
-        return Found(chosen)
+        return RetrievedItems(chosen)
 
     async def hits(self) -> list[Hit]:
         """Return complete hits, of one state of their Documents."""
@@ -71,7 +71,7 @@ class Finder(Protocol):
         """Name of the retriever or collection, for traces."""
         ...
 
-    async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
+    async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
         """Return at most ``topk`` nodes or hits, best first."""
         ...
 
@@ -108,14 +108,14 @@ class RetrieverFinder:
         """Its class, or the function's name."""
         return callable_name(self.retriever)
 
-    async def find(self, query: str, topk: int, filters: FilterLike | None) -> Found:
+    async def find(self, query: str, topk: int, filters: FilterLike | None) -> RetrievedItems:
         """Call the retriever; a blank query finds nothing.
 
         Raises:
             RetrievalError: If it fails, or returns something else than nodes or hits.
         """
         if not query.strip():
-            return Found([])
+            return RetrievedItems([])
         with errors_of(f"The retriever {self.name!r}", RetrievalError):
             if self._awaits:
                 given = await self.retriever(query, filters=filters, topk=topk)
@@ -126,4 +126,4 @@ class RetrieverFinder:
         found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
         if not any(all(isinstance(item, kind) for item in found) for kind in (DocNode, Hit)):
             raise RetrievalError(f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or hits.")
-        return Found(found)
+        return RetrievedItems(found)

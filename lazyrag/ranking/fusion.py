@@ -397,7 +397,7 @@ class Fusion:
             ConfigError: If a keyword or a score does not suit the fusion.
             RetrievalError: If the function raises, or returns something else than contributions.
         """
-        return summed(self.contributions(rankings, **kwargs))
+        return rank_by_sum(self.contributions(rankings, **kwargs))
 
     def contributions(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
@@ -537,9 +537,8 @@ def weighted(
             they are.
         lowest: With ``"theoretical"`` the lowest score that the measure can give, or n of them: ``[-1, 0]`` for a
             cosine and BM25.
-        depth: Where rankings were cut, at least 1. One with so many uids may have had others, at most as good as its
-            last: what it lacks counts as that one. Under ``"min_max"`` and ``"z_score"`` that is 0 as well. None: no
-            ranking was cut.
+        depth: Cut-off of the input rankings, at least 1. A uid missing from a ranking with at least this many entries
+            gets that ranking's lowest score instead of 0. None: rankings are complete.
 
     Returns:
         One ranking over the union of uids, best first, ties by uid; scores lie in [0, 1] under ``"min_max"``,
@@ -594,11 +593,11 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def summed(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
+def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
     """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of the contributions.
 
     Example:
-        >>> summed({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
+        >>> rank_by_sum({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
         [('a', 0.6), ('b', 0.6)]
     """
     return best_first({uid: math.fsum(parts) for uid, parts in contributions.items()})

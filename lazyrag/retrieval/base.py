@@ -106,7 +106,7 @@ class LazyStage:
         embed_key: The embed key of the search.
         inputs: The stages whose nodes it took.
         contributions: Of a fusion: the contribution of each input to each score.
-        params: Its settings.
+        settings: Its settings.
         seconds: Its duration, without its inputs.
         retriever: Of a leaf: the retriever, which explains missing nodes.
         query: Of a leaf: the query.
@@ -121,7 +121,7 @@ class LazyStage:
     embed_key: str | None = None
     inputs: tuple[LazyStage, ...] = ()
     contributions: Mapping[NodeKey, tuple[float, ...]] = field(default_factory=dict)
-    params: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     retriever: BaseRetriever[Any] | None = None
     query: Query | None = None
@@ -147,7 +147,7 @@ class LazyStage:
 
     def cut(self, topk: int | None) -> LazyStage:
         """Return a stage with the best of its nodes."""
-        return self.then("cut", "topk", topk, params={"topk": topk})
+        return self.then("cut", "topk", topk, settings={"topk": topk})
 
     def record(self) -> Stage:
         """Return this stage and those before it as plain data, with all their nodes.
@@ -156,9 +156,9 @@ class LazyStage:
         """
         if self._stage is not None:
             return self._stage
-        name, params, why = self.name, self.params, self.why
+        name, settings, why = self.name, self.settings, self.why
         if self.retriever is not None and self.query is not None:
-            name, params = self.retriever.describe(self)
+            name, settings = self.retriever.describe(self)
             why = functools.partial(self.retriever.explain_missing, self)
         if why is not None and self.query is not None:
             why = self.query.during_call(why)
@@ -168,7 +168,7 @@ class LazyStage:
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
         origins = self._origins(nodes)
         self._stage = Stage(
-            self.kind, name, nodes, inputs, contributions, params, self.seconds, retriever, origins, why
+            self.kind, name, nodes, inputs, contributions, settings, self.seconds, retriever, origins, why
         )
         return self._stage
 
@@ -277,11 +277,11 @@ class BaseRetriever(Generic[T_co]):
 
     def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
         """Return name and settings of one of its stages for an explanation."""
-        return ranked.name, ranked.params
+        return ranked.name, ranked.settings
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
         """Explain why a node is not among the hits of one of its stages; called inside the read."""
-        message = f"{ranked.name} did not give it, and keeps no record that would tell why."
+        message = f"{ranked.name} did not return it and records no reasons."
         return Reason(uid, ranked.name, message, cause="no-reason")
 
     @property
@@ -330,14 +330,14 @@ class BaseRetriever(Generic[T_co]):
         Returns:
             The last stage. Its nodes are those of a call with ``output_format=None``.
         """
-        return self._explained(self._query(query, filters, topk, is_explained=True), LazyStage.record)
+        return self._answer_explained(self._query(query, filters, topk, is_explained=True), LazyStage.record)
 
     @known_keywords
     def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
         """Explain the rank of each node of a result; see `lazyrag.explain`."""
-        from lazyrag.retrieval.explain import explained
+        from lazyrag.retrieval.explain import build_explanation
 
-        return explained(self.trace(query, filters, topk), query, filters)
+        return build_explanation(self.trace(query, filters, topk), query, filters)
 
     @known_keywords
     def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
@@ -346,9 +346,9 @@ class BaseRetriever(Generic[T_co]):
 
         require(isinstance(uid, str), "uid", uid, "a string", "Pass node.uid.")
         made = self._query(query, filters, topk, is_explained=True)
-        return self._explained(made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True)
+        return self._answer_explained(made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True)
 
-    def _explained(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
+    def _answer_explained(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
         try:
             return self.answer(query, finish, reads=reads)
         finally:
@@ -523,9 +523,9 @@ def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, c
     name = callable_name(retriever.wrapped)
 
     def reason(uid: str) -> Reason:
-        return Reason(uid, name, f"{name} was not asked: {why}.", cause=cause)
+        return Reason(uid, name, f"{name} did not run: {why}.", cause=cause)
 
-    return LazyStage("retriever", name, [], snapshot, params={"not asked": why}, retriever=retriever, why=reason)
+    return LazyStage("retriever", name, [], snapshot, settings={"skipped": why}, retriever=retriever, why=reason)
 
 
 def common_direction(retrievers: Iterable[BaseRetriever[Any]]) -> bool | None:

@@ -143,7 +143,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             self._name,
             nodes,
             snapshot,
-            params={"topk": limit},
+            settings={"topk": limit},
             seconds=time.perf_counter() - begun,
             retriever=self,
             why=partial(self._missing_text, texts, query),
@@ -167,7 +167,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         everything = self._found(texts, query, max(1, texts.index.live))
         for rank, node in enumerate(everything, start=1):
             if node.uid == uid:
-                message = f"Its rank is {rank} of {len(everything)}, and fewer were asked for."
+                message = f"Its rank is {rank} of {len(everything)}, and fewer were requested."
                 return Reason(uid, self._name, message, rank, node.score, cause="depth")
         return Reason(uid, self._name, "It shares no term with the query.", cause="terms")
 

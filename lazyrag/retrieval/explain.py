@@ -213,7 +213,7 @@ class Explanation(Sequence[ExplainedHit]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
 
 
-def explained(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
+def build_explanation(last: Stage, query: str, filters: FilterLike | None = None) -> Explanation:
     """Explain a trace. Nothing is read.
 
     Args:
@@ -324,7 +324,7 @@ class Tracks:
     def _merged(self, uid: str, carrier: DocNode) -> Reason:
         """The reason for a node that another one represents: the stage that merged it."""
         rank, _ = self.standing_of(self.last, carrier)
-        message = f"The {carrier.group or 'new'} node {carrier.uid} stands for it in the result, at rank {rank}."
+        message = f"The {carrier.group or 'new'} node {carrier.uid} represents it in the result, at rank {rank}."
         stage = self.last
         while True:
             before = [source for source in stage.inputs if self.carriers(source, uid)]
@@ -354,14 +354,14 @@ class Tracks:
             text = f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
             text += "." if score is None else f", its score was {score:.4g}."
             if node.uid != uid:
-                text += f" The node {node.uid} stood for it there."
+                text += f" The node {node.uid} represented it there."
             return Reason(uid, stage.name, text, rank, score)
         if not stage.inputs:
-            return Reason(uid, stage.name, f"{stage.name} did not give it.", cause="no-reason")
+            return Reason(uid, stage.name, f"{stage.name} did not return it.", cause="no-reason")
         reasons = tuple(dict.fromkeys(self._lost(source, uid) for source in stage.inputs))
         if len(reasons) == 1:
             return reasons[0]
-        text = f"None of the {len(stage.inputs)} inputs of {stage.name} gave it."
+        text = f"None of the {len(stage.inputs)} inputs of {stage.name} returned it."
         return Reason(uid, stage.name, text, inputs=reasons, cause="inputs")
 
 

@@ -24,7 +24,7 @@ from lazyrag.ranking.fusion import (
     comb_max_contributions,
     comb_mnz_contributions,
     fusions,
-    summed,
+    rank_by_sum,
     validate_weights,
     weighted_contributions,
 )
@@ -131,7 +131,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             fusion_method = given.pop()
         given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
-        self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
+        self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._topk = validate_integer("topk", topk, 1)
         self._depth = None if depth is None else validate_integer("depth", depth, 1)
         require(dedupe in (None, "text"), "dedupe", dedupe, "'text' or None")
@@ -237,7 +237,7 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if self._dedupe is not None:
             first = {node.text: node for node in reversed(last.nodes())}
             nodes = [node for node in last.nodes() if first[node.text] is node]
-            last = LoadedStage("step", "dedupe", nodes, snapshot, inputs=(last,), params={"by": self._dedupe})
+            last = LoadedStage("step", "dedupe", nodes, snapshot, inputs=(last,), settings={"by": self._dedupe})
         return last.cut(limit)
 
     async def search(
@@ -338,14 +338,14 @@ class _FusedInput:
     Args:
         ranked: The stage.
         hits: Its hits, with scores of which a higher one is better; nan where the direction is unknown.
-        own: By the key of a hit the stage's own key, where that is another one.
-        stands_in: Whether some of its nodes belong to no Document and represent a Document's.
+        original_keys: By the key of a hit the stage's own key, where that is another one.
+        has_aliases: Whether some of its nodes belong to no Document and represent a Document's.
     """
 
     ranked: LazyStage
     hits: Hits
-    own: Mapping[NodeKey, NodeKey] = field(default_factory=dict)
-    stands_in: bool = False
+    original_keys: Mapping[NodeKey, NodeKey] = field(default_factory=dict)
+    has_aliases: bool = False
 
     @classmethod
     def of(cls, ranked: LazyStage, depth: int | None, *, higher_is_better: bool | None) -> _FusedInput:
@@ -358,8 +358,8 @@ class _FusedInput:
         return cls(ranked, hits)
 
     def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
-        own = self.own
-        return self.ranked.load([(own.get(key, key), score) for key, score in hits] if own else hits)
+        original = self.original_keys
+        return self.ranked.load([(original.get(key, key), score) for key, score in hits] if original else hits)
 
 
 class _FusedStage(LazyStage):
@@ -377,21 +377,21 @@ class _FusedStage(LazyStage):
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
-        for source in sorted(self._found, key=lambda source: source.stands_in):  # a Document's own nodes first
+        for source in sorted(self._found, key=lambda source: source.has_aliases):  # a Document's own nodes first
             own = [(key, missing.pop(key)) for key, _ in source.hits if key in missing]
             if own:
                 nodes.update(zip((key for key, _ in own), source.load(own), strict=True))
         return [nodes[key] for key, _ in hits]
 
     def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
-        """For a Document's nodes those outside of any that stood in for them."""
+        """Map each Document node to the external nodes with the same uid."""
         fused = dict(zip((key for key, _ in self.hits), nodes, strict=True))
         found: dict[DocNode, tuple[DocNode, ...]] = {}
         for source in self._found:
-            if source.stands_in and isinstance(source.ranked, LoadedStage):
-                for key, own in source.own.items():
-                    if own[1] == OUTSIDE and key in fused:
-                        found[fused[key]] = (*found.get(fused[key], ()), source.ranked.by_key[own])
+            if source.has_aliases and isinstance(source.ranked, LoadedStage):
+                for key, original in source.original_keys.items():
+                    if original[1] == OUTSIDE and key in fused:
+                        found[fused[key]] = (*found.get(fused[key], ()), source.ranked.by_key[original])
         return found
 
 
@@ -415,17 +415,17 @@ class _Keys:
         uid, part, _ = key
         return self._first[uid, self._owner.get(uid, OUTSIDE) if part == OUTSIDE else part]
 
-    def set(self, source: _FusedInput) -> None:
-        """Give the hits of a stage their keys."""
-        own = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
-        if own:
-            source.own = own
-            source.stands_in = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in own.items())
+    def resolve(self, source: _FusedInput) -> None:
+        """Replace the keys of a stage's hits by those of the nodes that they represent."""
+        original = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
+        if original:
+            source.original_keys = original
+            source.has_aliases = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in original.items())
             source.hits = [(self[key], score) for key, score in source.hits]
 
 
 @dataclass(frozen=True, slots=True)
-class Fusing:
+class BoundFusion:
     """A fusion with its keywords.
 
     Args:
@@ -441,7 +441,7 @@ class Fusing:
     takes_depth: bool
 
     @classmethod
-    def checked(cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]) -> Fusing:
+    def checked(cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]) -> BoundFusion:
         """Find a fusion by name and check the names of its keywords.
 
         Args:
@@ -463,7 +463,7 @@ class Fusing:
         """Whether the fusion is a built-in one of scores; of others it is unknown."""
         return self.fusion.func in (weighted_contributions, comb_mnz_contributions, comb_max_contributions)
 
-    def with_weights(self, weights: Sequence[float] | None) -> Fusing:
+    def with_weights(self, weights: Sequence[float] | None) -> BoundFusion:
         """Return the fusion with weights; None leaves them to the fusion."""
         return self if weights is None else replace(self, keywords={**self.keywords, "weights": weights})
 
@@ -514,12 +514,12 @@ class Fusing:
         if any(isinstance(stage, LoadedStage) for stage in inputs):
             keys = _Keys(key for source in found for key, _ in source.hits)
             for source in found:
-                keys.set(source)
+                keys.resolve(source)
         settings = {} if depth is None else {"depth": depth}
         fused = _FusedStage(kind, self.fusion.name, snapshot, found, inputs=tuple(inputs))
         fused.contributions = self._contributions(found, settings if self.takes_depth else {})
-        fused.hits = summed(fused.contributions)
-        fused.params = {**self.keywords, **settings, **params}
+        fused.hits = rank_by_sum(fused.contributions)
+        fused.settings = {**self.keywords, **settings, **params}
         fused.seconds = time.perf_counter() - begun
         return fused
 
@@ -539,8 +539,9 @@ class Fusing:
         except (ConfigError, RetrievalError) as exc:
             if any(math.isnan(score) for source in found for _, score in source.hits):
                 raise RetrievalError(
-                    f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Use "
-                    "node.with_score(...), descends= on your retriever, rescores= on your step, or fusion_method='rrf'."
+                    f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Return nodes with "
+                    "node.with_score(...). Set the attribute descends on your retriever function, or rescores on your "
+                    "step, or use fusion_method='rrf'."
                 ) from exc
             raise
 
@@ -566,7 +567,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         ConfigError: If the retriever does not support feedback, or a value is out of its range.
 
     Source:
-        See `lazyrag.retrieval.similarity.moved`.
+        See `lazyrag.retrieval.similarity.shift_query_vector`.
 
     Example:
         >>> from lazyrag import Document, Retriever
@@ -601,7 +602,7 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         seconds = time.perf_counter() - begun
         found = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
         params = {"feedback": [node.uid for node in first], "weight": self._weight}
-        return found.then("step", "feedback", params=params, seconds=seconds)
+        return found.then("step", "feedback", settings=params, seconds=seconds)
 
 
 @known_arguments
@@ -697,7 +698,7 @@ class WeightedRetriever(BaseRetriever[list[DocNode]]):
         skipped = [retriever for retriever, weight in zip(self.retrievers, self._weights, strict=True) if not weight]
         inputs += [skipped_stage(retriever, snapshot, "its weight is 0", "weight") for retriever in skipped]
         return LoadedStage(
-            "step", "weighted places", nodes, snapshot, inputs=tuple(inputs), params=params, seconds=seconds
+            "step", "weighted places", nodes, snapshot, inputs=tuple(inputs), settings=params, seconds=seconds
         )
 
     def _combined(self, lists: Sequence[list[DocNode]], topk: int | None, snapshot: Snapshot) -> list[DocNode]:
@@ -797,11 +798,14 @@ class PriorityRetriever(BaseRetriever[list[DocNode]]):
                 inputs.append(retriever.run_part(part_query, snapshot))
                 _add_new(found, inputs[-1].nodes(), snapshot)
         nodes = list(found.values())[:limit]
-        params = {"priorities": self._priorities, "topk": limit, "asked": len(inputs)}
+        params = {"priorities": self._priorities, "topk": limit, "retrievers_run": len(inputs)}
         ignored = [part for level, part in zip(self._priorities, self.retrievers, strict=True) if level == "ignore"]
-        inputs += [skipped_stage(part, snapshot, "those before it gave enough") for part in self.running[len(inputs) :]]
+        inputs += [
+            skipped_stage(part, snapshot, "earlier retrievers returned enough nodes")
+            for part in self.running[len(inputs) :]
+        ]
         inputs += [skipped_stage(part, snapshot, "its priority is 'ignore'") for part in ignored]
-        return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), params=params)
+        return LoadedStage("step", "priority", nodes, snapshot, inputs=tuple(inputs), settings=params)
 
 
 def _checked_combine(combine: Any) -> Combine | None:

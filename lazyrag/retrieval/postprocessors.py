@@ -314,7 +314,7 @@ def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
         nodes,
         found.snapshot,
         inputs=(found,),
-        params=_step_settings(step),
+        settings=_step_settings(step),
         seconds=seconds,
         origins=origins(found.nodes(), nodes) if query.is_explained and callable(origins) else {},
     )
@@ -331,7 +331,7 @@ def _step_name(step: Any) -> str:
 
 
 def _step_settings(step: Any) -> Mapping[str, Any]:
-    """The attribute ``said`` of a step, or the fields of a dataclass."""
+    """The attribute ``settings`` of a step, or the fields of a dataclass."""
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings
@@ -468,7 +468,7 @@ class _Rule:
 
 
 @dataclass(slots=True)
-class _Found:
+class _MergedNode:
     """A node of the result.
 
     Args:
@@ -503,7 +503,7 @@ class _Merging:
         self._snapshot = snapshot
         self._rule = rule
         self._line: Callable[[str], list[str]] = snapshot.source.line
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, _MergedNode] = {}
         if rule.up_to is not None:
             self._line(rule.up_to)
 
@@ -511,7 +511,7 @@ class _Merging:
         """Add a hit; of duplicates the best."""
         old = self._found.get(node.uid)
         if old is None or (old.score != node.score and self._rule.best([old.score, node.score]) == node.score):
-            self._found[node.uid] = _Found(node.segment, node.score, node, node.merged_from, is_hit=True)
+            self._found[node.uid] = _MergedNode(node.segment, node.score, node, node.merged_from, is_hit=True)
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
@@ -532,18 +532,18 @@ class _Merging:
             for item in self._found.values()
         ]
 
-    def _depth(self, found: _Found) -> int:
+    def _depth(self, found: _MergedNode) -> int:
         return len(self._line(found.segment.group))
 
-    def _families(self, depth: int) -> list[list[_Found]]:
+    def _families(self, depth: int) -> list[list[_MergedNode]]:
         """The nodes at a depth of the tree, by parent and group."""
-        families: dict[tuple[str | None, str], list[_Found]] = {}
+        families: dict[tuple[str | None, str], list[_MergedNode]] = {}
         for item in self._found.values():
             if self._depth(item) == depth:
                 families.setdefault((item.segment.parent, item.segment.group), []).append(item)
         return list(families.values())
 
-    def _lift(self, children: list[_Found]) -> None:
+    def _lift(self, children: list[_MergedNode]) -> None:
         """Replace children by their parent if there are enough of them."""
         group = children[0].segment.group
         line = self._line(group)
@@ -560,7 +560,7 @@ class _Merging:
         if len(children) >= self._rule.least and len(children) / len(all_uids) >= self._rule.ratio:
             self._replace(children, parent)
 
-    def _absorb(self, found: _Found, groups: set[str]) -> None:
+    def _absorb(self, found: _MergedNode, groups: set[str]) -> None:
         """Drop a node that is below another one of the result, which has nodes of these groups."""
         above = self._snapshot.parent(found.segment)
         while above is not None:
@@ -570,15 +570,15 @@ class _Merging:
             # Further up are complete documents, which take long to read.
             above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.parent(above)
 
-    def _replace(self, lower: list[_Found], segment: Segment) -> None:
+    def _replace(self, lower: list[_MergedNode], segment: Segment) -> None:
         present = self._found.get(segment.uid)
         if present is None:
-            present = _Found(segment, None, None)
+            present = _MergedNode(segment, None, None)
         score = self._rule.best([found.score for found in (present, *lower)])
         uids = [*present.merged_from, *(uid for child in lower for uid in child.stands_for)]
         for child in lower:
             del self._found[child.segment.uid]
-        self._found[segment.uid] = _Found(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit)
+        self._found[segment.uid] = _MergedNode(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +15,19 @@ from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_mod
 from lazyrag.models.protocols import ChatModel, ChatOptions
 from lazyrag.models.structured_output import find_json
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, Query, check_retrievers
-from lazyrag.retrieval.hybrid import Fusing
+from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import NodeRetriever, check_query
 from lazyrag.text.sentences import Language
 from lazyrag.transforms.llm import is_chinese, list_items, read_lines
-from lazyrag.validation import is_list_of, known_arguments, known_keywords, require, validate_choice, validate_integer
+from lazyrag.validation import (
+    is_list_of,
+    known_arguments,
+    known_keywords,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_template,
+)
 
 RewritingTask: TypeAlias = Literal["rephrase", "split", "passage"]
 PROMPTS: Mapping[tuple[str, str], str] = {
@@ -127,7 +134,9 @@ class QueryRewriter:
         self._language: Language = validate_choice("language", language, get_args(Language))
         require(isinstance(options, (ChatOptions, type(None))), "options", options, "a ChatOptions")
         self._n = validate_integer("n", n, 1)
-        self._prompt = None if prompt is None else _checked_prompt(prompt)
+        if prompt is not None:
+            validate_template("prompt", prompt, ["query"], ["n"])
+        self._prompt = prompt
         self._options = options
 
     @known_keywords
@@ -239,16 +248,6 @@ def _folded(query: str) -> str:
     return " ".join(query.split()).casefold()
 
 
-def _checked_prompt(prompt: Any) -> str:
-    try:
-        fields = {name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None}
-    except (TypeError, ValueError):
-        fields = set()
-    expected = "a text that names {query}, perhaps {n}, and nothing else"
-    require({"query"} <= fields <= {"query", "n"}, "prompt", prompt, expected, "Write {{ and }} for braces.")
-    return str(prompt)
-
-
 class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
     """Searches for a question in several wordings, and fuses the results into one ranking.
 
@@ -300,7 +299,7 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         require(callable(self._rewrite), "rewrite", rewrite, expected)
         if "weights" in fusion_kw:
             raise ConfigError("MultiQueryRetriever takes no weights: the number of queries varies.")
-        self._fusing = Fusing.checked(fusion_method, fusion_kw, _PARAMETERS)
+        self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._fusing.try_out(2)
         try:
             self._fusing.try_out(3)

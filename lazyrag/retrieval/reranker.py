@@ -32,7 +32,7 @@ from lazyrag.models.rerank import (
 )
 from lazyrag.ranking.fusion import NormaliseLike, fusions
 from lazyrag.registry import Registry
-from lazyrag.retrieval.hybrid import Fusing
+from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.validation import (
@@ -397,10 +397,10 @@ class ModelStep:
         returned = model(query, documents=[node.get_content() for node in nodes], top_n=wanted, **self.keywords)
         scores = dict(checked_ranking(returned, len(nodes))[:wanted])
         if len(scores) < wanted:
-            others = "come behind them" if self.weight == 1 else "get nothing of it"
+            others = "rank last" if self.weight == 1 else "keep only their share of the earlier score"
             message = (
-                f"{shown(model)} was asked for {wanted} of {len(nodes)} passages and has scores for {len(scores)}. The "
-                f"others {others}; none is dropped. Limit the number of nodes with topk=."
+                f"{shown(model)} returned {len(scores)} scores for {len(nodes)} passages with top_n={wanted}; the "
+                f"others {others}. Limit the number of nodes with topk=."
             )
             warn_user(message, AnswerWarning)
         if self.weight < 1:
@@ -644,7 +644,7 @@ class FusionStep:
     """Several rerankers and a fusion of their rankings; see `fusion_reranker`."""
 
     rerankers: tuple[Reranker, ...]
-    fusing: Fusing
+    fusing: BoundFusion
     incoming: bool
     topk: int
 
@@ -683,7 +683,7 @@ def fusion_reranker(
     fits = bool(rerankers) and is_list_of(rerankers, (Reranker, str))
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
     made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
-    fusing = Fusing.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
+    fusing = BoundFusion.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
     _check_topk(topk)
     fusing.try_out(len(made) + validate_boolean("incoming", incoming))
     return FusionStep(tuple(made), fusing, incoming, topk)

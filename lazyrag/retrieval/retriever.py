@@ -18,7 +18,7 @@ from lazyrag.document.groups import Step
 from lazyrag.document.groups import group_name as normal_group_name
 from lazyrag.document.snapshot import LocalSnapshot, Needs, NodeKey, Snapshot, related
 from lazyrag.errors import ConfigError, NotRegisteredError, known_names
-from lazyrag.ranking.fusion import fusions, summed
+from lazyrag.ranking.fusion import fusions, rank_by_sum
 from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query
 from lazyrag.retrieval.similarity import (
     OWN_METRIC,
@@ -183,7 +183,7 @@ class Retriever(BaseRetriever[T_co]):
         why = partial(self.explain_missing, ranked)
         params = {"similarity_cut_off": cut_off}
         return LazyStage(
-            "cut", "similarity_cut_off", passing, snapshot, inputs=(ranked,), params=params, query=query, why=why
+            "cut", "similarity_cut_off", passing, snapshot, inputs=(ranked,), settings=params, query=query, why=why
         )
 
     def _request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
@@ -206,7 +206,7 @@ class Retriever(BaseRetriever[T_co]):
         """The rankings of several embed keys, fused by rank."""
         begun = time.perf_counter()
         contributions = fusions["rrf"].contributions([ranking.hits for ranking in rankings])
-        fused = LazyStage("fusion", "rrf", summed(contributions), snapshot, self.group, inputs=tuple(rankings))
+        fused = LazyStage("fusion", "rrf", rank_by_sum(contributions), snapshot, self.group, inputs=tuple(rankings))
         fused.contributions = contributions
         fused.seconds = time.perf_counter() - begun
         return fused.cut(topk)
@@ -223,7 +223,7 @@ class Retriever(BaseRetriever[T_co]):
             [node for node, _ in pairs],
             snapshot,
             inputs=(last,),
-            params={"from": self.group, "to": target},
+            settings={"from": self.group, "to": target},
             seconds=time.perf_counter() - begun,
             origins={node: tuple(origins) for node, origins in pairs},
             query=query,
@@ -270,8 +270,8 @@ class Retriever(BaseRetriever[T_co]):
 
         Args:
             nodes: Nodes of the Documents.
-            weight: How far: 0 not at all, 1 as much as the query itself. See `lazyrag.retrieval.similarity.moved` for
-                the formula.
+            weight: How far: 0 not at all, 1 as much as the query itself. For the formula see
+                `lazyrag.retrieval.similarity.shift_query_vector`.
 
         Raises:
             ConfigError: If these are no nodes, or the weight is below 0 or not finite.
@@ -351,7 +351,7 @@ class Retriever(BaseRetriever[T_co]):
         message = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
         return replace(reason, stage=target, message=message, cause="dropped")
 
-    def _leading_to(self, ranked: LazyStage, uid: str) -> list[_Found]:
+    def _leading_to(self, ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
         """The nodes of the searched group that lead to a node of the target group."""
         found = []
         for part, _, segment in _find(ranked, uid):
@@ -386,11 +386,11 @@ def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[s
     return cut_offs
 
 
-_Found: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
+_LocatedSegment: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
 """A node, and the part of the snapshot that it is in."""
 
 
-def _find(ranked: LazyStage, uid: str) -> list[_Found]:
+def _find(ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
     """The nodes with a uid, of all groups."""
     return [(part, key, segment) for part in ranked.snapshot.parts for key, segment in part.find(uid)]
 
@@ -426,7 +426,7 @@ class _MissingNode:
         reason = self._reason_of(own)
         return replace(reason, message=unmapped_message(group, len(own), reason.message))
 
-    def _reason_of(self, own: Sequence[_Found]) -> Reason:
+    def _reason_of(self, own: Sequence[_LocatedSegment]) -> Reason:
         """The best reason of some nodes of the searched group."""
         wanted = [part.source.bind(self.query.parsed_filters()) for part, _, _ in own]
         matching = [
@@ -435,13 +435,13 @@ class _MissingNode:
         if matching:
             return self._too_low(matching) or self._unranked(matching)
         last = wanted[-1]
-        message = "The filter excludes it." if last is None else excluded(last, own[-1][2].fields)
+        message = "The filter excludes it." if last is None else describe_excluding_condition(last, own[-1][2].fields)
         return Reason(self.uid, "filter", message, cause="filter")
 
     def _because(self, cause: Cause, message: str, rank: int | None = None, score: float | None = None) -> Reason:
         return Reason(self.uid, self.retriever._ranking_name(self.ranked), message, rank, score, cause=cause)
 
-    def _too_low(self, own: Sequence[_Found]) -> Reason | None:
+    def _too_low(self, own: Sequence[_LocatedSegment]) -> Reason | None:
         """The rank of the node in the ranking of all nodes; None if it has none."""
         retriever, embed_key, depth = self.retriever, self.ranked.embed_key, self.query.topk or 1
         snapshot = self.ranked.snapshot
@@ -461,13 +461,13 @@ class _MissingNode:
             return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
         if rank <= depth:
             message = (
-                f"Its rank is {rank}{exact}, and the search that was asked for missed it: index='default' does not."
+                f"Its rank is {rank}{exact}. The approximate index missed it. Use index='default' for exact results."
             )
         else:
-            message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were asked for."
+            message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were requested."
         return self._because("depth", message, rank, score)
 
-    def _unranked(self, own: Sequence[_Found]) -> Reason:
+    def _unranked(self, own: Sequence[_LocatedSegment]) -> Reason:
         """Why a node has no rank in the ranking of all nodes."""
         search, embed_key = self.retriever.search, self.ranked.embed_key
         if isinstance(search, KeywordSearch):
@@ -487,14 +487,14 @@ def unmapped_message(group: str, count: int, message: str) -> str:
     """The reason for a node of the target group, from the reason for the best node that leads to it.
 
     Example:
-        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were asked for.")
-        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were asked for."
+        >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were requested.")
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were requested."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
     return f"No hit of {group!r} leads to it. Of {which} that would: {message[:1].lower()}{message[1:]}"
 
 
-def excluded(wanted: Filter, fields: Fields) -> str:
+def describe_excluding_condition(wanted: Filter, fields: Fields) -> str:
     """Name the condition of a filter that excludes a node, and the node's values.
 
     Args:
@@ -502,7 +502,8 @@ def excluded(wanted: Filter, fields: Fields) -> str:
         fields: The node's.
 
     Example:
-        >>> excluded(And(Condition("year", "gt", 2000), Condition("author", "eq", "A")), {"year": 2004, "author": "B"})
+        >>> wanted = And(Condition("year", "gt", 2000), Condition("author", "eq", "A"))
+        >>> describe_excluding_condition(wanted, {"year": 2004, "author": "B"})
         "The filter author == 'A' excludes it: its author is 'B'."
     """
     from lazyrag.retrieval.explain import filter_text, value_text

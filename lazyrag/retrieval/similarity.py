@@ -568,7 +568,7 @@ def query_vector(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> 
     Raises:
         EmbeddingError: If the query cannot be embedded.
     """
-    key = id(embedder.given), text  # the retriever references the embedder, so the id is unique
+    key = id(embedder.user_object), text  # the retriever references the embedder, so the id is unique
     vector: Embedding | None = memo.get(key)
     if vector is None:
         vector = memo[key] = embedder.embed([text], input_type="query")[0]
@@ -582,10 +582,10 @@ def feedback_vector(
     if isinstance(plain, dict):
         return plain
     vectors = [node.embeddings.get(embed_key) for node in nodes if _embeds_alike(node, embedder, embed_key)]
-    return moved(plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight)
+    return shift_query_vector(plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight)
 
 
-def moved(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
+def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
     """Move a query's vector towards those of nodes.
 
     Its direction becomes that of q + weight x m, where q is the query's vector brought to length 1, and m is the mean
@@ -604,7 +604,7 @@ def moved(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
         Feedback with Deep Language Models and Dense Retrievers, TOIS 2023, doi:10.1145/3570724.
 
     Example:
-        >>> moved(np.array([5.0, 0.0], np.float32), [np.array([0.0, 3.0], np.float32)], 0.75).tolist()
+        >>> shift_query_vector(np.array([5.0, 0.0], np.float32), [np.array([0.0, 3.0], np.float32)], 0.75).tolist()
         [4.0, 3.0]
     """
     if not vectors or weight == 0:
@@ -621,7 +621,7 @@ def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> b
         return False
     [other] = node.reader.embedders([embed_key])
     identity = embedder.embedder.identity
-    return other.given is embedder.given or (identity != "" and other.embedder.identity == identity)
+    return other.user_object is embedder.user_object or (identity != "" and other.embedder.identity == identity)
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -144,10 +144,18 @@ class Traceable(Protocol):
 class Step(Protocol):
     """A step of a chain after retrieval: a `Reranker`, your own function.
 
-    A step may have a method ``trace(stage, query) -> Stage`` that records more than its input and output. Without one,
-    its attributes ``kind``, ``name`` and ``said`` describe it, and ``origins(given, gave)`` returns the nodes that new
-    nodes represent. ``rescores`` is True if the step sets new scores (higher is better) and False if it keeps the
-    scores of its input. Fusions by score need it for steps behind a retriever whose smaller scores are better.
+    A step may have these attributes, all optional:
+
+    - ``name``: Its name in records and messages; by default that of the function or class.
+    - ``kind``: A `StageKind`; ``"step"`` by default.
+    - ``settings``: Its settings for records, a mapping; by default the fields of a dataclass.
+    - ``origins(given, gave)``: A method that returns the input nodes that each new node represents.
+    - ``trace(stage, query) -> Stage``: A method that records more than input and output. It replaces the call and the
+      attributes above.
+    - ``rescores``: True if the step sets new scores (higher is better), False if it keeps the scores of its input.
+      Fusions by score need it for steps behind a retriever whose smaller scores are better.
+    - ``descend``: Whether the step expects a higher score to be better; None, the default, if it ignores scores.
+    - ``reads``: False if the step reads no Document, so that it can run outside the read; True by default.
     """
 
     def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:

@@ -9,7 +9,6 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Mapping as AnyMapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +20,7 @@ from lazyrag.errors import ConfigError, IngestionWarning, LoadError, warn_user
 from lazyrag.loaders import load_file
 from lazyrag.loaders.detect import clean
 from lazyrag.loaders.directory import Signature, signature_of
-from lazyrag.loaders.records import Mapping as Pairs
-from lazyrag.loaders.records import Selection, SoughtFields, Value, leaves
+from lazyrag.loaders.records import OrderedFields, RecordValue, Selection, SoughtFields, leaves
 from lazyrag.validation import known_arguments, require, validate_texts
 
 
@@ -116,7 +114,7 @@ class BaseSource(Source, Protocol):
 
     def load(self) -> Iterator[LoadedItem]:
         """The items as text, with their metadata."""
-        return loaded_items(self)
+        return load_items(self)
 
     def fetch(self, folder: str | os.PathLike[str]) -> FetchReport:
         """Write each item into a file of a folder; see `lazyrag.sources.fetch`."""
@@ -140,7 +138,7 @@ class LoadedItem:
     metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
 
-def loaded_items(source: Source) -> Iterator[LoadedItem]:
+def load_items(source: Source) -> Iterator[LoadedItem]:
     """Load the items of a source as text. Items that fail are skipped with a warning.
 
     Raises:
@@ -404,7 +402,7 @@ class FetchReport:
         unchanged: Items whose files were not touched.
         removed: Items that the source no longer has.
         failed: Items that could not be fetched, with their errors.
-        kept: Items that an incomplete run did not see; their files stay.
+        retained: Items that an incomplete run did not see; their files are not deleted.
         cut_short: Why the run ended early; "" if it did not.
 
     Example:
@@ -424,7 +422,7 @@ class FetchReport:
         counts = [
             f"{len(getattr(self, name))} {name}" for name in ("added", "updated", "unchanged", "removed", "failed")
         ]
-        counts += [f"{len(self.retained)} kept"] if self.retained else []
+        counts += [f"{len(self.retained)} retained"] if self.retained else []
         counts += [f"cut short: {self.cut_short}"] if self.cut_short else []
         return ", ".join(counts)
 
@@ -644,14 +642,14 @@ class RecordForm:
         self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
         self._sought = SoughtFields(self.names)
 
-    def item(self, record: AnyMapping[str, Any] | Pairs, where: str) -> SourceItem | FailedItem:
+    def item(self, record: Mapping[str, Any] | OrderedFields, where: str) -> SourceItem | FailedItem:
         """Convert a record.
 
         Args:
             record: A row by column, or a JSON object.
             where: Its position, for messages.
         """
-        pairs = list(leaves(record if isinstance(record, Pairs) else _nested(record)))
+        pairs = list(leaves(record if isinstance(record, OrderedFields) else _nested(record)))
         self._sought.meet(path for path, _ in pairs)
         values = [_value_at(record, name) for name in self.identity]
         if any(value is None or value == "" for value in values):
@@ -674,7 +672,7 @@ class RecordForm:
             self._sought.check()
 
 
-def json_value(data: bytes, what: str) -> Value:
+def json_value(data: bytes, what: str) -> RecordValue:
     """Parse JSON, its numbers as `Number`.
 
     Args:
@@ -685,9 +683,9 @@ def json_value(data: bytes, what: str) -> Value:
         LoadError: If it is not JSON.
     """
     try:
-        value: Value = json.loads(
+        value: RecordValue = json.loads(
             data,
-            object_pairs_hook=Pairs,
+            object_pairs_hook=OrderedFields,
             parse_int=Number,
             parse_float=Number,
             parse_constant=lambda _: None,
@@ -697,7 +695,7 @@ def json_value(data: bytes, what: str) -> Value:
     return value
 
 
-def value_at(value: Value, path: str) -> Value:
+def value_at(value: RecordValue, path: str) -> RecordValue:
     """The value at a path of names with dots; None if there is none. The path "" is the value itself.
 
     Example:
@@ -705,41 +703,41 @@ def value_at(value: Value, path: str) -> Value:
         'abc'
     """
     for name in path.split(".") if path else ():
-        value = dict(value.items).get(name) if isinstance(value, Pairs) else None
+        value = dict(value.items).get(name) if isinstance(value, OrderedFields) else None
     return value
 
 
-def _value_at(record: AnyMapping[str, Any] | Pairs, name: str) -> Any:
+def _value_at(record: Mapping[str, Any] | OrderedFields, name: str) -> Any:
     """A field as a Python value. A field name takes precedence over a path."""
-    if not isinstance(record, Pairs):
+    if not isinstance(record, OrderedFields):
         return record.get(name)
     own = dict(record.items)
     return _as_python(own[name] if name in own else value_at(record, name))
 
 
-def _as_python(value: Value) -> Any:
+def _as_python(value: RecordValue) -> Any:
     if isinstance(value, Number):
         return value.value
     if isinstance(value, list):
         return [_as_python(element) for element in value]
-    if isinstance(value, Pairs):
+    if isinstance(value, OrderedFields):
         return {name: _as_python(member) for name, member in value.items}
     return value
 
 
-def _nested(record: AnyMapping[str, Any]) -> Pairs:
+def _nested(record: Mapping[str, Any]) -> OrderedFields:
     """A row as a JSON object; bytes become None."""
-    return Pairs([(str(name), _cell(value)) for name, value in record.items()])
+    return OrderedFields([(str(name), _cell(value)) for name, value in record.items()])
 
 
-def _cell(value: Any) -> Value:
+def _cell(value: Any) -> RecordValue:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         return None
     if isinstance(value, (list, tuple)):
         return [_cell(element) for element in value]
-    if isinstance(value, AnyMapping):
+    if isinstance(value, Mapping):
         return _nested(value)
     as_date = getattr(value, "isoformat", None)
     return as_date() if callable(as_date) else str(value)

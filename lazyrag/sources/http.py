@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 from lazyrag._version import __version__
 from lazyrag.errors import ConfigError, LoadError, known_names
-from lazyrag.loaders.records import Mapping as JsonObject
-from lazyrag.loaders.records import Value, records_path
+from lazyrag.loaders.records import OrderedFields, RecordValue, records_path
 from lazyrag.sources.base import (
     BaseSource,
     CutShort,
@@ -271,7 +270,7 @@ class AddressRule:
         kind = blocked_kind(address, allow_private=self.allow_private)
         if kind:
             msg = (
-                f"{url.shown} resolves to {address}, which is {kind}. Only public addresses are asked; "
+                f"{url.shown} resolves to {address}, which is {kind}. Only public addresses are allowed; "
                 f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
             )
             raise FetchError(msg, url=url.shown)
@@ -350,7 +349,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A response.
 
     Args:
@@ -394,9 +393,9 @@ class Answer:
         return message.get_content_charset()
 
 
-def exchange(
+def send_request(
     method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None, *, rule: AddressRule, limits: Limits
-) -> Answer:
+) -> HttpResponse:
     """Send one request, without redirects, retries or proxies.
 
     Args:
@@ -419,7 +418,7 @@ def exchange(
             client.request(method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"})
             response = client.getresponse()
             fields = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
-            return Answer(url, response.status, fields, _read(response, fields, url, limits.max_bytes))
+            return HttpResponse(url, response.status, fields, _read(response, fields, url, limits.max_bytes))
     except FetchError:
         raise
     except TimeoutError as exc:
@@ -484,7 +483,7 @@ class _TimedSocket(io.RawIOBase):
         return io.BufferedReader(self, _PIECE)
 
     def close(self) -> None:
-        """Do nothing: http.client closes the socket before the response is read. `exchange` closes it."""
+        """Do nothing: http.client closes the socket before the response is read. `send_request` closes it."""
 
     def readable(self) -> bool:
         return True
@@ -658,7 +657,7 @@ class WebClient:
         accept: str = "*/*",
         further: Mapping[str, str] | None = None,
         on_redirect: Callable[[WebUrl], None] | None = None,
-    ) -> Answer:
+    ) -> HttpResponse:
         """Fetch a URL, following redirects.
 
         Args:
@@ -673,9 +672,9 @@ class WebClient:
         Raises:
             FetchError: If there is none.
         """
-        return self._retried(lambda: self._followed(url, {"Accept": accept, **(further or {})}, on_redirect))
+        return self._retried(lambda: self._follow_redirects(url, {"Accept": accept, **(further or {})}, on_redirect))
 
-    def post(self, url: WebUrl, body: Any, *, further: Mapping[str, str] | None = None) -> Answer:
+    def post(self, url: WebUrl, body: Any, *, further: Mapping[str, str] | None = None) -> HttpResponse:
         """Post JSON for a query that is safe to retry; a redirect is an error.
 
         Raises:
@@ -683,7 +682,7 @@ class WebClient:
         """
         headers = {"Accept": "application/json", "Content-Type": "application/json", **(further or {})}
         data = json.dumps(body, allow_nan=False).encode()
-        return self._retried(lambda: self._checked(self._once("POST", url, headers, data)))
+        return self._retried(lambda: self._checked(self._send_once("POST", url, headers, data)))
 
     def hide(self, text: str) -> str:
         """Mask the secret headers in a text: some servers repeat them in errors."""
@@ -692,12 +691,12 @@ class WebClient:
             text = text.replace(secret, "***")
         return text
 
-    def _followed(
+    def _follow_redirects(
         self, url: WebUrl, headers: Mapping[str, str], on_redirect: Callable[[WebUrl], None] | None
-    ) -> Answer:
+    ) -> HttpResponse:
         seen = [url]
         while True:
-            answer = self._once("GET", seen[-1], headers, None)
+            answer = self._send_once("GET", seen[-1], headers, None)
             if answer.status not in _REDIRECTS or not answer.headers.get("location"):
                 return self._checked(answer)
             try:
@@ -711,12 +710,12 @@ class WebClient:
                 on_redirect(target)
             seen.append(target)
 
-    def _once(self, method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    def _send_once(self, method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         secret = self._secret if url.origin == self._origin.origin else {}
         sent = {"User-Agent": self.user_agent, "Accept-Encoding": "gzip, deflate", **headers, **secret}
-        return exchange(method, url, sent, body, rule=self._rule, limits=self._limits)
+        return send_request(method, url, sent, body, rule=self._rule, limits=self._limits)
 
-    def _checked(self, answer: Answer) -> Answer:
+    def _checked(self, answer: HttpResponse) -> HttpResponse:
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
         body = self.hide(" ".join(answer.body[:2000].decode("utf-8", "replace").split()))[:200]
@@ -728,7 +727,7 @@ class WebClient:
             retry_after_s=answer.retry_after_s,
         )
 
-    def _retried(self, send: Callable[[], Answer]) -> Answer:
+    def _retried(self, send: Callable[[], HttpResponse]) -> HttpResponse:
         attempt = 0
         while True:
             try:
@@ -795,8 +794,8 @@ class Page(NamedTuple):
     """A page of an API: its URL, the response, the parsed JSON, and the number of records."""
 
     url: WebUrl
-    answer: Answer
-    value: Value
+    answer: HttpResponse
+    value: RecordValue
     records: int
 
 
@@ -1081,7 +1080,7 @@ class HttpRecordsSource(BaseSource):
             read.add(checksum)
             for number, record in enumerate(found, start=1):
                 where = f"page {len(seen)}, record {number}"
-                if isinstance(record, JsonObject):
+                if isinstance(record, OrderedFields):
                     yield form.item(record, where)
                 else:
                     yield FailedItem(where, f"It is {record!r:.60}, not an object. Pass the path to the records.")
@@ -1094,12 +1093,12 @@ class HttpRecordsSource(BaseSource):
             return f"there are more than max_pages={self._max_pages}"
         return f"max_seconds={self._max_seconds:g} are over" if time.monotonic() > ends_at else ""
 
-    def _page(self, url: WebUrl) -> tuple[Answer, list[Value], WebUrl | None]:
+    def _page(self, url: WebUrl) -> tuple[HttpResponse, list[RecordValue], WebUrl | None]:
         answer = self._client.get(url, accept="application/json")
         value = json_value(answer.body, f"The response of {url.shown}")
         found = value_at(value, self._records)
         if not isinstance(found, list):
-            names = [name for name, _ in value.items][:50] if isinstance(value, JsonObject) else []
+            names = [name for name, _ in value.items][:50] if isinstance(value, OrderedFields) else []
             msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, names)}"
             raise LoadError(msg, path=url.shown)
         try:

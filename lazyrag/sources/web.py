@@ -26,7 +26,7 @@ from lazyrag.sources.base import (
     SourceItem,
     digest,
 )
-from lazyrag.sources.http import Answer, WebClient, WebUrl, make_client, web_url
+from lazyrag.sources.http import HttpResponse, WebClient, WebUrl, make_client, web_url
 from lazyrag.validation import validate_boolean, validate_integer, validate_number, validate_seconds, validate_texts
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class _Crawl:
 
     def events(self, pool: ThreadPoolExecutor) -> Iterator[Event]:
         """Fetch pages in queue order, some of them ahead."""
-        ahead: deque[tuple[_Visit, Future[Answer]]] = deque()
+        ahead: deque[tuple[_Visit, Future[HttpResponse]]] = deque()
         while ahead or (self._pending and not self._cut_short):
             while (
                 self._pending
@@ -356,7 +356,7 @@ class _Crawl:
         self._starts_at[visit.url.origin] = turn + delay if delay else 0.0
         return True
 
-    def _get(self, visit: _Visit) -> Answer:
+    def _get(self, visit: _Visit) -> HttpResponse:
         def check(url: WebUrl) -> None:
             first = visit.depth == 0  # it may redirect: example.com to www.example.com
             if not (first or self._source._wants(url, self._host)) or not self._robots.allows(url):
@@ -365,7 +365,7 @@ class _Crawl:
         accept = "text/html, application/xhtml+xml, text/plain, text/markdown, application/pdf"
         return self._source._client.get(visit.url, accept=accept, on_redirect=check)
 
-    def _event(self, visit: _Visit, future: Future[Answer]) -> Event | None:
+    def _event(self, visit: _Visit, future: Future[HttpResponse]) -> Event | None:
         try:
             answer = future.result()
             if visit.depth == 0:
@@ -386,7 +386,7 @@ class _Crawl:
         except LoadError as exc:
             return self._failed(visit, exc)
 
-    def _item(self, visit: _Visit, answer: Answer) -> Event | None:
+    def _item(self, visit: _Visit, answer: HttpResponse) -> Event | None:
         suffix = _suffix(answer)
         robots_header = answer.headers.get("x-robots-tag", "")
         content = answer.body if suffix in {"", ".pdf"} else _as_utf8(answer)
@@ -419,7 +419,7 @@ def _matches(url: WebUrl, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(str(url) if "://" in pattern else url.target, pattern) for pattern in patterns)
 
 
-def _suffix(answer: Answer) -> str:
+def _suffix(answer: HttpResponse) -> str:
     """The suffix of a page's file; "" for types that are skipped."""
     if answer.content_type:
         return _SUFFIXES.get(answer.content_type, "")
@@ -429,7 +429,7 @@ def _suffix(answer: Answer) -> str:
     return ".html" if beginning.startswith((b"<!doctype html", b"<html")) else ""
 
 
-def _as_utf8(answer: Answer) -> bytes:
+def _as_utf8(answer: HttpResponse) -> bytes:
     """A page's bytes as UTF-8: a file would lose the encoding that the response declares."""
     try:
         answer.body.decode("utf-8")

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 MakeStore: TypeAlias = Callable[[Path], Any]
-"""Makes a closed store over what lies at a path, or on a server under the path's last part; nothing at first."""
+"""Create a closed store. Use the path, or its last component as a name on a server. Must be empty for a new path."""
 
 KINDS = ("segment", "vector")
 SUITES = "lazyrag.testing.suites"

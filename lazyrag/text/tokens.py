@@ -188,6 +188,23 @@ class TiktokenCounter:
         return len(self._encoding.encode_ordinary(text))
 
 
+def resolve_counter(counter: Any) -> TokenCounter:
+    """Return a token counter, which may be passed by name.
+
+    Raises:
+        NotRegisteredError: If no counter has the name.
+        ConfigError: If it is not a counter.
+    """
+    if isinstance(counter, str):
+        return token_counters[counter]
+    is_counter = callable(getattr(counter, "count", None)) and isinstance(getattr(counter, "name", None), str)
+    if not is_counter:
+        expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
+        raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
+    found: TokenCounter = counter
+    return found
+
+
 def counter_for_model(model: str) -> TiktokenCounter | None:
     """Return the counter of a model's tokens, if tiktoken has the model and its vocabulary is on this machine.
 

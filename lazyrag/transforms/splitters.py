@@ -15,10 +15,10 @@ import numpy as np
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, Span
 from lazyrag.errors import ConfigError
-from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stacked
+from lazyrag.models.embedding import CheckedEmbedder, EmbedCallable, as_embedder, stack_dense
 from lazyrag.models.protocols import Embedder
 from lazyrag.text.sentences import CJK_LETTERS, first_word, is_boundary, last_break, sentence_ends, sentence_spans
-from lazyrag.text.tokens import TokenCounter, token_counters, with_fit_methods
+from lazyrag.text.tokens import TokenCounter, resolve_counter, with_fit_methods
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer, validate_number
 
@@ -338,7 +338,7 @@ class SemanticSplitter(NodeTransform):
         ]
         if not seen[0].strip():  # only the first one can be blank
             seen[0] = seen[1]
-        vectors = stacked(self._embedder.embed_each(seen), "The embed of SemanticSplitter").astype(np.float64)
+        vectors = stack_dense(self._embedder.embed_each(seen), "The embed of SemanticSplitter").astype(np.float64)
         lengths = np.linalg.norm(vectors, axis=1)
         products = np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
         scale = lengths[:-1] * lengths[1:]
@@ -384,12 +384,7 @@ class Packer:
         if chunk_overlap is None:
             chunk_overlap = min(200, self.size // 5)
         self.overlap = validate_integer("chunk_overlap (at most half of chunk_size)", chunk_overlap, 0, self.size // 2)
-        self.counter = token_counters[counter] if isinstance(counter, str) else counter
-        if not callable(getattr(self.counter, "count", None)) or not isinstance(
-            getattr(self.counter, "name", None), str
-        ):
-            expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
-            raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
+        self.counter = resolve_counter(counter)
         self._fitting = with_fit_methods(self.counter)
 
     @property

@@ -147,9 +147,9 @@ def test_results_are_told_apart_by_the_caller():
 
 def test_tuples_are_refused():
     """「**Tuple 格式**: 旧版本支持 `(query, docs)` 元组格式,现已移除」: the error shows the dict to give instead."""
-    with pytest.raises(ConfigError, match=r"\(query, docs\) is given up.*retrieval_docs"):
+    with pytest.raises(ConfigError, match=r"\(query, docs\) is no longer supported.*retrieval_docs"):
         QAPromptor().execute(("茶?", ["茶"]))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="Tuples are given up"):
+    with pytest.raises(ConfigError, match="Tuples are no longer supported"):
         ops.from_legacy(("茶?", ["茶"]))  # type: ignore[arg-type]
 
 
@@ -190,7 +190,7 @@ def test_replacing_a_standard_field_is_an_error():
         data["retrieval_docs"] = ["new"]
         return data
 
-    with pytest.raises(ConfigError, match="'forgetful' would overwrite 'retrieval_docs'"):
+    with pytest.raises(ConfigError, match="forgetful\\) would overwrite 'retrieval_docs'"):
         ops.OperatorChain(forgetful)({"query": "茶?", "retrieval_docs": ["old"]})
 
 

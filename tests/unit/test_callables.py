@@ -195,9 +195,9 @@ def test_a_documents_embed_may_be_nothing_one_or_several():
     assert make_embedders(None) == {}
     single = make_embedders(one)
     assert list(single) == [DEFAULT_EMBED_KEY]
-    assert single[DEFAULT_EMBED_KEY].given is one
+    assert single[DEFAULT_EMBED_KEY].user_object is one
     several = make_embedders({"zh": one, "en": other})
-    assert [(key, embedder.key, embedder.given) for key, embedder in several.items()] == [
+    assert [(key, embedder.key, embedder.user_object) for key, embedder in several.items()] == [
         ("zh", "zh", one),
         ("en", "en", other),
     ]

@@ -478,7 +478,7 @@ class Ledger:
         changes = compare(
             listing.found,
             self.known.values(),
-            unlisted=listing.unlisted,
+            unlisted=listing.unreadable,
             content_hash=content_hash,
             config_hash=lambda _: "",
             max_deleted=max_deleted,
@@ -590,7 +590,7 @@ def test_a_file_that_vanishes_between_look_and_hash(ledger):
     changes = compare(
         listing.found,
         ledger.known.values(),
-        unlisted=listing.unlisted,
+        unlisted=listing.unreadable,
         content_hash=lambda one: hash_file(one.path),
         config_hash=lambda _: "",
         max_deleted=0.5,

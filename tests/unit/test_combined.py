@@ -266,10 +266,10 @@ def test_why_not_says_who_was_not_asked(how):
     reason = priority.why_not("nowhere", "tea")
     assert [one.cause for one in reason.inputs] == ["no-reason", "not-run", "not-run"]
     assert [one.message for one in reason.inputs[1:]] == [
-        "Finds was not asked: those before it gave enough.",
-        "Finds was not asked: its priority is 'ignore'.",
+        "Finds did not run: earlier retrievers returned enough nodes.",
+        "Finds did not run: its priority is 'ignore'.",
     ]
     assert [stage.given for stage in priority.explain("tea").stages] == [8, 0, 0, 2]
     weighted = WeightedRetriever(Finds(A), Finds(B), weights=[1, 0], topk=2)
-    assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds was not asked: its weight is 0."
+    assert weighted.why_not("nowhere", "tea").inputs[1].message == "Finds did not run: its weight is 0."
     assert {one.why_not("nowhere", " ").cause for one in (priority, weighted)} == {"query"}

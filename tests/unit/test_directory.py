@@ -62,14 +62,14 @@ def test_files_are_found_in_all_folders_sorted_by_path(folder):
     names = [file.identity for file in listing.found]
     assert names == ["A.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "中文/文 件.txt"]
     assert [file.path for file in listing.found] == [root / name for name in names]
-    assert listing.skipped == listing.unlisted == ()
+    assert listing.skipped == listing.unreadable == ()
 
 
 def test_an_empty_folder(tmp_path):
     """A folder without files, or with empty folders only, gives none."""
     (tmp_path / "empty" / "deeper").mkdir(parents=True)
     listing = find_files(tmp_path)
-    assert (listing.found, listing.skipped, listing.unlisted) == ((), (), ())
+    assert (listing.found, listing.skipped, listing.unreadable) == ((), (), ())
 
 
 def test_a_file_comes_with_its_signature(folder):
@@ -114,7 +114,7 @@ def test_a_folder_beneath_that_cannot_be_listed(folder):
         Path("unseen.txt").write_text("tea", encoding="utf-8")
     listing = find_files(root)
     assert [file.identity for file in listing.found] == ["a.txt", "z/b.txt"]
-    assert listing.unlisted == (deep,)
+    assert listing.unreadable == (deep,)
     assert listing.skipped == ((deep, "cannot be listed: File name too long"),)
 
 
@@ -131,8 +131,8 @@ def test_a_file_that_cannot_be_looked_at(folder):
         ("a.txt", False),
         (f"{deep}/unseen.txt", True),
     ]
-    assert listing.unlisted == tuple(f"{deep}/{number}" for number in range(8))
-    assert listing.skipped == tuple((one, "cannot be looked at: File name too long") for one in listing.unlisted)
+    assert listing.unreadable == tuple(f"{deep}/{number}" for number in range(8))
+    assert listing.skipped == tuple((one, "cannot be looked at: File name too long") for one in listing.unreadable)
     with pytest.raises(OSError, match="too long"):
         hash_file(listing.found[1].path)
 
@@ -191,7 +191,7 @@ def test_a_link_to_itself_is_passed_over(folder):
     (root / "loop.txt").symlink_to(root / "loop.txt")
     assert identities(root) == ["a.txt"]
     assert skipped(root) == {"loop.txt": "link that leads nowhere"}
-    assert find_files(root).unlisted == ()
+    assert find_files(root).unreadable == ()
 
 
 def test_a_link_through_a_file(folder):
@@ -199,7 +199,7 @@ def test_a_link_through_a_file(folder):
     root = folder({"a.txt": "text"})
     (root / "through.txt").symlink_to(root / "a.txt" / "b.txt")
     assert skipped(root) == {"through.txt": "link that leads nowhere"}
-    assert find_files(root).unlisted == ()
+    assert find_files(root).unreadable == ()
 
 
 def test_what_is_no_regular_file_is_passed_over(folder):

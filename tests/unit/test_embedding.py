@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, StoreError
-from lazyrag.models.embedding import CallableEmbedder, CheckedEmbedder, as_vector, collected, stacked
+from lazyrag.models.embedding import CallableEmbedder, CheckedEmbedder, as_vector, stack_dense, stack_embeddings
 from lazyrag.models.protocols import BatchEmbedder, EmbeddedBatch, Embedder
 from lazyrag.types import SPARSE
 
@@ -157,7 +157,7 @@ def test_one_error_of_many_texts_does_not_grow():
     failed = CheckedEmbedder(Whole(refused=["a", "b"])).embed_each(["a", "b"])
     for _ in range(50):
         with pytest.raises(EmbeddingError, match="too long") as caught:
-            stacked(failed, "The embedder")
+            stack_dense(failed, "The embedder")
     assert len(list(traceback.walk_tb(caught.value.__traceback__))) < 5
 
 
@@ -317,7 +317,7 @@ def test_sparse_results_come_through_each_for_its_text():
     assert found == embedder.embed(["a", "bb"]) == [{1: 0.5}, {2: 0.5}]
     assert embedder.embed([], SPARSE) == []
     with pytest.raises(EmbeddingError, match="must return dense vectors"):
-        stacked(found, "The embedder")
+        stack_dense(found, "The embedder")
 
 
 @pytest.mark.parametrize(
@@ -347,11 +347,11 @@ def test_a_vector_of_the_other_kind_fails_alone(answers, dimension, wrong):
 def test_results_of_several_kinds_are_not_put_together():
     """Neither vectors of two lengths nor a sparse one beside a dense one: an EmbeddingError says what was given."""
     with pytest.raises(EmbeddingError, match="different lengths: 2 instead of 1"):
-        collected([np.ones(1, np.float32), np.ones(2, np.float32)], "The embedder")
+        stack_embeddings([np.ones(1, np.float32), np.ones(2, np.float32)], "The embedder")
     with pytest.raises(EmbeddingError, match="a sparse vector where the others are dense"):
-        collected([np.ones(1, np.float32), {1: 0.5}], "The embedder")
+        stack_embeddings([np.ones(1, np.float32), {1: 0.5}], "The embedder")
     with pytest.raises(EmbeddingError, match="a dense vector where the others are sparse"):
-        collected([np.ones(1, np.float32)], "The embedder", SPARSE)
+        stack_embeddings([np.ones(1, np.float32)], "The embedder", SPARSE)
 
 
 def test_every_text_is_in_one_batch():

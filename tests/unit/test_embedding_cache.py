@@ -899,7 +899,7 @@ def test_a_model_that_changed_under_its_name_is_noticed(cache):
     changed = cached(Model(lambda text: [1.0, 2.0, 3.0]), cache)
     with pytest.raises(EmbeddingError, match="different lengths: 3 instead of 2"):
         changed.embed(["tea", "coffee"])
-    with pytest.warns(CacheWarning, match="Vectors of 'toy:length' are not kept: Vectors of 2 and 3 numbers"):
+    with pytest.warns(CacheWarning, match="Could not cache the vectors of 'toy:length': Vectors of 2 and 3 numbers"):
         assert changed.embed(["coffee"]).tolist() == [[1.0, 2.0, 3.0]]
     assert len(cache) == 1
 
@@ -941,7 +941,7 @@ def test_vectors_that_cannot_be_stored_are_handed_over(path):
             with pytest.warns(CacheWarning) as caught:
                 assert embedder.embed(["a", "bb", "ccc"])[:, 0].tolist() == [1, 2, 3]
         [warning] = caught
-        assert "Vectors of 'toy:length' are not kept: The embedding cache" in str(warning.message)
+        assert "Could not cache the vectors of 'toy:length': The embedding cache" in str(warning.message)
         assert "is locked" in str(warning.message)
         assert warning.filename == __file__
         assert len(cache) == 0

@@ -11,7 +11,7 @@ from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval import FeedbackRetriever
 from lazyrag.retrieval.hybrid import HybridRetriever
-from lazyrag.retrieval.similarity import moved
+from lazyrag.retrieval.similarity import shift_query_vector
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black".split()
 
@@ -206,7 +206,7 @@ _numbers = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3).map(
 @given(_numbers, st.lists(_numbers, max_size=4), st.floats(0, 5))
 def test_moving_keeps_the_length_and_goes_towards(vector, with_feedback, weight):
     """A moved vector is finite and as long as before; its cosine with the nodes' mean direction is no smaller."""
-    found = moved(vector, with_feedback, weight)
+    found = shift_query_vector(vector, with_feedback, weight)
     assert np.isfinite(found).all()
     assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(vector), rel=1e-5, abs=1e-30)
     units = [one / length for one in with_feedback if (length := np.linalg.norm(one.astype(np.float64)))]

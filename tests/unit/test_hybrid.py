@@ -379,7 +379,7 @@ class TestArguments:
         assert told(found) == told(alone("green tea")) == told(hybrid.trace("green tea").nodes)
         [fused] = hybrid.trace("green tea").inputs
         assert [len(stage.nodes) for stage in fused.inputs] == [0, 2]
-        assert fused.inputs[0].settings == {"not asked": "its weight is 0"}
+        assert fused.inputs[0].settings == {"skipped": "its weight is 0"}
         reason = hybrid.why_not("elsewhere", "green tea").inputs[0]
         assert (reason.stage, reason.cause) == ("never", "weight")
         assert "weight is 0" in str(reason)

@@ -13,7 +13,15 @@ import pytest
 from werkzeug import Request, Response
 
 from lazyrag.errors import ConfigError, DatasetPathError, MissingDependencyError
-from lazyrag.models.onnx.session import Contents, ModelFolder, Steps, choose_graph, find_model, read_steps, with_data
+from lazyrag.models.onnx.session import (
+    FileFingerprint,
+    ModelFolder,
+    PoolingSettings,
+    choose_graph,
+    find_model,
+    graph_files,
+    read_pooling_settings,
+)
 from tests.interpreter import python
 from tests.shared import shared
 from tests.tiny_models import write_embedder, write_json, write_steps
@@ -239,7 +247,7 @@ def test_weights_beside_a_graph_belong_to_it(tmp_path):
     ]
     for name in names:
         (tmp_path / name).touch()
-    assert [path.name for path in with_data(tmp_path / "model.onnx")] == names[:4]
+    assert [path.name for path in graph_files(tmp_path / "model.onnx")] == names[:4]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +290,7 @@ def test_a_broken_description_names_its_file(model, broken):
     """Not a bare JSON error from the depths."""
     (model.path / "config.json").write_text(broken, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"config\.json cannot be used.*Fetch the model again"):
-        model.described("config.json")
+        model.read_json_object("config.json")
 
 
 @pytest.mark.parametrize("broken", ['{"type": 1}', "[1]", "["])
@@ -325,32 +333,32 @@ def test_prompts_come_from_the_model(model, described, query, document):
 def test_the_pooling_is_read_in_both_spellings(model, pooling, expected):
     """Switches of older releases in the order in which they are concatenated, a name or a list of the newer ones."""
     write_steps(model.path, pooling)
-    assert read_steps(model) == Steps(expected, normalise=True)
+    assert read_pooling_settings(model) == PoolingSettings(expected, normalise=True)
 
 
 def test_steps_of_a_model(model):
     """Whether there is a Normalize, and what only a graph can do; where the classes live does not matter."""
     write_steps(model.path, MEAN, normalise=False, more=["Dense", "Dropout"])
-    assert read_steps(model) == Steps(("mean",), normalise=False, others=("Dense",))
+    assert read_pooling_settings(model) == PoolingSettings(("mean",), normalise=False, others=("Dense",))
     write_json(
         model.path / "modules.json",
         [{"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}, {"type": "a.b.Normalize"}],
     )
-    assert read_steps(model) == Steps((), normalise=True)
+    assert read_pooling_settings(model) == PoolingSettings((), normalise=True)
 
 
 def test_without_modules_nothing_is_known(model):
     """But for a pooling that an export has kept."""
-    assert read_steps(model) == Steps()
+    assert read_pooling_settings(model) == PoolingSettings()
     write_json(model.path / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "include_prompt": False})
-    assert read_steps(model) == Steps(("cls",), with_prefix=False)
+    assert read_pooling_settings(model) == PoolingSettings(("cls",), with_prefix=False)
 
 
 def test_an_unknown_pooling_is_refused(model):
     """The error names the file, what it says and what is known."""
     write_steps(model.path, {"pooling_mode": "median"})
     with pytest.raises(ConfigError, match=r"1_Pooling.config\.json 'median'.*Known: cls, lasttoken, max, mean"):
-        read_steps(model)
+        read_pooling_settings(model)
 
 
 def test_a_digest_is_of_bytes_and_settings(tmp_path):
@@ -361,26 +369,26 @@ def test_a_digest_is_of_bytes_and_settings(tmp_path):
         (folder / "a").write_bytes(b"one")
         (folder / "b").write_bytes(b"two")
     os.utime(second / "a", ns=(1, 1))
-    of_first = Contents.of([first / "a", first / "b"])
+    of_first = FileFingerprint.of([first / "a", first / "b"])
     digest = of_first.digest({"x": 1, "y": 2})
     assert len(digest) == 16
-    assert Contents.of([second / "a", second / "b"]).digest({"y": 2, "x": 1}) == digest
+    assert FileFingerprint.of([second / "a", second / "b"]).digest({"y": 2, "x": 1}) == digest
     assert of_first.digest({"x": 1, "y": 3}) != digest
-    assert Contents.of([first / "b", first / "a"]).digest({"x": 1, "y": 2}) != digest
+    assert FileFingerprint.of([first / "b", first / "a"]).digest({"x": 1, "y": 2}) != digest
     (second / "b").write_bytes(b"Two")
-    assert Contents.of([second / "a", second / "b"]).digest({"x": 1, "y": 2}) != digest
+    assert FileFingerprint.of([second / "a", second / "b"]).digest({"x": 1, "y": 2}) != digest
 
 
 def test_a_file_that_has_changed_has_no_digest(tmp_path):
     """What was loaded is not what would be hashed; nor is a file that is gone."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"one")
-    noted = Contents.of([path])
+    noted = FileFingerprint.of([path])
     path.write_bytes(b"another")
-    with pytest.raises(ConfigError, match=r"model\.onnx is not what it was"):
+    with pytest.raises(ConfigError, match=r"model\.onnx has changed since"):
         noted.digest({})
     path.unlink()
-    with pytest.raises(ConfigError, match=r"model\.onnx is not what it was"):
+    with pytest.raises(ConfigError, match=r"model\.onnx has changed since"):
         noted.digest({})
 
 
@@ -390,7 +398,7 @@ def test_the_real_models_folder():
     folder = find_model(shared("models", "all-minilm-l6-v2"))
     assert folder.max_tokens == 256
     assert folder.positions == 512
-    assert read_steps(folder) == Steps(("mean",), normalise=True)
+    assert read_pooling_settings(folder) == PoolingSettings(("mean",), normalise=True)
     assert (folder.prefix("query"), folder.prefix("document"), folder.dimension) == ("", "", None)
     assert folder.graph().name == "model.onnx"
 

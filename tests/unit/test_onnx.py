@@ -503,7 +503,7 @@ def test_another_model_has_another_identity(tmp_path):
     second = OnnxEmbedder(folder).identity
     write_tokenizer(folder, normalizer={"type": "Lowercase"})
     assert len({first, second, OnnxEmbedder(folder).identity}) == 3
-    with pytest.raises(ConfigError, match=r"model\.onnx is not what it was when the model was loaded"):
+    with pytest.raises(ConfigError, match=r"model\.onnx has changed since the model was loaded"):
         embedder.identity  # noqa: B018  it is computed when it is asked for
 
 

@@ -211,8 +211,8 @@ class TestRewriter:
         for message, kwargs in (
             ("Did you mean 'split'", {"task": "splits"}),
             ("language", {"language": "fr"}),
-            ("names {query}", {"prompt": "tea"}),
-            ("nothing else", {"prompt": "{query} {text}"}),
+            ("must have the field {query}", {"prompt": "tea"}),
+            ("unknown field .text.", {"prompt": "{query} {text}"}),
             ("for braces", {"prompt": "{query"}),
             ("for braces", {"prompt": 3}),
             ("n must be", {"n": 0}),

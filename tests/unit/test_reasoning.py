@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.generation.generator import AnswerReader, read_answer, split_unopened
+from lazyrag.generation.generator import AnswerReader, read_answer
+from lazyrag.models.chat import split_reasoning, split_unopened, visible
 
 PROMPT = "Answer from this material: [1] Water of 80 degrees suits green tea.\r\n\r\nHow hot should it be?"
 BITS = st.sampled_from(
@@ -174,11 +175,15 @@ def test_an_answer_that_ended_well_has_no_problem(reason):
         "In HTML the tag </think> closes the thinking [1].",
         "The tag '</think>' ends it.",
         "```\na</think>\n```\nThat is how it looks.",
+        "~~~ xml\na</think>\n~~~~\nThat is how it looks.",
+        "```\na</think>",
+        "``a` </think>`` is `a</think>`.",
     ],
 )
 def test_a_tag_that_is_spoken_of_cuts_nothing(text):
     """In code, in quotation marks and in the middle of a line it is a part of the answer."""
-    assert split_unopened(text) == (None, text)
+    assert split_unopened(text) == split_reasoning(text) == (None, text)
+    assert visible(text) == text
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,9 @@ class TestModuleReranker:
         nodes = [node.with_score(1.0) for node in NODES]
         model = CallableRerankModel(lambda query, documents, top_n: [(2, 0.5)])
         reranker = Reranker("ModuleReranker", model=model, weight=weight, topk=topk)
-        with pytest.warns(AnswerWarning, match=r"CallableRerankModel.* of 4 passages and has scores for 1\.") as caught:
+        message = r"CallableRerankModel.* returned 1 scores for 4 passages with top_n=\d; the others "
+        message += r"rank last\." if weight == 1 else r"keep only their share of the earlier score\."
+        with pytest.warns(AnswerWarning, match=message) as caught:
             found = reranker(nodes, query="q")
         order = ["Coffee", "Green tea", "Iced tea with milk", "绿茶和红茶"][: len(NODES) if topk == -1 else topk]
         assert texts(found) == order

@@ -106,7 +106,7 @@ class TestWeight:
     def test_what_a_model_leaves_out_gets_nothing_of_it(self):
         """Its node keeps its share of the score that it came with, and the caller is told."""
         reranker = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5)
-        with pytest.warns(AnswerWarning, match="get nothing of it"):
+        with pytest.warns(AnswerWarning, match="keep only their share"):
             found = reranker(nodes_of(3.0, 2.0, 1.0), query="q")
         assert [node.score for node in found] == [0.75, 0.5, 0.0]
 

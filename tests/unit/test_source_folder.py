@@ -20,7 +20,7 @@ from lazyrag import DataType, DocField, Document, IngestionWarning, Retriever
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.directory import find_files
 from lazyrag.sources import CutShort, FailedItem, SourceItem, fetch, metadata_of
-from lazyrag.sources.base import MANIFEST, Manifest, file_name, loaded_items
+from lazyrag.sources.base import MANIFEST, Manifest, file_name, load_items
 from tests.interpreter import ROOT
 
 
@@ -419,7 +419,7 @@ def test_loading_without_a_folder():
     page = SourceItem("u", b"<html><title>Tea</title><h1>Green</h1>Sencha", ".html", {"url": "u"})
     source = Listed(page, FailedItem("f", "It timed out."), SourceItem("e", b" "), CutShort("the end"))
     with pytest.warns(IngestionWarning) as warned:
-        [item] = loaded_items(source)
+        [item] = load_items(source)
     assert (item.identity, item.text, item.locations[0].label) == ("u", "Green\n\nSencha", "Green")
     assert item.metadata == {"title": "Tea", "url": "u"}
     told = [str(one.message) for one in warned]

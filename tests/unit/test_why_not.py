@@ -133,7 +133,7 @@ def test_a_node_that_ranks_too_low(docs):
     last = words("tea green black", topk=50)[-1]
     reason = words.why_not(last.uid, "tea green black")
     assert (reason.stage, reason.cause, reason.rank, reason.score) == ("bm25", "depth", 3, last.score)
-    assert reason.message == "Its rank is 3 of 3, and 1 were asked for."
+    assert reason.message == "Its rank is 3 of 3, and 1 were requested."
     assert words.why_not(last.uid, "tea green black", topk=3).cause == "found"
 
 
@@ -399,4 +399,4 @@ def test_a_function_cannot_tell_why(docs):
         lambda query, filters=None, topk=None: words(query, filters, topk), line(docs, "green tea").uid, "salt"
     )
     assert reason.cause == "no-reason"
-    assert "keeps no record" in reason.message
+    assert "records no reasons" in reason.message

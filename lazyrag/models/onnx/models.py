@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ca
 import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, sentence
-from lazyrag.models.embedding import CheckedEmbedder, blank_error, is_blank, listed_texts, shown, stacked
+from lazyrag.models.embedding import (
+    CheckedEmbedder,
+    blank_error,
+    is_embeddable,
+    shown,
+    stack_dense,
+    validate_embed_texts,
+)
 from lazyrag.models.onnx.session import (
     Ids,
     ModelFolder,
@@ -21,9 +28,9 @@ from lazyrag.models.onnx.session import (
     Row,
     TextModel,
     TooLong,
-    computed,
     find_model,
     normalised,
+    run_batches,
     settle,
     windows,
 )
@@ -34,10 +41,6 @@ from lazyrag.validation import known_arguments, require, validate_choice, valida
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-else:
-    pass
-
-
 Activation = Literal["sigmoid", "softmax", "identity"]
 
 _Logits: TypeAlias = "NDArray[np.float64]"  # (labels,)
@@ -94,7 +97,7 @@ class OnnxCrossEncoder:
         labels = _count_labels(self._model, self._output)
         self._label = _label(folder, labels, label)
         self._activation = _activation(folder, labels, activation)
-        self._rows_at_once, self._swayed = self._model.rows_at_once(self._output, self._model.two, batch_size)
+        self._rows_at_once, self._batch_dependent = self._model.rows_at_once(self._output, self._model.two, batch_size)
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({self.name!r}, max_tokens={self.max_tokens})"
@@ -106,7 +109,12 @@ class OnnxCrossEncoder:
         Raises:
             ConfigError: If a file has changed since the model was loaded.
         """
-        own = {"activation": self._activation, "label": self._label, "output": self._output, "swayed": self._swayed}
+        own = {
+            "activation": self._activation,
+            "label": self._label,
+            "output": self._output,
+            "swayed": self._batch_dependent,
+        }
         return self._model.identity(self.name, own)
 
     def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
@@ -119,8 +127,8 @@ class OnnxCrossEncoder:
         distinct = list(dict.fromkeys(found))
         rows = self._rows(query, distinct)
         scores: dict[str, float] = {}
-        for batch in computed(rows, self._scores, self._rows_at_once):
-            # numpy's maximum lets a nan through, to be told of; Python's would depend on the order.
+        for batch in run_batches(rows, self._scores, self._rows_at_once):
+            # np.max propagates nan, which checked_ranking reports.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
         return checked_ranking(((position, scores[one]) for position, one in enumerate(found)), len(found), repr(self))[
             :limit
@@ -129,17 +137,17 @@ class OnnxCrossEncoder:
     def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
         """The windows of each document beside the query, with its number."""
         checked_query(query)
-        asked, *told = self._model.ids([query, *documents])
-        room = self.max_tokens - self._model.two.size - len(asked)
+        query_ids, *document_ids = self._model.ids([query, *documents])
+        room = self.max_tokens - self._model.two.size - len(query_ids)
         if room < 1:
             msg = (
-                f"The query has {len(asked)} tokens, and {self.name!r} reads {self.max_tokens} at once, those of a "
+                f"The query has {len(query_ids)} tokens, and {self.name!r} reads {self.max_tokens} at once, those of a "
                 "document and special ones among them. Shorten the query."
             )
             raise ConfigError(msg)
         return [
-            (number, self._model.two.row(asked, window))
-            for number, ids in enumerate(told)
+            (number, self._model.two.row(query_ids, window))
+            for number, ids in enumerate(document_ids)
             for window in windows(ids, room, full_last=True)
         ]
 
@@ -194,7 +202,7 @@ def _label(folder: ModelFolder, labels: int, wanted: int | None) -> int:
     if wanted is not None:
         return validate_integer("label", wanted, 0, labels - 1)
     if labels > 1:
-        names = folder.described("config.json").get("id2label")
+        names = folder.read_json_object("config.json").get("id2label")
         listed = f": {names}" if isinstance(names, dict) else ""
         raise ConfigError(f"{folder.path} has {labels} labels{listed}. Pass label=, the number of the relevant label.")
     return 0
@@ -215,10 +223,10 @@ def _activation(folder: ModelFolder, labels: int, wanted: Activation | None) -> 
 
 def _declared_activation(folder: ModelFolder) -> Any:
     """Return the activation class in the folder's configuration, where releases of sentence-transformers put it."""
-    config = folder.described("config.json")
+    config = folder.read_json_object("config.json")
     nested = config.get("sentence_transformers")
     positions: tuple[Any, ...] = (
-        folder.described("config_sentence_transformers.json").get("activation_fn"),
+        folder.read_json_object("config_sentence_transformers.json").get("activation_fn"),
         nested.get("activation_fn") if isinstance(nested, dict) else None,
         config.get("sbert_ce_default_activation_function"),
     )
@@ -298,7 +306,9 @@ class OnnxEmbedder:
         self.normalised = self._recipe.normalise
         self.too_long: TooLong = self._recipe.too_long
         self._prefix_ids = {"query": self._prefix("query"), "document": self._prefix("document")}
-        self._rows_at_once, self._swayed = self._model.rows_at_once(self._recipe.output, self._model.one, batch_size)
+        self._rows_at_once, self._batch_dependent = self._model.rows_at_once(
+            self._recipe.output, self._model.one, batch_size
+        )
         self.dimension = self._dimension(dimension)
 
     def __repr__(self) -> str:
@@ -314,7 +324,7 @@ class OnnxEmbedder:
         Raises:
             ConfigError: If a file has changed since the model was loaded.
         """
-        return self._model.identity(self.name, {**asdict(self._recipe), "swayed": self._swayed})
+        return self._model.identity(self.name, {**asdict(self._recipe), "swayed": self._batch_dependent})
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
         """Embed texts, all or nothing.
@@ -330,7 +340,7 @@ class OnnxEmbedder:
             EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
         asked = CheckedEmbedder(self, repr(self))
-        return stacked(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
+        return stack_dense(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish, long texts first. A bad text fails alone."""
@@ -420,7 +430,7 @@ class OnnxEmbedder:
                 return [_failure(f"{self!r} failed: {sentence(exc)}", exc)]
             return [of_row(row, output) for row, output in zip(rows, outputs, strict=True)]
 
-        texts = listed_texts(texts)
+        texts = validate_embed_texts(texts)
         validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
@@ -429,13 +439,13 @@ class OnnxEmbedder:
                     yield [(position, line)]
                 else:
                     rows += [(position, row) for row in line]
-            for batch in computed(rows, run, self._rows_at_once):
+            for batch in run_batches(rows, run, self._rows_at_once):
                 yield [(position, _whole(results)) for position, results in batch]
 
     def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
         """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
-        good = [not is_blank(text) for text in texts]
+        good = [is_embeddable(text) for text in texts]
         ids = iter(self._model.ids([prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]))
         return [
             self._rows(text, next(ids), self._prefix_ids[input_type]) if is_good else blank_error(text)

@@ -69,8 +69,8 @@ class ModelFolder:
         found = [path.relative_to(self.path) for pattern in ("*.onnx", "*/*.onnx") for path in self.path.glob(pattern)]
         return self.path / choose_graph([path.as_posix() for path in found], wanted, str(self.path))
 
-    def described(self, name: str) -> dict[str, Any]:
-        """What a file with a JSON object says; {} where there is none.
+    def read_json_object(self, name: str) -> dict[str, Any]:
+        """Read a file with a JSON object; {} if it is missing.
 
         Raises:
             ConfigError: If it cannot be read, or holds something else.
@@ -111,14 +111,14 @@ class ModelFolder:
         case no more than there are positions.
         """
         declared = _length(self._sentence_settings().get("max_seq_length"))
-        declared = declared or _length(self.described("tokenizer_config.json").get("model_max_length"))
+        declared = declared or _length(self.read_json_object("tokenizer_config.json").get("model_max_length"))
         known = [length for length in (declared, self.positions) if length]
         return min(known) if known else None
 
     @property
     def positions(self) -> int | None:
         """The largest number of tokens that the model has positions for; None where config.json does not say."""
-        config = self.described("config.json")
+        config = self.read_json_object("config.json")
         positions = _length(config.get("max_position_embeddings"))
         if positions and config.get("model_type") in _OFFSET_POSITIONS:
             padding = config.get("pad_token_id", 1)
@@ -127,16 +127,16 @@ class ModelFolder:
 
     def prefix(self, input_type: InputType) -> str:
         """What config_sentence_transformers.json says to put before a query or a document; "" where it says nothing."""
-        described = self.described("config_sentence_transformers.json")
-        prompts = described.get("prompts")
-        names = (*_PROMPTS[input_type], str(described.get("default_prompt_name")))
+        settings = self.read_json_object("config_sentence_transformers.json")
+        prompts = settings.get("prompts")
+        names = (*_PROMPTS[input_type], str(settings.get("default_prompt_name")))
         found = [prompts[name] for name in names if name in prompts] if isinstance(prompts, dict) else []
         return next((prompt for prompt in found if isinstance(prompt, str)), "")
 
     @property
     def dimension(self) -> int | None:
         """How many first numbers of each vector config_sentence_transformers.json keeps; None for all."""
-        return _length(self.described("config_sentence_transformers.json").get("truncate_dim"))
+        return _length(self.read_json_object("config_sentence_transformers.json").get("truncate_dim"))
 
     @property
     def lower_case(self) -> bool:
@@ -146,12 +146,12 @@ class ModelFolder:
     def _sentence_settings(self) -> dict[str, Any]:
         """sentence_bert_config.json, or the one of another name that older models have in its place."""
         names = sorted(path.name for path in self.path.glob("sentence_*_config.json"))
-        return self.described(names[0]) if names else {}
+        return self.read_json_object(names[0]) if names else {}
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """Files as they were at some moment, to be hashed when the hash is asked for.
+class FileFingerprint:
+    """Record size and modification time of files.
 
     Args:
         stamps: Of each file its size in bytes and the time of its last change, in nanoseconds.
@@ -160,15 +160,15 @@ class Contents:
     stamps: Mapping[Path, tuple[int, int]]
 
     @classmethod
-    def of(cls, paths: Iterable[Path]) -> Contents:
-        """Note them."""
+    def of(cls, paths: Iterable[Path]) -> FileFingerprint:
+        """Record these files."""
         return cls({path: _stamp(path) for path in paths})
 
     def digest(self, settings: Mapping[str, Any]) -> str:
-        """A hash of the files' bytes, not of their paths, and of settings that JSON can hold: 16 hexadecimal digits.
+        """Hash the files' bytes, not their paths, and settings that JSON can hold: 16 hexadecimal digits.
 
         Raises:
-            ConfigError: If a file is not what it was: what has been made of it is not what is there now.
+            ConfigError: If a file has changed since it was recorded.
         """
         whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for path, stamp in self.stamps.items():
@@ -179,7 +179,7 @@ class Contents:
             except FileNotFoundError:
                 unchanged = False
             if not unchanged:
-                raise ConfigError(f"{path} is not what it was when the model was loaded. Load the model again.")
+                raise ConfigError(f"{path} has changed since the model was loaded. Load the model again.")
         return whole.hexdigest()[:16]
 
 
@@ -215,8 +215,8 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
     return usual or graphs[0]
 
 
-def with_data(graph: Path) -> list[Path]:
-    """A graph's file, and those beside it that hold its weights where it is larger than 2 GB."""
+def graph_files(graph: Path) -> list[Path]:
+    """Files of a graph: its own, and those that hold its weights if it is larger than 2 GB."""
     return [graph, *sorted(graph.parent.glob(data_pattern(graph.name)))]
 
 
@@ -255,7 +255,7 @@ def find_model(
     revision: str | None = None,
     download: bool = False,
     file: str | None = None,
-    known_by: Sequence[str] = (TOKENIZER,),
+    marker_files: Sequence[str] = (TOKENIZER,),
 ) -> ModelFolder:
     """A model's folder: the one that is given, else the hub's snapshot on this machine.
 
@@ -264,7 +264,7 @@ def find_model(
         revision: A branch, tag or commit on the hub; None means its main branch.
         download: Whether to fetch from the hub what is not on this machine yet. Nothing else opens a connection.
         file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
-        known_by: Files of which any tells that a snapshot on this machine is the model.
+        marker_files: File names; a snapshot on this machine that has any of them is the model.
 
     Raises:
         ConfigError: If it is not there (`DatasetPathError` where it cannot be an id either), or cannot be fetched.
@@ -288,7 +288,7 @@ def find_model(
             f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub: 'organisation/name'."
         )
         raise DatasetPathError(msg)
-    folder = next((one for name in known_by if (one := _cached(identifier, revision, name))), None)
+    folder = next((one for name in marker_files if (one := _cached(identifier, revision, name))), None)
     if download and not _complete(folder, file):
         folder = _fetched(identifier, revision, file)
     if folder is None:
@@ -306,7 +306,7 @@ def _hub() -> ModuleType:
     try:
         import huggingface_hub
     except ModuleNotFoundError as exc:
-        raise missing_package("A model that is no folder", exc, "onnx") from exc
+        raise missing_package("Loading a model by hub id", exc, "onnx") from exc
     return huggingface_hub
 
 
@@ -367,19 +367,24 @@ _OLDER_NAMES = {
 }
 POOLINGS = tuple(_OLDER_NAMES.values())
 
-_TAKEN = {"Transformer", "Pooling", "Normalize", "Dropout"}  # modules that need no step here; dropout is for training
+_SUPPORTED_MODULES = {
+    "Transformer",
+    "Pooling",
+    "Normalize",
+    "Dropout",
+}  # modules that need no step here; dropout is for training
 _SMALLEST = 1e-12  # a shorter vector is left as it is: torch.nn.functional.normalize does so too
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """What becomes of a text's token vectors.
+class PoolingSettings:
+    """How a model folder turns token vectors into one vector.
 
     Args:
-        poolings: Names from `POOLINGS`, concatenated in this order; () where the folder does not say.
-        normalise: Whether the result is brought to length 1; None where the folder does not say.
-        with_prefix: Whether the tokens of a prefix, and the special ones before it, take part.
-        others: Steps that only the graph itself can take: the classes of the modules.
+        poolings: Names from `POOLINGS`, concatenated in this order; () if the folder does not say.
+        normalise: Whether the result is brought to length 1; None if the folder does not say.
+        with_prefix: Whether the tokens of a prefix, and the special ones before it, are pooled.
+        others: Classes of modules that only the graph itself can compute.
     """
 
     poolings: tuple[str, ...] = ()
@@ -388,7 +393,7 @@ class Steps:
     others: tuple[str, ...] = ()
 
 
-def read_steps(folder: ModelFolder) -> Steps:
+def read_pooling_settings(folder: ModelFolder) -> PoolingSettings:
     """The steps that modules.json and the pooling's config.json name.
 
     Raises:
@@ -399,8 +404,8 @@ def read_steps(folder: ModelFolder) -> Steps:
         return _pooled(folder, "1_Pooling")
     # A module is known by its class alone: the packages around it have moved from release to release.
     by_class = {str(module.get("type")).rpartition(".")[2]: str(module.get("path") or "") for module in modules}
-    steps = _pooled(folder, by_class["Pooling"]) if "Pooling" in by_class else Steps()
-    others = tuple(name for name in by_class if name not in _TAKEN)
+    steps = _pooled(folder, by_class["Pooling"]) if "Pooling" in by_class else PoolingSettings()
+    others = tuple(name for name in by_class if name not in _SUPPORTED_MODULES)
     return replace(steps, normalise="Normalize" in by_class, others=others)
 
 
@@ -456,14 +461,14 @@ def normalised(vectors: Matrix) -> Matrix:
     return scaled
 
 
-def _pooled(folder: ModelFolder, path: str) -> Steps:
+def _pooled(folder: ModelFolder, path: str) -> PoolingSettings:
     name = f"{path}/config.json"
-    config = folder.described(name)
+    config = folder.read_json_object(name)
     if not config:
-        return Steps()
+        return PoolingSettings()
     named = config.get("pooling_mode") or [mode for key, mode in _OLDER_NAMES.items() if config.get(key) is True]
     poolings = checked_poolings(f"pooling in {folder.path / name}", named or "mean")
-    return Steps(poolings, with_prefix=config.get("include_prompt", True) is not False)
+    return PoolingSettings(poolings, with_prefix=config.get("include_prompt", True) is not False)
 
 
 def _pool(hidden: Matrix, start: int, pooling: str) -> Vector:
@@ -531,8 +536,8 @@ class Frame:
     types: tuple[int, ...]
 
     @classmethod
-    def seen_in(cls, ids: Sequence[int], types: Sequence[int], owners: Sequence[int | None]) -> Frame:
-        """The frame of a line that a tokenizer has made.
+    def from_encoding(cls, ids: Sequence[int], types: Sequence[int], owners: Sequence[int | None]) -> Frame:
+        """The frame of a tokenizer's encoding.
 
         Args:
             ids: All tokens of the line.
@@ -540,7 +545,7 @@ class Frame:
             owners: The number of the text that each comes from; None for a special token.
 
         Example:
-            >>> frame = Frame.seen_in([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], [None, 0, None, 1, None])
+            >>> frame = Frame.from_encoding([101, 7, 102, 8, 102], [0, 0, 0, 1, 1], [None, 0, None, 1, None])
             >>> frame.row(np.array([5]), np.array([6, 6])).ids.tolist()
             [101, 5, 102, 6, 6, 102]
         """
@@ -613,7 +618,7 @@ def batches(lengths: Sequence[int], most_rows: int, most_tokens: int = PADDED_TO
         at += size
 
 
-def computed(
+def run_batches(
     rows: Sequence[tuple[int, Row]], run: Callable[[Sequence[Row]], Sequence[T]], most_rows: int
 ) -> Iterator[list[tuple[int, list[T]]]]:
     """Compute rows batch by batch.
@@ -720,7 +725,7 @@ def settle(
     validate_choice("too_long", too_long, get_args(TooLong))
     for name, prefix in (("query_prefix", query_prefix), ("document_prefix", document_prefix)):
         require(isinstance(prefix, (str, type(None))), name, prefix, "a string or None")
-    steps = read_steps(folder)
+    steps = read_pooling_settings(folder)
     poolings = steps.poolings if pooling is None else checked_poolings("pooling", pooling)
     output = _output(folder, ranks, asked=pooling is not None)
     hidden = ranks[output] == 3
@@ -756,7 +761,7 @@ def _output(folder: ModelFolder, ranks: Mapping[str, int], *, asked: bool) -> st
     raise ConfigError(msg)
 
 
-def _check_pooled(folder: ModelFolder, steps: Steps, poolings: tuple[str, ...]) -> None:
+def _check_pooled(folder: ModelFolder, steps: PoolingSettings, poolings: tuple[str, ...]) -> None:
     if steps.others:
         msg = (
             f"{folder.path / 'modules.json'} has the steps {', '.join(steps.others)}, which the graph does not take. "
@@ -780,7 +785,7 @@ _TYPES = {
     "tensor(bool)": np.bool_,
 }
 _ROWS = 32
-_SWAYED = 1e-3  # relative. A float32 graph gave the same to the last bit, an int8 one differed by 1e-1.
+_BATCH_TOLERANCE = 1e-3  # relative. A float32 graph gave the same to the last bit, an int8 one differed by 1e-1.
 _PROBE = "The quick brown fox jumps over the lazy dog, 1234567890 times!"
 
 
@@ -813,7 +818,7 @@ class TextModel:
         self.path = folder.graph(file)
         vocabulary = folder.file(TOKENIZER)
         self.max_tokens = _max_tokens(folder, max_tokens)
-        self.contents = Contents.of([*with_data(self.path), vocabulary])
+        self.contents = FileFingerprint.of([*graph_files(self.path), vocabulary])
         self._lower_case = folder.lower_case
         self._tokenizer = _load_tokenizer(tokenizers, vocabulary)
         self._padding = _padding(folder, self._tokenizer)
@@ -826,7 +831,7 @@ class TextModel:
         self._session = _load_graph(runtime, self.path, threads)
         self._inputs = _checked_inputs(self.path, self._session.get_inputs())
         # Some tokenizers do not tell a model which text a token belongs to, though its graph could be told.
-        named = folder.described("tokenizer_config.json").get("model_input_names")
+        named = folder.read_json_object("tokenizer_config.json").get("model_input_names")
         self._tells_types = not isinstance(named, list) or "token_type_ids" in named
         self._identity = ""
         self.ranks = self._try()
@@ -885,7 +890,7 @@ class TextModel:
         except Exception as exc:
             raise self._unfit(exc) from exc
         sway = any(
-            np.linalg.norm(beside - own) > _SWAYED * np.linalg.norm(own)
+            np.linalg.norm(beside - own) > _BATCH_TOLERANCE * np.linalg.norm(own)
             for own, beside in zip(alone, together, strict=True)
         )
         if batch_size is None:
@@ -949,13 +954,13 @@ def _load_tokenizer(tokenizers: ModuleType, path: Path) -> Any:
 
 def _padding(folder: ModelFolder, tokenizer: Any) -> int:
     """The token that fills up short rows; masked, but some graphs count positions by it."""
-    told = folder.described("config.json").get("pad_token_id")
+    told = folder.read_json_object("config.json").get("pad_token_id")
     return told if isinstance(told, int) else int((tokenizer.padding or {}).get("pad_id", 0))
 
 
 def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
     encoding = tokenizer.encode(*texts)
-    frame = Frame.seen_in(encoding.ids, encoding.type_ids, encoding.sequence_ids)
+    frame = Frame.from_encoding(encoding.ids, encoding.type_ids, encoding.sequence_ids)
     if len(frame.types) != len(texts):
         raise ConfigError(f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?")
     return frame

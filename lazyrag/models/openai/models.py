@@ -16,11 +16,11 @@ from lazyrag.models.embedding import (
     CheckedEmbedder,
     as_vector,
     blank_error,
-    checked_input_type,
-    is_blank,
-    listed_texts,
+    is_embeddable,
     shown,
-    stacked,
+    stack_dense,
+    validate_embed_texts,
+    validate_input_type,
 )
 from lazyrag.models.openai.client import Endpoint, EndpointError, make_endpoint
 from lazyrag.models.protocols import (
@@ -450,20 +450,22 @@ class HttpEmbedder(_HttpModel):
         """
         dimension = self.dimension or 0
         results = CheckedEmbedder(self, self._name).embed_each(texts, dimension, input_type)
-        return stacked(results, self._name, dimension)
+        return stack_dense(results, self._name, dimension)
 
     def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
         """Embed texts; every position is yielded exactly once, batches as they finish.
 
         Closing or dropping the iterator ends the running calls. Only a few batches are requested ahead of the consumer.
         """
-        return concurrency.stream(self._batches(listed_texts(texts), checked_input_type(input_type)), _MAX_WAITING)
+        return concurrency.stream(
+            self._batches(validate_embed_texts(texts), validate_input_type(input_type)), _MAX_WAITING
+        )
 
     async def _batches(self, texts: list[Any], input_type: InputType) -> AsyncGenerator[EmbeddedBatch, None]:
-        blank = [index for index, text in enumerate(texts) if is_blank(text)]
+        blank = [index for index, text in enumerate(texts) if not is_embeddable(text)]
         if blank:
             yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
-        positions = [index for index, text in enumerate(texts) if not is_blank(text)]
+        positions = [index for index, text in enumerate(texts) if is_embeddable(text)]
         prefixed = [self._prefixes[input_type] + texts[index] for index in positions]
         probes = _Probes(prefixed)
         starts = iter(range(0, len(prefixed), self.batch_size))
