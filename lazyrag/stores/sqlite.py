@@ -605,6 +605,9 @@ class StoreFile:
         self, path: str | os.PathLike[str] | None, *, read_only: bool = False, timeout_s: float = 30.0
     ) -> None:
         self.read_only = read_only
+        self._others: tuple[StoreFile, ...] = ()
+        self._flushing = threading.Lock()
+        self._is_flushed = False  # other programs may have written what this one goes on with
         self._commits = 0  # of this object, in memory
         self._counting = threading.Lock()
         with ExitStack() as undo:
@@ -641,10 +644,46 @@ class StoreFile:
         Raises:
             StoreError: If SQLite fails in it, the file stays locked, or it is closed or read-only.
         """
+        for other in self._others:
+            other.flush(again=durable)
         with self._writer.writing(durable=durable) as connection:
             yield connection
+        self._is_flushed = False
         with self._counting:
             self._commits += 1
+
+    def flush(self, *, again: bool = True) -> None:
+        """Wait until the disk has every finished transaction.
+
+        Args:
+            again: Also if this object has committed nothing since the last time: another program may have.
+
+        Raises:
+            StoreError: If the disk fails, or the file is closed.
+        """
+        self._writer.check_open()  # before the lock, which a fork's copy may have been left with
+        with self._flushing:  # whoever relies on the flag waits for the flush
+            if self._is_flushed and not again:
+                return
+            self._is_flushed = True  # now already: what another thread commits meanwhile may come too late
+            try:
+                self._writer.flush()
+            except BaseException:
+                self._is_flushed = False
+                raise
+
+    @staticmethod
+    def keep_in_order(files: Sequence[StoreFile]) -> None:
+        """Flush the other files before a transaction in one of them.
+
+        Each file survives a power cut up to some transaction; after this, all of them up to the same one. So no build
+        is live in one file whose vectors are lost in another, and no number of a build is given out twice.
+
+        Args:
+            files: The files of one Document.
+        """
+        for file in files:
+            file._others = tuple(other for other in files if other is not file)
 
     def damage(self) -> str:
         """Check all of the file; "" if it is undamaged."""
@@ -671,7 +710,9 @@ class StoreFile:
     def collect_array_files(self, *, older_than_s: float) -> None:
         """Delete stray array files. No writer can refer to one meanwhile, see `check_there`."""
         with self._writer.writing() as connection:
-            self.arrays.delete(self._stray(connection, older_than_s))
+            stray = self._stray(connection, older_than_s)
+            self.flush()  # otherwise a power cut could bring the rows back that refer to them
+            self.arrays.delete(stray)
         self.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
 
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
