@@ -686,13 +686,16 @@ class StoreFile:
             file._others = tuple(other for other in files if other is not file)
 
     def damage(self) -> str:
-        """Check all of the file; "" if it is undamaged."""
-        try:
-            with self.reading() as connection:
-                found = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
-        except StoreError as exc:
-            return str(exc)
-        return "" if found == ["ok"] else "; ".join(found)
+        """Check all of the file, and the others of the Document; "" if they are undamaged."""
+        for file in (self, *self._others):
+            try:
+                with file.reading() as connection:
+                    found = "; ".join(str(line) for (line,) in connection.execute("PRAGMA quick_check(5)"))
+            except StoreError as exc:
+                found = str(exc)
+            if found != "ok":
+                return found if file is self else f"{file.path}: {found}"
+        return ""
 
     def check_there(self, name: str) -> None:
         """Check, in the transaction that refers to an array file, that it was not deleted as a stray one meanwhile.
@@ -703,17 +706,22 @@ class StoreFile:
         self.arrays.age_s(name)
 
     def stray_array_files(self, *, older_than_s: float) -> list[str]:
-        """Names of array files that no row refers to, and that are at least so old."""
-        with self.reading() as connection:
-            return self._stray(connection, older_than_s)
+        """Names of array files that no row refers to, and that are at least so old; of all files of the Document."""
+        stray = []
+        for file in (self, *self._others):
+            with file.reading() as connection:
+                stray += file._stray(connection, older_than_s)
+        return stray
 
     def collect_array_files(self, *, older_than_s: float) -> None:
         """Delete stray array files. No writer can refer to one meanwhile, see `check_there`."""
-        with self._writer.writing() as connection:
-            stray = self._stray(connection, older_than_s)
-            self.flush()  # otherwise a power cut could bring the rows back that refer to them
-            self.arrays.delete(stray)
-        self.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
+        for file in (self, *self._others):
+            with file._writer.writing() as connection:
+                stray = file._stray(connection, older_than_s)
+                if stray:
+                    file.flush()  # otherwise a power cut could bring the rows back that refer to them
+                    file.arrays.delete(stray)
+            file.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
 
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
         named = {name for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES) for (name,) in connection.execute(query)}

@@ -189,8 +189,7 @@ class Power:
         wanted = {at for at, one in enumerate(log) if one.call is Call.SYNC}
         wanted |= {at + 1 for at, one in enumerate(log) if one.call not in {Call.WRITE, Call.TRUNCATE}}
         points = sorted(wanted | {len(log)})
-        count = min(cuts, len(points))
-        chosen = {points[round(one * (len(points) - 1) / max(1, count - 1))] for one in range(count)}
+        chosen = {points[at * len(points) // (cuts - 1)] for at in range(cuts - 1)} | {recording.returned + 1}
         disk = copy.deepcopy(recording.disk)
         for at in range(len(log) + 1):
             if at in chosen:

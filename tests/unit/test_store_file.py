@@ -391,3 +391,16 @@ def test_rows_are_flushed_before_array_files_go(path, monkeypatch):
         monkeypatch.setattr(Database, "flush", lambda _: seen.append(file.arrays.names()))
         file.collect_array_files(older_than_s=0)
         assert (seen, file.arrays.names()) == ([[name]], [])
+
+
+def test_the_other_files_of_a_document_are_looked_after_as_well(path):
+    """Array files that nothing names go from both; damage is found in both."""
+    with StoreFile(path) as one, StoreFile(path.with_name("other.db")) as other:
+        StoreFile.keep_in_order([one, other])
+        stray = {one.arrays.write(ARRAYS), other.arrays.write({"rows": np.arange(3)})}
+        assert {*one.stray_array_files(older_than_s=0)} == stray
+        one.collect_array_files(older_than_s=0)
+        assert one.arrays.names() == other.arrays.names() == []
+        assert one.damage() == ""
+        other.close()
+        assert "other.db" in one.damage()
