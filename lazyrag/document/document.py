@@ -912,7 +912,7 @@ def _open_indexer(
 
         def close() -> None:
             with closing:
-                if not options.read_only:
+                if not options.read_only and file.is_in_place:
                     ledger.unclaim()
 
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)

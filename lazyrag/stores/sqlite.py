@@ -617,6 +617,7 @@ class StoreFile:
             if not (self._writer.in_memory or read_only):
                 self._reader = Database(self._writer.path, STORE_FORMAT, read_only=True, timeout_s=timeout_s)
             undo.pop_all()
+        self._identity = self._file_identity()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
         # In memory nobody else commits. A connection's number changes with commits of others: the reader's with those
@@ -642,15 +643,34 @@ class StoreFile:
             durable: Wait until the disk has it, and with it every transaction that ended before.
 
         Raises:
-            StoreError: If SQLite fails in it, the file stays locked, or it is closed or read-only.
+            StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is closed or read-only.
         """
         for other in self._others:
             other.flush(again=durable)
         with self._writer.writing(durable=durable) as connection:
             yield connection
+            if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
+                path = os.fspath(self.path or "")
+                msg = (
+                    f"The store {path!r} was deleted or replaced while it was open. This change was not written. "
+                    "Close the Document, put the file back, and open it again."
+                )
+                raise StoreError(msg, store=path)
         self._is_flushed = False
         with self._counting:
             self._commits += 1
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        try:
+            status = None if self.path is None else self.path.stat()
+        except FileNotFoundError:
+            status = None
+        return None if status is None else (status.st_dev, status.st_ino)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the open file, which may have been deleted or replaced."""
+        return self._file_identity() == self._identity
 
     def flush(self, *, again: bool = True) -> None:
         """Wait until the disk has every finished transaction.

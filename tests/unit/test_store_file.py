@@ -404,3 +404,20 @@ def test_the_other_files_of_a_document_are_looked_after_as_well(path):
         assert one.damage() == ""
         other.close()
         assert "other.db" in one.damage()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps open files")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_deleted_or_replaced_is_not_written(path, replaced):
+    """SQLite would report success, and nobody would find the rows."""
+    with StoreFile(path) as file:
+        add(file, "a")
+        moved = path.rename(path.with_name("moved.db"))
+        if replaced:
+            path.write_bytes(b"")
+        with pytest.raises(StoreError, match=rf"{path.name}' was deleted or replaced"):
+            add(file, "b")
+        path.unlink(missing_ok=True)
+        moved.rename(path)
+        add(file, "c")
+        assert names(file) == ["a", "c"]
