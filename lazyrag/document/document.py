@@ -914,7 +914,7 @@ def _open_indexer(
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)
         if not options.read_only:
-            undo.callback(ledger.unclaim)
+            undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
         close = undo.pop_all().close
         indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)

@@ -31,6 +31,7 @@ from lazyrag.document.ledger import BuildRow, DocumentRow, Flip
 from lazyrag.document.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.indexes.bm25 import TermPart
+from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.protocol import VectorRow
 from lazyrag.types import SPARSE, Embedding, Embeddings, SparseVector, Vector
 from lazyrag.validation import require
@@ -85,7 +86,12 @@ def export(indexer: Indexer, folder: str | os.PathLike[str]) -> Path:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         _Exporter(indexer, unfinished).run()
+        for path in unfinished.iterdir():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        sync_folder(unfinished)
         unfinished.replace(target)
+        sync_folder(target.parent)
     except OSError as exc:
         shutil.rmtree(unfinished, ignore_errors=True)
         msg = f"The export to {target} cannot be written: {exc.strerror or exc}. No part of it remains."
@@ -225,9 +231,9 @@ class _Importer:
         if any(nodes.has_more for nodes in self._nodes.values()):
             raise self._damaged(_DOCUMENTS, "it lacks documents that have nodes")
         ledger = self._indexer.ledger
-        ledger.flip(flips)
         groups = [row for name, (row, _) in self._group_rows.items() if name != LAZY_ROOT_NAME]
-        ledger.switch(groups, [row for row, _ in self._index_rows.values()], [])
+        ledger.switch(groups, [row for row, _ in self._index_rows.values()], [])  # still without documents
+        ledger.flip(flips)
         return len(flips)
 
     def _read_manifest(self) -> tuple[list[_Group], dict[str, Any] | None]:
@@ -356,7 +362,8 @@ class _Importer:
                 number = next(numbers)
                 with self._decoding(group.nodes):
                     own = [_decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
-                    counts = _child_counts(own, uids.get((row.uid, group.parent or ""), []))
+                    above = None if group.parent is None else uids.get((row.uid, group.parent), [])
+                    counts = _child_counts(own, above)
                 uids[row.uid, group.name] = [one.uid for one in own]
                 parent = None if group.parent is None else builds[row.uid].get(group.parent)
                 build = builds[row.uid][group.name] = BuildRow(
@@ -414,9 +421,9 @@ class _NodeLines:
         return own
 
 
-def _child_counts(nodes: Sequence[Segment], parents: Sequence[str]) -> list[int]:
-    """Return the number of nodes below each parent."""
-    if not parents:
+def _child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> list[int]:
+    """Return the number of nodes below each parent; None stands for the parent of root nodes."""
+    if parents is None:
         return [len(nodes)]
     counts = dict.fromkeys(parents, 0)
     for node in nodes:

@@ -452,9 +452,9 @@ class _Folder:
             self._mapped.pop(name, None)  # of a damaged file that this one replaces
 
     def secure(self) -> None:
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
         if not self._secured:
-            _sync_folder(self._folder.parent)
+            sync_folder(self._folder.parent)
             self._secured = True
 
     def renew(self, name: str) -> bool:
@@ -539,7 +539,7 @@ def _reserve(descriptor: int, size: int) -> None:
         os.write(descriptor, zeros[: size - start])
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until a folder's entries are on disk. (Windows cannot open folders, and does this by itself.)"""
     if os.name == "nt":
         return

@@ -30,6 +30,8 @@ _SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an e
 _PAGE_BYTES = 16_384
 _CACHE_KB = 8_192
 
+_flush_data = getattr(os, "fdatasync", os.fsync)  # as SQLite does, which sets no times
+
 _EXPLANATIONS = {
     "locked": "is locked: another connection was writing for more than {wait:g} s. Wait until it is done, or end it.",
     "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
@@ -83,7 +85,8 @@ class Database:
 
     Any number of processes may have the file open; each opens it for itself, after a fork too. A finished transaction
     survives the end of the process at any instant. A power cut may take the last ones, and never leaves half of one
-    (WAL with ``synchronous = NORMAL``); `writing` with ``durable=True`` secures itself and all before it.
+    (WAL with ``synchronous = NORMAL``); `writing` with ``durable=True`` secures itself and all before it, `flush` all
+    that was committed.
 
     Args:
         path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by this object alone.
@@ -188,6 +191,32 @@ class Database:
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
         return self._transaction("BEGIN IMMEDIATE", durable=durable)
+
+    def flush(self) -> None:
+        """Wait until the disk has every finished transaction, so that no power cut takes one.
+
+        Raises:
+            StoreError: If the disk fails, or the database is closed.
+
+        Source:
+            https://sqlite.org/wal.html#how_checkpointing_works
+        """
+        self.check_open()
+        if self.in_memory:
+            return
+        # Transactions are in the log, or a checkpoint has moved them into the file, and flushed both, before it began
+        # the log anew. Only the log may be opened here: closing the file itself would drop SQLite's locks, which POSIX
+        # ties to the process.
+        try:
+            log = os.open(f"{os.path.realpath(self.path)}-wal", os.O_RDWR)
+            try:
+                _flush_data(log)
+            finally:
+                os.close(log)
+        except FileNotFoundError:  # nothing was written since the file was opened
+            return
+        except OSError as exc:
+            raise self._error(_EXPLANATIONS["disk I/O error"]) from exc
 
     def data_version(self) -> int:
         """A number that changes when another connection of any process has changed the file.

@@ -224,6 +224,7 @@ class StoreConf:
                 from lazyrag.stores.sqlite import MapFileVectorStore
 
                 vectors = MapFileVectorStore(file_of(self.vector.uri))
+            StoreFile.keep_in_order(tuple(files.values()))
             undo.pop_all()
         return OpenStores(segments, vectors, tuple(files.values()))
 

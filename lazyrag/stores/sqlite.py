@@ -533,6 +533,9 @@ class StoreFile:
         self, path: str | os.PathLike[str] | None, *, read_only: bool = False, timeout_s: float = 30.0
     ) -> None:
         self.read_only = read_only
+        self._others: tuple[StoreFile, ...] = ()
+        self._flushing = threading.Lock()
+        self._is_flushed = False  # other programs may have written what this one goes on with
         self._commits = 0  # of this object, in memory
         self._counting = threading.Lock()
         with ExitStack() as undo:
@@ -542,6 +545,7 @@ class StoreFile:
             if not (self._writer.in_memory or read_only):
                 self._reader = Database(self._writer.path, STORE_FORMAT, read_only=True, timeout_s=timeout_s)
             undo.pop_all()
+        self._identity = self._file_identity()
         self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
         """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
         # In memory nobody else commits. A connection's counter changes with commits of others: the reader's with those
@@ -569,21 +573,79 @@ class StoreFile:
             durable: Wait until the disk has it, and with it every transaction that ended before.
 
         Raises:
-            StoreError: If SQLite fails in it, the file stays locked, or it is closed or read-only.
+            StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is closed or read-only.
         """
+        for other in self._others:
+            other.flush(again=durable)
         with self._writer.writing(durable=durable) as connection:
             yield connection
+            if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
+                path = os.fspath(self.path or "")
+                msg = (
+                    f"The store {path!r} was deleted or replaced while it was open. This change was not written. "
+                    "Close the Document, put the file back, and open it again."
+                )
+                raise StoreError(msg, store=path)
+        self._is_flushed = False
         with self._counting:
             self._commits += 1
 
-    def damage(self) -> str:
-        """Check all of the file; "" if it is undamaged."""
+    def _file_identity(self) -> tuple[int, int] | None:
         try:
-            with self.reading() as connection:
-                found = [str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")]
-        except StoreError as exc:
-            return str(exc)
-        return "" if found == ["ok"] else "; ".join(found)
+            status = None if self.path is None else self.path.stat()
+        except FileNotFoundError:
+            status = None
+        return None if status is None else (status.st_dev, status.st_ino)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the open file, which may have been deleted or replaced."""
+        return self._file_identity() == self._identity
+
+    def flush(self, *, again: bool = True) -> None:
+        """Wait until the disk has every finished transaction.
+
+        Args:
+            again: Also if this object has committed nothing since the last time: another program may have.
+
+        Raises:
+            StoreError: If the disk fails, or the file is closed.
+        """
+        self._writer.check_open()  # before the lock, which a fork's copy may have been left with
+        with self._flushing:  # whoever relies on the flag waits for the flush
+            if self._is_flushed and not again:
+                return
+            self._is_flushed = True  # now already: what another thread commits meanwhile may come too late
+            try:
+                self._writer.flush()
+            except BaseException:
+                self._is_flushed = False
+                raise
+
+    @staticmethod
+    def keep_in_order(files: Sequence[StoreFile]) -> None:
+        """Flush the other files before a transaction in one of them.
+
+        Each file survives a power cut up to some transaction; after this, all of them up to the same one. So no build
+        is live in one file whose vectors are lost in another, and no number of a build is given out twice.
+
+        Args:
+            files: The files of one Document.
+        """
+        for file in files:
+            file._others = tuple(other for other in files if other is not file)
+
+    def damage(self) -> str:
+        """Check all of the file, and the others of the Document; "" if they are undamaged."""
+        for file in (self, *self._others):
+            try:
+                with file.reading() as connection:
+                    found = "; ".join(str(line) for (line,) in connection.execute("PRAGMA quick_check(5)"))
+            except StoreError as exc:
+                found = str(exc)
+            if found != "ok":
+                return found if file is self else f"{file.path}: {found}"
+        return ""
 
     def check_there(self, name: str) -> None:
         """Check, in the transaction that refers to an array file, that it was not deleted as a stray one meanwhile.
@@ -594,15 +656,22 @@ class StoreFile:
         self.arrays.age_s(name)
 
     def stray_array_files(self, *, older_than_s: float) -> list[str]:
-        """Names of array files that no row refers to, and that are at least so old."""
-        with self.reading() as connection:
-            return self._stray(connection, older_than_s)
+        """Names of array files that no row refers to, and that are at least so old; of all files of the Document."""
+        stray = []
+        for file in (self, *self._others):
+            with file.reading() as connection:
+                stray += file._stray(connection, older_than_s)
+        return stray
 
     def collect_array_files(self, *, older_than_s: float) -> None:
         """Delete stray array files. No writer can refer to one meanwhile, see `check_there`."""
-        with self._writer.writing() as connection:
-            self.arrays.delete(self._stray(connection, older_than_s))
-        self.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
+        for file in (self, *self._others):
+            with file._writer.writing() as connection:
+                stray = file._stray(connection, older_than_s)
+                if stray:
+                    file.flush()  # otherwise a power cut could bring the rows back that refer to them
+                    file.arrays.delete(stray)
+            file.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
 
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
         named = {name for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES) for (name,) in connection.execute(query)}

@@ -24,6 +24,11 @@ def weigh(text):
     return {len(word): float(text.count(word)) for word in text.split()}
 
 
+def shown(text):
+    """The lines of a text that are not hidden."""
+    return [line for line in text.splitlines() if not line.startswith("~")]
+
+
 EMBED = {"dense": embed, "sparse": weigh}
 
 
@@ -271,3 +276,38 @@ def test_no_objects_are_unpickled(copy, original):
     downgrade(copy)
     np.save(copy / "vectors-1-0.npy", np.array([print] * 5, object), allow_pickle=True)
     check_refused(copy, original, StoreError, "is damaged")
+
+
+def test_a_document_without_nodes_is_imported(tmp_path):
+    """A document that a group left out, in the group below it as well: the copy is sound."""
+    for name in ("original", "copy"):
+        with Document() as docs:
+            docs.create_node_group("line", transform=shown)
+            docs.create_node_group("word", transform=str.split, parent="line")
+            if name == "original":
+                docs.add_texts({**TEXTS, "hidden": "~ nothing of it"})
+                docs.activate_group("word")
+                docs.export(tmp_path / "out")
+                expected = list(docs.dump())
+            else:
+                docs.import_from(tmp_path / "out")
+                assert list(docs.dump()) == expected
+            assert docs.verify() == ()
+
+
+def test_an_import_that_is_interrupted_can_be_repeated(copy, monkeypatch):
+    """Documents appear in the last transaction: before it the Document is empty."""
+    from lazyrag.document.ledger import Ledger
+
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    with opened() as docs:
+        with monkeypatch.context() as patched:
+            for name in ("flip", "switch"):
+                patched.setattr(Ledger, name, interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    docs.import_from(copy)
+                patched.undo()
+        assert docs.import_from(copy) == len(TEXTS)
+        assert docs.verify() == ()

@@ -626,3 +626,38 @@ def test_shrink_gives_room_back(path):
         assert path.stat().st_size < 50_000
         write(database, "tea")
         assert read(database) == ["tea"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks /proc which file is open")
+def test_a_flush_waits_for_the_log_and_opens_nothing_else(path, monkeypatch):
+    """Its transactions are there; closing another descriptor of the file would end SQLite's locks on it."""
+    flushed = []
+    monkeypatch.setattr(
+        "lazyrag.storage.database._flush_data", lambda log: flushed.append(Path(f"/proc/self/fd/{log}").readlink())
+    )
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    with Database(link, NOTES) as database:
+        write(database, "tea")
+        database.flush()
+        assert flushed == [path.with_name("notes.db-wal")]
+    with Database(path, NOTES) as database, Database(None, NOTES) as in_memory:
+        path.with_name("notes.db-wal").unlink(missing_ok=True)  # as where nothing was written yet
+        database.flush()
+        in_memory.flush()
+        assert len(flushed) == 1
+    with pytest.raises(StoreError, match="is closed"):
+        database.flush()
+
+
+def test_a_flush_that_fails_is_an_error(path, monkeypatch):
+    """The disk said that it has lost something."""
+
+    def fails(_log):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("lazyrag.storage.database._flush_data", fails)
+    with Database(path, NOTES) as database:
+        write(database, "tea")
+        with pytest.raises(StoreError, match="disk I/O error"):
+            database.flush()

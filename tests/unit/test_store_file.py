@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lazyrag.errors import ConfigError, StoreError
+from lazyrag.storage.database import Database
 from lazyrag.stores.sqlite import STORE_FORMAT, StoreFile
 from tests.interpreter import python, waiting
 from tests.privileges import without_privileges
@@ -345,3 +346,80 @@ def test_opening_that_fails_leaves_nothing_open(path):
     with pytest.raises(ConfigError, match="give that of a file"):
         StoreFile("")
     assert list(path.parent.iterdir()) == []
+
+
+def test_files_of_one_document_are_flushed_in_the_order_of_their_transactions(path, monkeypatch):
+    """Before a transaction in one file, what was committed to the others is on the disk; a durable one asks again."""
+    flushed = []
+    flush = Database.flush
+    monkeypatch.setattr(Database, "flush", lambda self: (flushed.append(self.path.name), flush(self)))
+    with StoreFile(path) as one, StoreFile(path.with_name("other.db")) as other:
+        StoreFile.keep_in_order([one, other])
+        add(one, "a")  # another program may have written the other file
+        add(one, "b")
+        assert flushed == ["other.db"]
+        add(other, "a")
+        add(other, "b")
+        assert flushed == ["other.db", "store.db"]
+        add(one, "c")
+        add(one, "d", durable=True)
+        assert flushed == ["other.db", "store.db", "other.db", "other.db"]
+
+
+def test_a_flush_that_failed_is_tried_again(path, monkeypatch):
+    """The next transaction does not go on without it."""
+    flush, fails = Database.flush, [True]
+
+    def once(self):
+        if fails:
+            raise StoreError(fails.pop() and "The disk failed.")
+        flush(self)
+
+    monkeypatch.setattr(Database, "flush", once)
+    with StoreFile(path) as one, StoreFile(path.with_name("other.db")) as other:
+        StoreFile.keep_in_order([one, other])
+        with pytest.raises(StoreError, match="failed"):
+            add(one, "a")
+        assert names(one) == []
+        add(one, "a")
+        assert other._is_flushed
+
+
+def test_rows_are_flushed_before_array_files_go(path, monkeypatch):
+    """Otherwise a power cut brings the rows back that refer to them."""
+    with StoreFile(path) as file:
+        name = file.arrays.write(ARRAYS)
+        seen = []
+        monkeypatch.setattr(Database, "flush", lambda _: seen.append(file.arrays.names()))
+        file.collect_array_files(older_than_s=0)
+        assert (seen, file.arrays.names()) == ([[name]], [])
+
+
+def test_the_other_files_of_a_document_are_looked_after_as_well(path):
+    """Array files that nothing names go from both; damage is found in both."""
+    with StoreFile(path) as one, StoreFile(path.with_name("other.db")) as other:
+        StoreFile.keep_in_order([one, other])
+        stray = {one.arrays.write(ARRAYS), other.arrays.write({"rows": np.arange(3)})}
+        assert {*one.stray_array_files(older_than_s=0)} == stray
+        one.collect_array_files(older_than_s=0)
+        assert one.arrays.names() == other.arrays.names() == []
+        assert one.damage() == ""
+        other.close()
+        assert "other.db" in one.damage()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps open files")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_deleted_or_replaced_is_not_written(path, replaced):
+    """SQLite would report success, and nobody would find the rows."""
+    with StoreFile(path) as file:
+        add(file, "a")
+        moved = path.rename(path.with_name("moved.db"))
+        if replaced:
+            path.write_bytes(b"")
+        with pytest.raises(StoreError, match=rf"{path.name}' was deleted or replaced"):
+            add(file, "b")
+        path.unlink(missing_ok=True)
+        moved.rename(path)
+        add(file, "c")
+        assert names(file) == ["a", "c"]
