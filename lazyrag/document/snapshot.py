@@ -25,7 +25,6 @@ from lazyrag.data.segment import (
     child_uids,
     content_text,
     digest,
-    key_uid,
     store_key,
 )
 from lazyrag.document.groups import Step
@@ -731,7 +730,8 @@ def merge_rankings(rankings: Sequence[Hits], topk: int, *, descend: bool = True)
 
 def keyed(ranking: Ranking, document_index: int) -> Hits:
     """A store's ranking with the keys of a snapshot."""
-    return [((key_uid(key), document_index, key), score) for key, score in ranking]
+    # Inline for speed, see `key_uid`.
+    return [((key.rpartition("-")[0], document_index, key), score) for key, score in ranking]
 
 
 _ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", default=None)
