@@ -86,9 +86,7 @@ class Stage:
     name: str
     nodes: tuple[DocNode, ...]
     inputs: tuple[Stage, ...] = ()
-    contributions: Mapping[str, tuple[float, ...]] | Mapping[DocNode, tuple[float, ...]] = field(
-        default_factory=lambda: EMPTY
-    )
+    contributions: Mapping[Any, tuple[float, ...]] = field(default_factory=lambda: EMPTY)
     settings: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     seconds: float = 0.0
     retriever: NodeRetriever | Traceable | None = field(default=None, compare=False, repr=False)
