@@ -6,7 +6,8 @@ import itertools
 
 from hypothesis import strategies as st
 
-from lazyrag.data.fields import DataType, DocField, Schema, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter
 from lazyrag.types import Fields
 

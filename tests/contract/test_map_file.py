@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition
 from lazyrag.data.segment import Location, ReadOnly, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError

@@ -19,14 +19,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, Retriever, register_loader
 from lazyrag.document import document as opening
 from lazyrag.document import ingest as bringing
 from lazyrag.document import load_files as loading
 from lazyrag.document import term_index
 from lazyrag.document.fingerprint import fingerprint
 from lazyrag.errors import IngestionWarning, StoreError
-from lazyrag.loaders.base import load_file, register_loader
+from lazyrag.loaders import load_file
 from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores import sqlite as store_file
 from lazyrag.stores import sqlite as store_format

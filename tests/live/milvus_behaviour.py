@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pymilvus import DataType as Kind
 from pymilvus import MilvusClient
 
-from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition, Not, bind_filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError, UnsupportedError
 from lazyrag.stores.memory import MapVectorStore

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from lazyrag import LAZY_ROOT_NAME, Document, Retriever
+from lazyrag import LAZY_ROOT_NAME, Document, OnnxEmbedder, Retriever
 from lazyrag.evaluation import ndcg
 from lazyrag.models.embedding_cache import CachedEmbedder
-from lazyrag.models.onnx import OnnxEmbedder
 from lazyrag.types import Ranking
 from tests.judged import Judged, judged_set
 from tests.live.install import LIVE

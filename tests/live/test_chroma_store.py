@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition, Not, Or, bind_filter, matches
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreConnectionError, StoreError
 from lazyrag.stores.chroma import ChromaVectorStore

@@ -20,11 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lazyrag import Document, migrate
+from lazyrag import Document, migrate, register_loader
 from lazyrag.document import document as opening
 from lazyrag.document import ingest, term_index
 from lazyrag.errors import IngestionWarning, LazyRAGError, StoreBusyError, StoreError
-from lazyrag.loaders.base import register_loader
 from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file

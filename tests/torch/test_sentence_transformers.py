@@ -15,14 +15,18 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
 
+from lazyrag import OnnxEmbedder
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError
+from lazyrag.models import (
+    Embedder,
+    OnnxCrossEncoder,
+    RerankModel,
+    SentenceTransformerCrossEncoder,
+    SentenceTransformerEmbedder,
+)
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.local import local_rerank_model
-from lazyrag.models.onnx import OnnxEmbedder
-from lazyrag.models.onnx.models import OnnxCrossEncoder
 from lazyrag.models.onnx.session import POOLINGS, pooled
-from lazyrag.models.protocols import Embedder, RerankModel
-from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
 from tests.tiny_models import VOCABULARY, write_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch and transformers, which are not ours to quieten

@@ -8,10 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from lazyrag import Document, IngestionWarning, Retriever
-from lazyrag.data.fields import DataType, DocField
+from lazyrag import DataType, DocField, Document, IngestionWarning, IngestReport, Retriever
 from lazyrag.document import document as opening
-from lazyrag.document.report import IngestReport
 from lazyrag.errors import ConfigError, DatasetPathError, LoadError, StoreError, TransformError
 from tests.shelf import Shelf, asked
 

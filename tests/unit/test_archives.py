@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders import load_file
+from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.archives import MAX_ENTRIES, local_name, open_archive
-from lazyrag.loaders.base import LoadLimits, read_within
+from lazyrag.loaders.base import read_within
 from tests.shared import shared
 
 OLE = bytes.fromhex("d0cf11e0a1b11ae1")

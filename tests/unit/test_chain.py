@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import DocNode, Document, Reranker, RetrievalChain, Retriever
+from lazyrag import DocNode, Document, HybridRetriever, Reranker, RetrievalChain, Retriever
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
 from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval import MMR, AutoMerge, ScoreThreshold, Windows, auto_merge
-from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.stages import Stage
 
 TEXTS = {"tea": "green tea\ntea tea tea\nblack tea\nwater", "salt": "salt\nsea salt\ntea with salt\nsalt salt"}

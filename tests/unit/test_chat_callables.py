@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.models.chat import CallableChatModel, as_chat_model
-from lazyrag.models.protocols import ChatCompletion, ChatDelta, ChatModel, ChatOptions, Message
+from lazyrag.models import CallableChatModel, ChatCompletion, ChatDelta, ChatModel, ChatOptions, Message
+from lazyrag.models.chat import as_chat_model
 
 
 def plain(text):

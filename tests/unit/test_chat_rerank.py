@@ -16,8 +16,15 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, HttpChatModel, Reranker
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError, UnknownKeywordError
-from lazyrag.models import AsyncReranker, ListwiseRerankModel, PointwiseRerankModel
-from lazyrag.models.protocols import ChatChoice, ChatOptions, RerankModel, TokenLogprob
+from lazyrag.models import (
+    AsyncReranker,
+    ChatChoice,
+    ChatOptions,
+    ListwiseRerankModel,
+    PointwiseRerankModel,
+    RerankModel,
+)
+from lazyrag.models.protocols import TokenLogprob
 from lazyrag.models.rerank import read_permutation, read_probability, read_score, read_verdict
 from tests.model_server import answered, failed
 

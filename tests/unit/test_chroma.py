@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Condition, Not, Or
 from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
 from lazyrag.stores.chroma import (

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lazyrag import CitationManager, ContextBuilder, DocNode, Hit, RetrievalResult
 from lazyrag.errors import ConfigError, NotRegisteredError, UnknownKeywordError
 from lazyrag.generation import ContextTemplate
-from lazyrag.text import TiktokenCounter
 from lazyrag.text.sentences import sentence_ends
+from lazyrag.text.tokens import TiktokenCounter
 
 # Pairs that merge across joints, so that a text has fewer tokens, or more, than its parts.
 _PAIRS = [b"\n\n", b". ", b"]\n", b"the", b"th", b" [", b"\n[", "。".encode(), "资料".encode(), b"aa", b"aaa", b"\n\n["]

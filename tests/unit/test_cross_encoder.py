@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, Reranker
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
-from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.protocols import RerankModel
+from lazyrag.models import OnnxCrossEncoder, RerankModel
 from tests.tiny_models import (
     VOCABULARY,
     WEIGHTS,

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document.groups import Definitions, GroupGraph, built_in_groups, embed_identity, make_group, schema_digest
 from lazyrag.document.tree import LiveGroup, Tree

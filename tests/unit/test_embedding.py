@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, StoreError
+from lazyrag.models import Embedder
 from lazyrag.models.embedding import CallableEmbedder, CheckedEmbedder, as_vector, stack_dense, stack_embeddings
-from lazyrag.models.protocols import BatchEmbedder, EmbeddedBatch, Embedder
+from lazyrag.models.protocols import BatchEmbedder, EmbeddedBatch
 from lazyrag.types import SPARSE
 
 TEXTS = st.lists(st.text("abc", min_size=1, max_size=3), max_size=40)

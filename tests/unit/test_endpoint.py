@@ -16,11 +16,12 @@ import time
 import pytest
 
 from lazyrag.errors import ConfigError, MissingDependencyError, UnknownKeywordError
+from lazyrag.models import Endpoint
 from lazyrag.models import concurrency as background
 from lazyrag.models.openai import client as endpoint
 from lazyrag.models.openai import client as faults
 from lazyrag.models.openai import client as limits
-from lazyrag.models.openai.client import Endpoint, EndpointError
+from lazyrag.models.openai.client import EndpointError
 from tests.interpreter import ROOT, python
 from tests.model_server import (
     KEY,

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import Document, Retriever
+from lazyrag import Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.retrieval import FeedbackRetriever
-from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.similarity import shift_query_vector
 
 WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black".split()

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from lazyrag import HttpChatModel
 from lazyrag.errors import ConfigError, GenerationError, UnknownKeywordError
-from lazyrag.models.openai import HttpChatModel
-from lazyrag.models.protocols import ChatDelta, ChatModel, ChatOptions, TokenLogprob, Usage
+from lazyrag.models import ChatDelta, ChatModel, ChatOptions
+from lazyrag.models.protocols import TokenLogprob, Usage
 from tests.model_server import (
     KEY,
     PATIENCE_S,

@@ -9,10 +9,10 @@ import threading
 import numpy as np
 import pytest
 
+from lazyrag import HttpEmbedder
 from lazyrag.errors import ConfigError, EmbeddingError, UnknownKeywordError
+from lazyrag.models import Endpoint
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.models.openai import HttpEmbedder
-from lazyrag.models.openai.client import Endpoint
 from lazyrag.models.protocols import BatchEmbedder
 from tests.model_server import KEY, PATIENCE_S, RawServer, answered, everything_shown, failed, head, item
 

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from lazyrag import DocNode, Reranker
+from lazyrag import DocNode, HttpRerankModel, Reranker
 from lazyrag.errors import ConfigError, RetrievalError, UnknownKeywordError
-from lazyrag.models.openai import HttpRerankModel
-from lazyrag.models.protocols import RerankModel
+from lazyrag.models import RerankModel
 from tests.model_server import KEY, PATIENCE_S, RawServer, answered, everything_shown, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag import DocNode, Reranker
+from lazyrag import DocNode, OnnxEmbedder, Reranker
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.models.onnx import OnnxEmbedder
+from lazyrag.models import MaxSimModel, RerankModel
 from lazyrag.models.onnx import models as late_interaction
-from lazyrag.models.onnx.models import MaxSimModel, max_sim, max_sims
-from lazyrag.models.protocols import RerankModel
+from lazyrag.models.onnx.models import max_sim, max_sims
 from tests.shared import read_squad, shared
 from tests.tiny_models import TABLE, ids_of, write_embedder
 

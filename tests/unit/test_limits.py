@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError
-from lazyrag.models.openai.client import WINDOW_S, Endpoint, RateLimit
+from lazyrag.models import Endpoint
+from lazyrag.models.openai.client import WINDOW_S, RateLimit
 
 
 class Clock:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.data.fields import DataType, DocField, check_value, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import check_value, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.errors import StoreError
 from lazyrag.stores.milvus import (

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from lazyrag.data.fields import DataType, DocField
+from lazyrag import DataType, DocField
 from lazyrag.errors import (
     ConfigError,
     MissingDependencyError,

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from lazyrag.errors import ConfigError
-from lazyrag.models.protocols import ChatChoice, ChatCompletion, ChatOptions, Message, as_messages
+from lazyrag.models import ChatChoice, ChatCompletion, ChatOptions, Message
+from lazyrag.models.protocols import as_messages
 
 
 def test_a_text_is_one_user_message():

@@ -18,8 +18,7 @@ from lazyrag import (
 )
 from lazyrag.document import ingest as vectors
 from lazyrag.errors import ConfigError, EmbeddingError, GenerationError, RetrievalError
-from lazyrag.models import ChatOptions, MaxSimModel
-from lazyrag.models.openai import Endpoint
+from lazyrag.models import ChatOptions, Endpoint, MaxSimModel
 from tests.interpreter import python
 from tests.model_server import KEY, answered, everything_shown, failed
 from tests.shared import shared

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from tokenizers import Tokenizer
 
+from lazyrag import OnnxEmbedder
 from lazyrag.errors import ConfigError, EmbeddingError, MissingDependencyError, UnknownKeywordError
 from lazyrag.models.embedding import CheckedEmbedder
-from lazyrag.models.onnx import OnnxEmbedder
 from lazyrag.models.onnx.session import PADDED_TOKENS, TextModel, batches, find_model, windows
 from lazyrag.models.protocols import BatchEmbedder
 from tests.interpreter import python

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazyrag.data.fields import DataType, DocField, make_schema
+from lazyrag import DataType, DocField
+from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import Location, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
 from lazyrag.stores.opensearch import (

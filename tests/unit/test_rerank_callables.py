@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.errors import ConfigError, RetrievalError
-from lazyrag.models import AsyncReranker
-from lazyrag.models.protocols import RerankModel
-from lazyrag.models.rerank import CallableRerankModel, as_rerank_model, checked_ranking
+from lazyrag.models import AsyncReranker, CallableRerankModel, RerankModel
+from lazyrag.models.rerank import as_rerank_model, checked_ranking
 
 
 def by_length(query, documents, top_n):

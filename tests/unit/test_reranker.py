@@ -7,7 +7,7 @@ import pytest
 
 from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker
 from lazyrag.errors import AlreadyRegisteredError, AnswerWarning, ConfigError, NotRegisteredError, RetrievalError
-from lazyrag.models.rerank import CallableRerankModel
+from lazyrag.models import CallableRerankModel
 
 NODES = [
     DocNode(text="Green tea"),

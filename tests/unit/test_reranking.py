@@ -19,11 +19,12 @@ from lazyrag import (
     Reranker,
     RetrievalChain,
     Retriever,
+    explain,
     register_reranker,
+    why_not,
 )
 from lazyrag.errors import AnswerWarning, ConfigError, RetrievalError
 from lazyrag.models import MaxSimModel
-from lazyrag.retrieval.base import explain, why_not
 from lazyrag.retrieval.stages import Stage
 from tests.tiny_models import write_embedder
 

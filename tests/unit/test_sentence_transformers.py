@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from lazyrag.errors import MissingDependencyError
-from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
+from lazyrag.models import SentenceTransformerCrossEncoder, SentenceTransformerEmbedder
 
 
 @pytest.mark.parametrize("adapter", [SentenceTransformerEmbedder, SentenceTransformerCrossEncoder])

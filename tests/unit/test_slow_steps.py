@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from lazyrag import Document, HybridRetriever, Reranker, RetrievalChain, Retriever, explain, why_not
-from lazyrag.retrieval import Windows
-from lazyrag.retrieval.reranker import register_reranker, rerankers
+from lazyrag import Document, HybridRetriever, Reranker, RetrievalChain, Retriever, explain, register_reranker, why_not
+from lazyrag.retrieval import Windows, rerankers
 
 TEXTS = {f"d{number}": f"tea {number}\nwater" for number in range(12)}
 

@@ -7,9 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from lazyrag import Document, IngestionWarning, Retriever
-from lazyrag.document.report import IngestReport
-from lazyrag.document.verify import DocumentStatus, GroupStatus
+from lazyrag import Document, IngestionWarning, IngestReport, Retriever
+from lazyrag.document import DocumentStatus, GroupStatus
 from tests.shelf import Letters, Lines, ShelfOfWords, conf_of
 
 FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine\nrum"}

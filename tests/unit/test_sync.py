@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lazyrag import Document, IngestionWarning, Retriever
+from lazyrag import Document, IngestionWarning, IngestReport, Retriever
+from lazyrag.document import Failure
 from lazyrag.document import document as opening
 from lazyrag.document import ingest as bringing
-from lazyrag.document.report import Failure, IngestReport
 from lazyrag.errors import (
     CacheWarning,
     ConfigError,

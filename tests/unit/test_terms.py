@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lazyrag.data.segment import digest
 from lazyrag.errors import LoadError
-from lazyrag.loaders.base import load_file
+from lazyrag.loaders import load_file
 from lazyrag.text import analyzers
 from lazyrag.text.analyzers import analysers, chinese_terms, english_terms
 from lazyrag.text.sentences import CJK_LETTERS

@@ -12,9 +12,8 @@ from tiktoken.load import load_tiktoken_bpe
 
 from lazyrag import ContextBuilder, DocNode, SentenceSplitter
 from lazyrag.errors import ConfigError
-from lazyrag.text import TiktokenCounter
 from lazyrag.text import tokens as module
-from lazyrag.text.tokens import counter_for_model
+from lazyrag.text.tokens import TiktokenCounter, counter_for_model
 from tests.interpreter import python
 
 ENCODING = tiktoken.Encoding(

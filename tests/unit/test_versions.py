@@ -9,8 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from lazyrag import IngestionWarning, Retriever
-from lazyrag.data.fields import DataType, DocField
+from lazyrag import DataType, DocField, IngestionWarning, Retriever
 from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, IngestionError, StoreError
 from tests.shelf import Shelf

@@ -12,6 +12,7 @@ from lazyrag import (
     DataType,
     DocField,
     Document,
+    HybridRetriever,
     IngestionWarning,
     Not,
     Or,
@@ -30,7 +31,6 @@ from lazyrag.retrieval import (
     WeightedRetriever,
     Windows,
 )
-from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.retrieval.similarity import VectorSearch, indexes
 
 TEXTS = {"tea": "green tea\ntea tea tea\nblack tea", "salt": "salt\nsea salt\n茶水"}

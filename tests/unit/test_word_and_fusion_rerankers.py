@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lazyrag import DocNode, Document, Reranker, Retriever, register_reranker
 from lazyrag.errors import ConfigError, NotRegisteredError, RetrievalError
-from lazyrag.models.protocols import RerankModel
+from lazyrag.models import RerankModel
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.stages import Stage
