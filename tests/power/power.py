@@ -188,7 +188,7 @@ class Power:
         log = recording.log
         wanted = {at for at, one in enumerate(log) if one.call is Call.SYNC}
         wanted |= {at + 1 for at, one in enumerate(log) if one.call not in {Call.WRITE, Call.TRUNCATE}}
-        points = sorted(wanted | {len(log)})
+        points = sorted(wanted | {len(log)}) if len(wanted) >= cuts else range(len(log) + 1)
         chosen = {points[at * len(points) // (cuts - 1)] for at in range(cuts - 1)} | {recording.returned + 1}
         disk = copy.deepcopy(recording.disk)
         for at in range(len(log) + 1):
