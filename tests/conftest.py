@@ -22,7 +22,7 @@ from tests.shared import SHARED, is_required
 settings.register_profile(
     "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=10
 )
-settings.register_profile("ci", parent=settings.get_profile("default"), max_examples=60)
+settings.register_profile("ci", parent=settings.get_profile("default"), max_examples=40)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=300)
 settings.load_profile(os.environ.get("LAZYRAG_HYPOTHESIS", "default"))
 
