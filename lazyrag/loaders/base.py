@@ -88,7 +88,7 @@ def over_limit(found: str, name: str, limit: float) -> LoadError:
         'The file has 9 pages; the limit pages=8 is exceeded'
     """
     return LoadError(
-        f"{found}; the limit {name}={limit:,} is exceeded. Raise it with Document(limits=LoadLimits({name}=...)); "
+        f"{found}; the limit {name}={limit:,.16g} is exceeded. Raise it with Document(limits=LoadLimits({name}=...)); "
         "0 is no limit."
     )
 

@@ -414,13 +414,25 @@ indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
 """From a similarity and its keywords to the search."""
 
 
-def vector_index(index: str, mode: SearchMode, similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """The vector store's search in a mode.
+def default_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """``"default"``: exact, by the similarity's own index or, without one, node by node."""
+    return similarity.make_search(kwargs)
 
-    ``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on.
-    ``"smart_embedding_index"``: the store's own search as it comes; exact in the ``map`` store. Results and scores
-    depend on the store; filters always apply.
+
+def approximate_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on."""
+    return _vector_search("ann", similarity, kwargs, "approximate")
+
+
+def smart_embedding_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+    """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
+
+    Results and scores depend on the store; filters always apply.
     """
+    return _vector_search("smart_embedding_index", similarity, kwargs, "native")
+
+
+def _vector_search(index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode) -> Search:
     search = similarity.make_search(kwargs)
     if not isinstance(search, VectorSearch):
         problem = f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
@@ -440,10 +452,10 @@ def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     return TextSearch(search.analyser)
 
 
-indexes.register("ann", partial(vector_index, "ann", "approximate"))
-indexes.register("default", Similarity.make_search)
+indexes.register("ann", approximate_index)
+indexes.register("default", default_index)
 indexes.register("native", server_index)
-indexes.register("smart_embedding_index", partial(vector_index, "smart_embedding_index", "native"))
+indexes.register("smart_embedding_index", smart_embedding_index)
 
 
 def bm25(

@@ -811,7 +811,7 @@ def test_the_keys_of_filters_are_declared(folder):
         "publish_year": [2002, 2003, 2004],
     }
     retriever = Retriever(lines(folder(BOOKS), doc_fields=doc_fields), "sentence")
-    with pytest.raises(ConfigError, match=r"the field 'publish_year'.*Did you mean 'public_year'\?.*doc_fields"):
+    with pytest.raises(ConfigError, match=r"field 'publish_year'.*Did you mean 'public_year'\?.*doc_fields"):
         retriever(query="茶", filters=filters)
 
 

@@ -205,7 +205,7 @@ class TestSteps:
         for step in (same, Reranker("as_they_came")):
             chain = RetrievalChain(by_length(docs), step)
             assert chain.higher_is_better is None
-            with pytest.raises(RetrievalError, match="rescores="):
+            with pytest.raises(RetrievalError, match="rescores"):
                 HybridRetriever(chain, fusion_method="weighted")("tea")
             assert paths(HybridRetriever(chain)("tea")) == ["a", "b", "c"]
             assert RetrievalChain(Retriever(docs, "FineChunk"), step).higher_is_better is True

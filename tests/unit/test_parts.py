@@ -339,4 +339,4 @@ class TestScopes:
         assert whole.restricted_to(Condition("kind", "ne", 79)).search(["tea"], 5)
         first.search(["tea"], 5)
         [own], [shared] = first._saturations.values(), whole._saturations.values()
-        assert own[0].shares is shared[0].shares
+        assert own[0].contributions is shared[0].contributions
