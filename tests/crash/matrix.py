@@ -7,11 +7,9 @@ A `Matrix` is used by one thread; it runs cases in two.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -26,7 +24,7 @@ from typing import Any
 from tests.crash import checks
 from tests.crash.faults import kind_of
 from tests.crash.scenario import LONG_S, PHASES, QUESTIONS, Embedder, Phase, write_files
-from tests.interpreter import ROOT
+from tests.forked import Starter
 
 _MOVED = {"old.txt": "kept/old.txt"}
 _QUERIES = {query for _, _, query in QUESTIONS}
@@ -57,38 +55,6 @@ class Reference:
     known: dict[str, Any]
 
 
-class Starter:
-    """A process that forks one for each start of the program."""
-
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # who forks is to have one thread
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "tests.crash.scenario"]
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
-
-    def start(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Start the program; returns the signal that ended it, or 0, and what it told before."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        result: dict[str, Any] = {}
-        for line in self._process.stdout:
-            told = json.loads(line)
-            if "status" in told:
-                return os.WTERMSIG(told["status"]) if os.WIFSIGNALED(told["status"]) else 0, result
-            result = told["result"]
-        msg = f"The process that starts the others has ended ({self._process.wait()})."
-        raise RuntimeError(msg)
-
-    def close(self) -> None:
-        """End it."""
-        with self._process as process:
-            assert process.stdin is not None
-            process.stdin.close()
-
-
 class Matrix:
     """Runs cases, two at a time.
 
@@ -103,7 +69,7 @@ class Matrix:
         self._keep = keep
         self._references: dict[str, Reference] = {}
         self._unpurged: dict[str, Path] = {}
-        self._starters = [Starter(), Starter()]
+        self._starters = [Starter("tests.crash.scenario") for _ in range(2)]
         self._free: SimpleQueue[Starter] = SimpleQueue()
         for starter in self._starters:
             self._free.put(starter)

@@ -1,7 +1,6 @@
 """The program that is ended: a Document is ingested, synced, rebuilt and migrated, each in a process of its own.
 
-`serve` reads requests and forks a process for each, so that hundreds of them need not import everything anew. A
-request stands for a fresh start of the program on a store folder; nothing but files goes from one to the next.
+A request stands for a fresh start of the program on a store folder; see `tests.forked`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 import traceback
 import warnings
@@ -33,6 +31,7 @@ from lazyrag.stores import sqlite as store_format
 from lazyrag.transforms import base as transforms
 from lazyrag.transforms.base import run_transform
 from tests.crash.faults import Switch
+from tests.forked import serve
 
 # What the product imports where it is needed, which would be anew in every process.
 for _name in (
@@ -323,19 +322,7 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _self, texts: function(texts)
 
 
-def serve() -> None:
-    """Answer requests, a line of JSON each, from standard input on standard output."""
-    register_loader(".crash")(CrashLoader)
-    for line in sys.stdin:
-        request = json.loads(line)
-        process = os.fork()
-        if not process:
-            os._exit(_answer(request))
-        _, status = os.waitpid(process, 0)
-        print(json.dumps({"status": status}), flush=True)
-
-
-def _answer(request: dict[str, Any]) -> int:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     signal.alarm(PATIENCE_S)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.simplefilter("error")
@@ -343,18 +330,16 @@ def _answer(request: dict[str, Any]) -> int:
     phase, files, store = PHASES[request["phase"]], Path(request["files"]), Path(request["store"])
     try:
         if request["do"] == "read":
-            result = read(phase, files, store)
-        else:
-            switch = Switch(store, request["point"], interrupt=request["interrupt"])
-            switch.limit(request["time_s"])
-            result = run(phase, files, store, switch, request["grace_s"])
+            return read(phase, files, store)
+        switch = Switch(store, request["point"], interrupt=request["interrupt"])
+        switch.limit(request["time_s"])
+        return run(phase, files, store, switch, request["grace_s"])
     except KeyboardInterrupt:
-        result = {"interrupted": True}
-    except BaseException:  # noqa: BLE001  told, whatever it is
-        result = {"error": traceback.format_exc()}
-    print(json.dumps({"result": result}), flush=True)
-    return 0
+        return {"interrupted": True}
+    except BaseException:  # noqa: BLE001  reported to the test
+        return {"error": traceback.format_exc()}
 
 
 if __name__ == "__main__":
-    serve()
+    register_loader(".crash")(CrashLoader)
+    serve(_answer)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,46 +19,21 @@ from typing import Any
 
 from tests.crash.checks import State, mixtures, wrong_answers
 from tests.crash.scenario import QUESTIONS, write_files
-from tests.interpreter import ROOT
+from tests.forked import Starter
 from tests.power.disk import Call, Disk, Keep, Record, Tree, read_log
 from tests.power.scenario import LAYOUTS, STEPS, Step
 
 _MOVED = {"sync": {"old.txt": "kept/old.txt"}}  # by step
+_PROGRAM = "tests.power.scenario"
 CUTS = 32
 """Cut points of a step in a layout."""
 
 
-class Starter:
-    """A process that forks one for each program, with more variables in its environment."""
-
-    def __init__(self, **variables: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **variables}
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # who forks is to have one thread
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "tests.power.scenario"]
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
-
-    def start(self, do: str, step: Step, layout: str, files: Path, store: Path) -> dict[str, Any]:
-        """Start a program; returns what it tells."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        request = {"do": do, "step": step.name, "layout": layout, "files": str(files), "store": str(store)}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        result: dict[str, Any] = {}
-        for line in self._process.stdout:
-            told = json.loads(line)
-            if "status" in told:
-                return result if not told["status"] else {"error": f"it ended with status {told['status']}"}
-            result = told["result"]
-        msg = f"The process that starts the others has ended ({self._process.wait()})."
-        raise RuntimeError(msg)
-
-    def close(self) -> None:
-        """End it."""
-        with self._process as process:
-            assert process.stdin is not None
-            process.stdin.close()
+def start(starter: Starter, do: str, step: Step, layout: str, files: Path, store: Path) -> dict[str, Any]:
+    """Start the program; return its result."""
+    request = {"do": do, "step": step.name, "layout": layout, "files": str(files), "store": str(store)}
+    ended_by, result = starter.start(request)
+    return {"error": f"signal {ended_by} ended it"} if ended_by else result
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +90,7 @@ class Power:
         command = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(self._recorder), str(source), "-ldl", "-lpthread"]
         subprocess.run(command, check=True)
         write_files(self._files)
-        self._starter = Starter()
+        self._starter = Starter(_PROGRAM)
 
     def close(self) -> None:
         """End the process that starts others."""
@@ -137,8 +110,8 @@ class Power:
         disk = Disk(running)
         log = self._root / f"{running.name}.log"
         recorder = {"LD_PRELOAD": str(self._recorder), "POWER_ROOT": str(running), "POWER_LOG": str(log)}
-        with closing(Starter(POWER_BREAK=self._broken, **recorder)) as recorded:
-            result = recorded.start("run", step, layout, self._files, running)
+        with closing(Starter(_PROGRAM, POWER_BREAK=self._broken, **recorder)) as recorded:
+            result = start(recorded, "run", step, layout, self._files, running)
         assert "error" not in result, result["error"]
         records = read_log(log)
         [returned] = [at for at, record in enumerate(records) if record.call is Call.MARK]
@@ -213,7 +186,7 @@ class Power:
             yield "other answers"
 
     def _tell(self, do: str, step: Step, layout: str, store: Path, *, may_fail: bool = False) -> dict[str, Any]:
-        result = self._starter.start(do, step, layout, self._files, store)
+        result = start(self._starter, do, step, layout, self._files, store)
         assert may_fail or "error" not in result, result["error"]
         return result
 

@@ -1,7 +1,6 @@
 """The programs that lose power: each step of a Document's life, and the program that starts after it.
 
-`serve` reads requests and forks a process for each, so that hundreds of them need not import everything anew; see
-`tests.crash.scenario`, from which the files, groups and queries are.
+See `tests.crash.scenario`, from which the files, groups and queries are, and `tests.forked`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 import os
 import signal
 import sqlite3
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -28,6 +26,7 @@ from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file
 from tests.crash.scenario import EMBEDDERS, LINES, QUESTIONS, CrashLoader, _set, ask, pieces
+from tests.forked import serve
 
 for _name in ("multiprocessing.synchronize", "numpy.ma", "subprocess"):  # which each process would import anew
     import_module(_name)
@@ -258,21 +257,7 @@ BREAKS: dict[str, Callable[[], None]] = {
 """What may be taken from the product, so that power cuts must find it."""
 
 
-def serve() -> None:
-    """Answer requests, a line of JSON each, from standard input on standard output."""
-    register_loader(".crash")(CrashLoader)
-    _configure()
-    BREAKS[os.environ.get("POWER_BREAK", "")]()
-    for line in sys.stdin:
-        request = json.loads(line)
-        process = os.fork()
-        if not process:
-            os._exit(_reply(request))
-        _, status = os.waitpid(process, 0)
-        print(json.dumps({"status": status}), flush=True)
-
-
-def _reply(request: dict[str, Any]) -> int:
+def _reply(request: dict[str, Any]) -> dict[str, Any]:
     signal.alarm(PATIENCE_S)
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", IngestionWarning)
@@ -280,14 +265,14 @@ def _reply(request: dict[str, Any]) -> int:
     try:
         if request["do"] == "prepare":
             place.step.prepare(place)
-            result: dict[str, Any] = {}
-        else:
-            result = {"run": run, "look": look, "finish": finish}[request["do"]](place)
-    except BaseException:  # noqa: BLE001  told, whatever it is
-        result = {"error": traceback.format_exc()}
-    print(json.dumps({"result": result}), flush=True)
-    return 0
+            return {}
+        return {"run": run, "look": look, "finish": finish}[request["do"]](place)
+    except BaseException:  # noqa: BLE001  reported to the test
+        return {"error": traceback.format_exc()}
 
 
 if __name__ == "__main__":
-    serve()
+    register_loader(".crash")(CrashLoader)
+    _configure()
+    BREAKS[os.environ.get("POWER_BREAK", "")]()
+    serve(_reply)

@@ -954,8 +954,8 @@ def _load_tokenizer(tokenizers: ModuleType, path: Path) -> Any:
 
 def _padding(folder: ModelFolder, tokenizer: Any) -> int:
     """The token that fills up short rows; masked, but some graphs count positions by it."""
-    told = folder.read_json_object("config.json").get("pad_token_id")
-    return told if isinstance(told, int) else int((tokenizer.padding or {}).get("pad_id", 0))
+    pad_id = folder.read_json_object("config.json").get("pad_token_id")
+    return pad_id if isinstance(pad_id, int) else int((tokenizer.padding or {}).get("pad_id", 0))
 
 
 def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
