@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, matches
@@ -69,6 +69,7 @@ _dialects = st.builds(
 )
 
 
+@settings(max_examples=400)  # the cases that matter are rare, and cheap
 @given(_filters, _dialects)
 def test_both_parts_together_mean_the_filter(wanted: Filter, dialect: _Functions) -> None:
     """A row passes the backend's part and ours exactly where it satisfies the filter."""
