@@ -1,4 +1,4 @@
-"""Nodes as users see them, and their places in a file."""
+"""Nodes as users see them, and their locations in a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lazyrag.validation import known_arguments
 
 
 def innermost(locations: Sequence[Location]) -> list[Location]:
-    """Places in order, without those that enclose the next one: a page in an archive's member names the member, too.
+    """Locations in order, without those that enclose the next one: a page in an archive's member names the member, too.
 
     Example:
         >>> member, page = Location(0, 9, "member", "a.pdf"), Location(0, 9, "page", "a.pdf > 1")
@@ -55,7 +55,7 @@ class NodeSource(Protocol):
         """The root node of the segment's document."""
 
     def source(self, segment: Segment) -> Segment | None:
-        """The segment in whose text the segment's span counts. Only places are taken from it: no scope hides it."""
+        """The segment in whose text the segment's span counts. Only locations are taken from it: no scope hides it."""
 
     def show(self, segment: Segment) -> DocNode:
         """The segment as a node; StaleNodeError if it is out of scope."""
@@ -358,7 +358,7 @@ class DocNode:
         return self._reader.source(self._segment)
 
     def _touched(self, source: Segment | None) -> tuple[Location, ...]:
-        """The places of a source that the span touches."""
+        """The locations of a source that the span touches."""
         start, end = (0, 0) if source is None or self.span is None else self._inked_span(self.span)
         return tuple(one for one in (source.locations if source else ()) if one.start < end and start < one.end)
 

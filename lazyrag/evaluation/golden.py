@@ -110,7 +110,7 @@ class GoldenQuestion:
         question: The question.
         line: Its line in the file.
         ids: Uids of nodes.
-        locations: Places in the documents.
+        locations: Locations in the documents.
         references: Answers; one of them must occur in what is found.
     """
 

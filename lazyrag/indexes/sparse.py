@@ -44,7 +44,7 @@ class SparsePart(RowPart):
         rows: Keys and fields.
         dimensions: (t,) uint64, ascending: those in which a row has a weight.
         postings: The rows of each of them, with weights.
-        row_starts: (n + 1,) int64, the first of each row's ``places``.
+        row_starts: (n + 1,) int64, the first of each row's ``positions``.
         positions: (p,) uint32, row by row the positions of its weights in the postings, by ascending dimension.
         lowest: (t,) float32, the smallest weight in each dimension.
         highest: (t,) float32, the largest.

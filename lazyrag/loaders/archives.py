@@ -211,7 +211,7 @@ def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
 def with_attachments(
     text: str, metadata: Mapping[str, Any], attachments: Iterable[tuple[str, Callable[[], LoadedFile]]]
 ) -> LoadedFile:
-    """Append attachments to a mail, each as a place of kind ``attachment`` with its own places.
+    """Append attachments to a mail, each as a location of kind ``attachment`` with its own locations.
 
     Args:
         text: Of the mail.
@@ -241,7 +241,7 @@ def with_attachments(
 
 
 def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> list[Location]:
-    """The places of a nested file: one for all of it, then its own.
+    """The locations of a nested file: one for all of it, then its own.
 
     Args:
         loaded: The nested file.
@@ -334,7 +334,7 @@ _IS_UTF8 = 0x800
 class ZipLoader:
     """Reads an archive member by member, each with its own loader; each is a location of kind ``member``.
 
-    Places within a member are labelled with its path: ``teas.pdf > 3``. Hidden members are skipped. The number of the
+    Locations in a member are labelled with its path: ``teas.pdf > 3``. Hidden members are skipped. The number of the
     others becomes the metadata ``members``, the unread ones, with reasons, ``unread_members``. An archive that exceeds
     a limit is not read at all.
     """
